@@ -1,16 +1,16 @@
 // Keeps the first page up to date, sends its forms in place, and copies texts.
 "use strict";
 (() => {
-  const MOST = 64 * 1024; // characters of output that stay on the page, of each command
-  const by = (id) => document.getElementById(id);
-  const told = by("told");
-  const made = new WeakMap(); // a row → the HTML that it was made of
+  const MAX_OUTPUT = 64 * 1024; // characters of output that stay on the page, of each command
+  const byId = (id) => document.getElementById(id);
+  const result = byId("told");
+  const sources = new WeakMap(); // a row → the HTML that it was made from
 
-  const say = (text, good) => {
+  const showResult = (text, good) => {
     const line = document.createElement("p");
     line.className = good ? "done" : "problem";
     line.textContent = text;
-    told.replaceChildren(line);
+    result.replaceChildren(line);
   };
 
   // Show times in the person's own time zone; the server writes UTC.
@@ -41,7 +41,7 @@
   };
 
   // Replace the rows of a part that have changed, except one that has the focus.
-  const putIn = (part, html) => {
+  const updatePart = (part, html) => {
     const template = document.createElement("template");
     template.innerHTML = html; // our own server's, which escapes what is foreign
     const rows = [...template.content.children];
@@ -49,31 +49,31 @@
     for (const old of [...part.children]) if (!ids.has(old.id)) old.remove();
     rows.forEach((row, place) => {
       const source = row.outerHTML;
-      let held = [...part.children].find((old) => old.id === row.id);
-      if (!held || (made.get(held) !== source && !held.contains(document.activeElement))) {
+      let current = [...part.children].find((old) => old.id === row.id);
+      if (!current || (sources.get(current) !== source && !current.contains(document.activeElement))) {
         localise(row);
-        made.set(row, source);
-        if (held) {
-          carryOver(held, row);
-          held.replaceWith(row);
+        sources.set(row, source);
+        if (current) {
+          carryOver(current, row);
+          current.replaceWith(row);
         }
-        held = row;
+        current = row;
       }
-      if (part.children[place] !== held) part.insertBefore(held, part.children[place] || null);
+      if (part.children[place] !== current) part.insertBefore(current, part.children[place] || null);
     });
   };
 
   const append = ({ id, text, first }) => {
-    const pre = by(`output-${id}`);
+    const pre = byId(`output-${id}`);
     if (!pre) return;
     const follows = pre.scrollTop + pre.clientHeight >= pre.scrollHeight - 8;
     const whole = (first ? "" : pre.textContent) + text;
-    pre.textContent = whole.slice(-MOST);
+    pre.textContent = whole.slice(-MAX_OUTPUT);
     if (follows || first) toEnd(pre);
   };
 
   const copy = async (button) => {
-    const from = by(button.dataset.copies);
+    const from = byId(button.dataset.copies);
     try {
       await navigator.clipboard.writeText(from.textContent);
       button.textContent = "Copied";
@@ -93,20 +93,20 @@
         location.assign(answer.url); // to sign in
         return;
       }
-      say((await answer.json()).told, answer.ok);
+      showResult((await answer.json()).told, answer.ok);
       if (!answer.ok) return;
       const row = button.closest(".row");
-      if (row) made.delete(row);
+      if (row) sources.delete(row);
       button.blur();
     } catch {
-      say("The server could not be reached. Reload this page and try again.", false);
+      showResult("The server could not be reached. Reload this page and try again.", false);
     } finally {
       button.disabled = false;
     }
   };
 
   const listen = (address) => {
-    const sign = by("live");
+    const sign = byId("live");
     let source = null;
     const shows = (text) => {
       sign.hidden = false;
@@ -122,8 +122,8 @@
       };
       source.addEventListener("part", (event) => {
         const { name, html } = JSON.parse(event.data);
-        const part = by(`part-${name}`);
-        if (part) putIn(part, html);
+        const part = byId(`part-${name}`);
+        if (part) updatePart(part, html);
       });
       source.addEventListener("output", (event) => append(JSON.parse(event.data)));
       source.addEventListener("bye", () => {
@@ -140,7 +140,7 @@
     addEventListener("pageshow", open);
   };
 
-  for (const row of document.querySelectorAll("[id^=part-] > *")) made.set(row, row.outerHTML);
+  for (const row of document.querySelectorAll("[id^=part-] > *")) sources.set(row, row.outerHTML);
   localise(document);
   document.querySelectorAll("pre[data-kept]").forEach(toEnd);
   for (const button of document.querySelectorAll(".copy")) {
