@@ -221,7 +221,7 @@ def _read_names(state: Path) -> dict[str, str]:
     from toolgate.server.principal import Principal
     from toolgate.server.state import grant_rows
 
-    async def look() -> dict[str, str]:
+    async def read() -> dict[str, str]:
         store = Store(state, upgrades=False)
         try:
             rows = [] if store.is_empty() else await store.transact(grant_rows.list_people)
@@ -230,7 +230,7 @@ def _read_names(state: Path) -> dict[str, str]:
         return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}
 
     try:
-        return asyncio.run(look())
+        return asyncio.run(read())
     except ToolError as error:  # names are a comfort: the record is shown without
         print(f"people's names are not known: {error}", file=sys.stderr)
         return {}
@@ -239,8 +239,8 @@ def _read_names(state: Path) -> dict[str, str]:
 def _follow(folder: Path, look: Callable[[], None]) -> None:
     from toolgate.server import watch
 
-    async def looked() -> None:
+    async def refresh_now() -> None:
         look()
 
     with suppress(KeyboardInterrupt):
-        run_interruptible(watch.watch_folders("audit", lambda: [folder], looked, DEBOUNCE_MS))
+        run_interruptible(watch.watch_folders("audit", lambda: [folder], refresh_now, DEBOUNCE_MS))

@@ -17,19 +17,33 @@ class Command:
     name: str
     summary: str
     run: str
-    arguments: tuple[str, ...] = ()  # NAME, [NAME] where it may be missing, NAME… where it may be repeated
-    flags: tuple[Option, ...] = ()
     options: tuple[Option, ...] = ()
-    example: str = ""
+    usage: str = ""  # the arguments: NAME, [NAME] where it may be missing, NAME… where it may be repeated
+    flags: tuple[Option, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return tuple(self.usage.split())
+
+    @property
+    def example(self) -> str:
+        return EXAMPLES.get(self.name, "")
 
 
-def _named(*names: str) -> tuple[Option, ...]:
+def _options(*names: str) -> tuple[Option, ...]:
     return tuple(option for option in OPTIONS if option.name in names)
 
 
-STATE = _named("state")
+STATE = _options("state")
+CLIENTS = _options("state", "clients")
 SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # what a server over stdio takes
+CONFIGURING = (*SPAWNING, *_options("public-url"))
 URL = Option("url", "ask the server at this URL, with the access token in TOOLGATE_TOKEN", metavar="URL")
+HEALTH_URL = Option("url", "ask the server at this URL", metavar="URL")
+CONFIDENTIAL = Option("confidential", "give the client a secret, which it can keep", parse_bool)
+DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
+WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no server may run", parse_bool)
+REPLACE = Option("replace", "move aside what is in the state folder", parse_bool)
 JSON = Option("json", "print one JSON object, for programs", parse_bool)
 FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
@@ -51,143 +65,83 @@ GROUPS = {  # commands of several words
     "token revoke": "end access",
     "key": "the keys that sign tokens",
 }
+EXAMPLES = {
+    "serve": "toolgate -t --auth none",
+    "demo": "toolgate demo",
+    "call": "toolgate call Bash command='echo hello'",
+    "tools": "toolgate tools --url http://127.0.0.1:8080/mcp",
+    "config": "toolgate config claude-desktop",
+    "doctor": "toolgate doctor --url https://tools.example.com/mcp",
+    "health": "toolgate health --port 8080",
+    "user add": "toolgate user add ada",
+    "client add": "toolgate client add Fern https://fern.example.com/callback",
+    "audit": "toolgate audit --tool Bash --since 1d",
+    "backup": "toolgate backup monday.tar.gz",
+    "restore": "toolgate restore monday.tar.gz --replace",
+    "help": "toolgate help user add",
+}
 COMMANDS = {
     command.name: command
     for command in (
         Command(
-            "serve",
-            "serve MCP over stdio, or over HTTP with -t or -s (the same as no command)",
-            "serve:serve",
-            options=OPTIONS,
-            example="toolgate -t --auth none",
+            "serve", "serve MCP over stdio, or with -t or -s over HTTP (also without a command)", "serve:serve", OPTIONS
         ),
-        Command(
-            "demo",
-            "take a tour: call every tool on local data",
-            "demo:run_tour",
-            options=SPAWNING,
-            example="toolgate demo",
-        ),
-        Command(
-            "call",
-            "call one tool and print its content",
-            "call:call",
-            ("TOOL", "[ARGUMENT=VALUE…]"),
-            (URL,),
-            SPAWNING,
-            "toolgate call Bash command='echo hello'",
-        ),
-        Command(
-            "tools", "list the tools, prompts and resources", "call:list_parts", (), (URL,), SPAWNING, "toolgate tools"
-        ),
-        Command(
-            "config",
-            "print the configuration that adds this server to an MCP client",
-            "config:print_config",
-            ("CLIENT",),
-            options=(*SPAWNING, *_named("public-url")),
-            example="toolgate config claude-desktop",
-        ),
-        Command(
-            "doctor",
-            "check this machine, or with --url a server as a hosted client meets it",
-            "doctor.main:check",
-            (),
-            (URL, JSON),
-            OPTIONS,
-            "toolgate doctor --url https://tools.example.com/mcp",
-        ),
+        Command("demo", "take a tour: call every tool on local data", "demo:run_tour", SPAWNING),
+        Command("call", "call one tool and print its content", "call:call", SPAWNING, "TOOL [ARGUMENT=VALUE…]", (URL,)),
+        Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
+        Command("config", "print the configuration of an MCP client", "config:print_config", CONFIGURING, "CLIENT"),
+        Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "health",
-            "exit 0 if the local server is ready (for container health checks)",
+            "exit 0 if the local server is ready",
             "health:health",
-            (),
-            (Option("url", "ask the server at this URL", metavar="URL"),),
-            _named("host", "port"),
-            "toolgate health --port 8080",
+            _options("host", "port"),
+            "",
+            (HEALTH_URL,),
         ),
-        Command(
-            "user add",
-            "add an account; the password is read from the terminal or a pipe",
-            "user:add",
-            ("NAME",),
-            options=STATE,
-            example="toolgate user add ada",
-        ),
-        Command("user list", "list the accounts", "user:list_users", options=STATE),
-        Command("user remove", "remove an account and end its access", "user:remove", ("NAME",), options=STATE),
-        Command("user passwd", "change a password", "user:passwd", ("NAME",), options=STATE),
-        Command("workspace list", "list workspaces and archives", "workspace:list_workspaces", options=STATE),
-        Command("workspace archive", "archive a workspace", "workspace:archive", ("WHO",), options=STATE),
-        Command("workspace restore", "restore a workspace", "workspace:restore", ("WHO",), options=STATE),
-        Command("workspace remove", "remove a workspace or an archive", "workspace:remove", ("WHO",), options=STATE),
-        Command("client list", "list OAuth clients", "oauth_client:list_clients", options=_named("state", "clients")),
+        Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", STATE, "NAME"),
+        Command("user list", "list the accounts", "user:list_users", STATE),
+        Command("user remove", "remove an account and end its access", "user:remove", STATE, "NAME"),
+        Command("user passwd", "change a password", "user:passwd", STATE, "NAME"),
+        Command("workspace list", "list workspaces and archives", "workspace:list_workspaces", STATE),
+        Command("workspace archive", "archive a workspace", "workspace:archive", STATE, "WHO"),
+        Command("workspace restore", "restore a workspace", "workspace:restore", STATE, "WHO"),
+        Command("workspace remove", "remove a workspace or an archive", "workspace:remove", STATE, "WHO"),
+        Command("client list", "list OAuth clients", "oauth_client:list_clients", CLIENTS),
         Command(
             "client add",
-            "add an OAuth client; each REDIRECT is a redirect URI or the name of a platform",
+            "add an OAuth client, with redirect URIs or the name of a platform",
             "oauth_client:add_client",
-            ("NAME", "REDIRECT…"),
-            (Option("confidential", "give the client a secret, which it can keep", parse_bool),),
             STATE,
-            "toolgate client add Fern https://fern.example.com/callback",
+            "NAME REDIRECT…",
+            (CONFIDENTIAL,),
         ),
-        Command(
-            "client remove",
-            "remove an OAuth client and end its access",
-            "oauth_client:remove_client",
-            ("ID",),
-            options=_named("state", "clients"),
-        ),
-        Command("token list", "list grants", "oauth_client:list_grants", options=_named("state", "clients")),
-        Command(
-            "token revoke user", "end all access of a person", "oauth_client:revoke_user", ("NAME",), options=STATE
-        ),
-        Command(
-            "token revoke client",
-            "end all access of a client",
-            "oauth_client:revoke_client",
-            ("ID",),
-            options=_named("state", "clients"),
-        ),
-        Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", ("ID",), options=STATE),
-        Command("token revoke all", "end everybody's access", "oauth_client:revoke_all", options=STATE),
-        Command(
-            "key rotate",
-            "let a new key sign tokens",
-            "oauth_client:rotate_key",
-            (),
-            (Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool),),
-            STATE,
-        ),
-        Command(
-            "audit",
-            "show the newest calls on record",
-            "audit:show",
-            (),
-            FILTERS,
-            STATE,
-            "toolgate audit --tool Bash --since 1d",
-        ),
-        Command("audit verify", "check that the record of calls is whole", "audit:verify", options=STATE),
+        Command("client remove", "remove a client and end its access", "oauth_client:remove_client", CLIENTS, "ID"),
+        Command("token list", "list grants", "oauth_client:list_grants", CLIENTS),
+        Command("token revoke user", "end all access of a person", "oauth_client:revoke_user", STATE, "NAME"),
+        Command("token revoke client", "end all access of a client", "oauth_client:revoke_client", CLIENTS, "ID"),
+        Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", STATE, "ID"),
+        Command("token revoke all", "end everybody's access", "oauth_client:revoke_all", STATE),
+        Command("key rotate", "let a new key sign tokens", "oauth_client:rotate_key", STATE, "", (DROP_OLD,)),
+        Command("audit", "show the newest calls on record", "audit:show", STATE, "", FILTERS),
+        Command("audit verify", "check that the record of calls is whole", "audit:verify", STATE),
         Command(
             "backup",
-            "write the state to one file, or with - to standard output, also while a server runs",
+            "write the state to a file (- is standard output), also while a server runs",
             "backup:backup",
-            ("FILE",),
-            (Option("with-workspaces", "include people's workspaces; no server may run", parse_bool),),
             STATE,
-            "toolgate backup monday.tar.gz",
+            "FILE",
+            (WITH_WORKSPACES,),
         ),
         Command(
             "restore",
-            "restore the state from a backup, or with - from standard input",
+            "restore the state from a backup (- is standard input)",
             "backup:restore",
-            ("FILE",),
-            (Option("replace", "move aside what is in the state folder", parse_bool),),
             STATE,
-            "toolgate restore monday.tar.gz",
+            "FILE",
+            (REPLACE,),
         ),
-        Command("help", "explain a command", "help:show_help", ("[COMMAND…]",), example="toolgate help user add"),
+        Command("help", "explain a command", "help:show_help", (), "[COMMAND…]"),
         Command("version", "print the version", "help:show_version"),
     )
 }

@@ -166,7 +166,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     prefix, _, rest = name.partition(":")
     wanted = normalize_name_or_empty(rest if prefix == "account" else name)
 
-    def look(connection: "Connection") -> dict[str, tuple[str, str, str]]:
+    def find(connection: "Connection") -> dict[str, tuple[str, str, str]]:
         account = people_rows.find_account(connection, wanted)
         found = {}
         if account is not None:
@@ -178,7 +178,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
                 found[row.subject] = (way, row.issuer, row.known_as)
         return found
 
-    found = await store.transact(look)
+    found = await store.transact(find)
     if len(found) > 1:
         ways = [way for way, _, _ in found.values()]
         told = ", ".join(

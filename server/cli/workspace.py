@@ -101,10 +101,10 @@ async def _read_owners(store: Store) -> dict[str, str]:
     from toolgate.server.principal import Principal
     from toolgate.server.state import grant_rows
 
-    def look(connection: "Connection") -> dict[str, str]:
+    def read(connection: "Connection") -> dict[str, str]:
         return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in grant_rows.list_people(connection)}
 
-    return await store.transact(look)
+    return await store.transact(read)
 
 
 async def _find_workspace(store: Store, who: str) -> str:
