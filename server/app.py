@@ -1,4 +1,4 @@
-"""The composition root: builds a server out of a configuration, runs it, and takes it down. It alone knows all."""
+"""Build a server from a configuration, run it, and take it down: the composition root."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What an app is made of, as its options ask for it. A part of the composition root: builds, and runs nothing."""
+"""Build the parts of an app as its options ask for them."""
 
 import hashlib
 import os

@@ -1,7 +1,6 @@
-"""Finds out when files change that somebody is subscribed to: one watch for all of them. Knows nothing of who is told.
+"""Find out when subscribed files change, by one watch for all of them.
 
-What wakes it is a change in the folder a file is in, and in those where a link on the way to it may be switched or a
-folder moved; what counts is whether the file itself is another: its stamp.
+A change in the folder of a file, or of a link on the way to it, wakes the watch. What counts is the file's own stamp.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Runs the server's main coroutine so that nothing but its own end ends the process. Knows nothing of what it runs."""
+"""Run the server's main coroutine so that only its own end ends the process."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,7 @@
-"""Watches folders, and has somebody look when their entries change. Knows nothing of who is told.
+"""Watch folders, and call back when their entries change.
 
-What is watched is the few folders whose own entries matter, each by itself: never a tree, so a large project
-or home directory costs nothing. Where a folder is not there yet, it is the nearest one above it that is.
+Only folders whose own entries matter are watched, each by itself and never as a tree: a large project or home directory
+costs nothing. For a folder that does not exist the nearest one above it is watched.
 """
 
 import asyncio

@@ -1,5 +1,4 @@
-"""Arguments as a person has to see them: nothing in them is invisible, turns the line around or looks like the end of
-it. Knows nothing of who asks or why."""
+"""Format arguments so that a person sees all of them: no character is invisible or turns the line around."""
 
 import json
 import re

@@ -1,5 +1,4 @@
-"""A form of an elicitation: what its fields are, how a person's words are read, and what is wrong with an answer. Knows
-nothing of who asks, or how it is shown.
+"""Parse the form of an elicitation, read a person's words for its fields, and check an answer.
 
 Source: MCP 2025-11-25 client/elicitation, "Requested Schema": a flat object of strings, numbers, booleans, and choices.
 """

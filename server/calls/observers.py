@@ -1,7 +1,6 @@
-"""Who hears of each tools/call: that it began, and how it ended. Knows calls and how they end; knows nothing of what is
-made of that, such as the audit log.
+"""Notify observers of each tools/call: that it began, and how it ended.
 
-Nothing here may cost a call its answer: what an observer raises is logged.
+No observer may cost a call its answer: what one raises is logged.
 """
 
 import asyncio

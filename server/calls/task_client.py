@@ -1,6 +1,6 @@
-"""The client's end of one call that may become a task: at first like any other's, afterwards through the task.
+"""Speak to the client of a call that may become a task: at first as of any call, afterwards through the task.
 
-Knows nothing of what the call does. Source: extension io.modelcontextprotocol/tasks.
+Source: extension io.modelcontextprotocol/tasks.
 """
 
 import asyncio

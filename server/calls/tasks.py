@@ -1,7 +1,7 @@
-"""Calls that outlive their requests: tasks, as the extension io.modelcontextprotocol/tasks (SEP-2663) calls them.
+"""Run calls that outlive their requests: tasks (extension io.modelcontextprotocol/tasks, SEP-2663).
 
-A deferral is one such call, in the process that does its work; what it is, is also in the state database before
-anybody hears of it. Knows nothing of tools or JSON-RPC: the methods say what the work is, `tell` hears of each change.
+A CallTask lives in the process that does its work. Its row is in the state database before a client hears of it. The
+methods say what the work is, and `notify` hears of each change.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ def serve_all(_principal: str) -> bool:
 
 
 class CallTask:
-    """One deferred call under way here. `kept` is what a client may see of it."""
+    """A task whose work this process does. `row` is what a client may see of it."""
 
     def __init__(self, home: "CallTasks", row: StoredTask, right: "GrantKey | None" = None) -> None:
         self.kept = self.first_row = row
@@ -64,7 +64,7 @@ class CallTask:
         self._tasks.track(work)
 
     def progress(self, message: str | None) -> None:
-        """Show how it goes."""
+        """Show a status message."""
         if not message or not self.kept.is_live:
             return
         readable = replace_surrogates(message[:MAX_MESSAGE])
@@ -139,7 +139,7 @@ class CallTask:
         self._notify()
 
     def _notify(self) -> bool:
-        """Whether somebody heard."""
+        """Return whether a subscription was notified."""
         if self._notify_timer is not None:
             self._notify_timer.cancel()
             self._notify_timer = None
@@ -170,7 +170,7 @@ class CallTasks:
         self.deadlines = DeadlineTimer(LONGEST)
         self.work: set[asyncio.Task[Any]] = set()
         self.is_closing = False
-        self.notify: Callable[[StoredTask], bool] = lambda kept: False  # whether somebody heard
+        self.notify: Callable[[StoredTask], bool] = lambda kept: False  # returns whether a subscription was notified
         self.rerun: Callable[[CallTask, bytes], None] | None = None
         self.on_lost: Callable[[StoredTask], None] = lambda kept: (
             None
@@ -240,7 +240,7 @@ class CallTasks:
             await self.cancel(deferral, WITHDRAWN)
 
     async def forget(self, deferral: CallTask) -> None:
-        """Nobody was told of it, and nobody will be."""
+        """Drop a task that no client was told of."""
         deferral.kept = replace(deferral.kept, status="cancelled")
         self._running.pop(deferral.kept.id, None)
         await asyncio.shield(self._write(self.rows.remove(deferral.kept.id)))
@@ -270,7 +270,7 @@ class CallTasks:
                 await asyncio.wait(list(left), timeout=STOPPING)
 
     def track(self, work: "asyncio.Task[Any]") -> None:
-        """This is work on a deferral."""
+        """Keep hold of the work on a task until it ends."""
         self.work.add(work)
         work.add_done_callback(self.work.discard)
 

@@ -1,7 +1,6 @@
-"""Asks whoever sits at the terminal what a called server asks: by forms, line by line. Knows nothing of how the
-question came or how the answer goes.
+"""Ask the person at the terminal what a called server asks, field by field.
 
-What the server says is marked as the server's, line by line, and no character of it reaches the terminal as a command.
+Each line of the server's text is marked as the server's, and no character of it reaches the terminal as a command.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""completion/complete: suggestions for a prompt's argument or a template's variable. Knows the registry."""
+"""Answer completion/complete: suggestions for a prompt's argument or a template's variable."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

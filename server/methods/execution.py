@@ -1,7 +1,6 @@
-"""Does the work of one request that runs somebody's function: a tool, a prompt, a resource, a completion.
+"""Run the function behind one request: a tool, a prompt, a resource, a completion.
 
-One way for all of them: a Context to speak to the client through, a limit to how long it takes, signs of life while it
-does, and questions to the person. Knows nothing of what the work is.
+All of them get a Context to speak to the client through, a time limit, a heartbeat and questions to the person.
 """
 
 import asyncio

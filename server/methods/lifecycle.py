@@ -1,4 +1,4 @@
-"""How a conversation begins, in both eras, and how a request is called off. Knows nothing of tools."""
+"""Begin a conversation in both eras, and cancel a request of it."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable

@@ -1,7 +1,6 @@
-"""tools/list, prompts/list, resources/templates/list and resources/list: one way to list for all of them.
+"""Answer tools/list, prompts/list, resources/templates/list and resources/list.
 
-Knows the registry; knows nothing of what a part does. What does not depend on the caller is encoded once a page, until
-the registry changes.
+What does not depend on the caller is encoded once a page, until the registry changes.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""logging/setLevel: how much a session wants to hear. In the stateless era a request says so itself (envelope)."""
+"""Answer logging/setLevel. In the stateless era a request carries its level in `_meta`."""
 
 from typing import Any
 

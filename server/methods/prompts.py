@@ -1,4 +1,4 @@
-"""prompts/get. Knows the registry; knows nothing of what a prompt says."""
+"""Answer prompts/get."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any

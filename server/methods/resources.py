@@ -1,4 +1,4 @@
-"""resources/read, resources/subscribe and resources/unsubscribe. Knows the registry; knows nothing of what is read."""
+"""Answer resources/read, resources/subscribe and resources/unsubscribe."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

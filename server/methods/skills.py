@@ -1,7 +1,6 @@
-"""skills/list, skills/get and resources/directory/read: the skills extension (2026-07-28). Knows the skills' folders;
-knows nothing of what a skill says.
+"""Answer skills/list, skills/get and resources/directory/read: the skills extension (2026-07-28).
 
-What is listed is what InvokeSkill offers. Source: SEP-2640 (ext-skills).
+The skills listed are those that InvokeSkill offers. Source: SEP-2640 (ext-skills).
 """
 
 import asyncio

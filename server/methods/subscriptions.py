@@ -1,7 +1,4 @@
-"""subscriptions/listen: a request that stays open and brings what the client asked to be told (2026-07-28).
-
-Knows nothing of who causes the news: the server announces, this only opens, acknowledges and closes.
-"""
+"""Answer subscriptions/listen: a request that stays open and brings the notifications a client asked for."""
 
 import asyncio
 import functools

@@ -1,6 +1,6 @@
-"""Calls that may become tasks: each does its work in a task of its own, which goes on when the request is answered.
+"""Run calls that may become tasks: each in a task of its own, which goes on after the request is answered.
 
-Knows nothing of what the work is. Source: extension io.modelcontextprotocol/tasks.
+Source: extension io.modelcontextprotocol/tasks.
 """
 
 import asyncio

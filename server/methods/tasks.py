@@ -1,7 +1,4 @@
-"""tasks/get, tasks/update and tasks/cancel: what a client may do with a call that has become a task.
-
-Knows nothing of what the call does. Source: extension io.modelcontextprotocol/tasks.
-"""
+"""Answer tasks/get, tasks/update and tasks/cancel. Source: extension io.modelcontextprotocol/tasks."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""tools/call. Knows the registry; knows nothing of what a tool does."""
+"""Answer tools/call: check the rules, run the tool and format what it returns."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -22,7 +22,7 @@ def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
     hold = DeadlineTimer(server.call_timeout)
 
     async def answer(call: Call) -> dict[str, Any]:
-        """An unknown tool is an error of the request; what a tool says no to is a result."""
+        """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
         tool, arguments = _read_call(server, call)
         too_many = server.policy.count_call(call, tool.scope)
         if too_many is not None:

@@ -1,10 +1,8 @@
-"""Patterns of shell commands: `git push*`, in which `*` and `?` alone are special. Pure: knows nothing of rules, nor of
-tools.
+"""Match shell commands with patterns such as `git push*`, in which `*` and `?` alone are special.
 
-A shell has more than one spelling for everything, so that a pattern is advice, and no boundary. What it can do is err
-on the safe side. Where it is to stop something it is held against each command in the text as well, without its quotes.
-Where it is to let something through it has to fit the whole text, and no `*` or `?` in it takes in what a shell reads
-as more than a word.
+A shell has more than one spelling for everything, so a pattern is advice and no boundary. It errs on the safe side. A
+pattern that refuses is matched with each command in the text as well, without its quotes. A pattern that allows has to
+match the whole text, and no `*` or `?` in it matches what a shell reads as more than a word.
 """
 
 import re

@@ -1,6 +1,4 @@
-"""What is good once: each nonce is somebody's, dies after a while, and is gone when it has been redeemed. Knows nothing
-of what it is good for. In memory: with the server they all end.
-"""
+"""Issue nonces that are good once, for a while, and for one principal. They live in memory and end with the server."""
 
 import secrets
 import time

@@ -1,6 +1,4 @@
-"""How many calls a minute a principal may make: of everything, and of what has a certain scope. In memory. Knows
-nothing of what is called.
-"""
+"""Limit the calls a minute of each principal: of all tools, and of the tools of one scope. Counts live in memory."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping

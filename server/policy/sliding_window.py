@@ -1,6 +1,6 @@
-"""How often something happened within the last minute. Knows nothing of what, or of whose limit that is.
+"""Count how often something happened within the last minute.
 
-The window slides: whichever sixty seconds one looks at, what `wait` let through fits the limit. It is kept by the
+The window slides: whichever sixty seconds one looks at, what `wait` let through fits the limit. It counts by the
 second, so that it takes the same few bytes however much happens.
 """
 

@@ -1,4 +1,4 @@
-"""Ends work that takes too long, by one timer for all of it. Knows nothing of what is done."""
+"""Cancel tasks that take too long, by one timer for all of them."""
 
 import asyncio
 from typing import Any

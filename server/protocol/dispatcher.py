@@ -1,5 +1,4 @@
-"""Turns one inbound message into a method call and its answer. Knows JSON-RPC and sessions; knows nothing of sockets,
-HTTP or what a method does.
+"""Turn one inbound message into a method call and its answer, whatever transport it came by.
 
 Above it: a transport, which calls `handle` once a message and gives each its own task. Below it: the method table.
 It is the only place where an exception becomes a message.
@@ -36,7 +35,7 @@ from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Ses
 log = logging.getLogger("toolgate.dispatcher")
 
 MAX_ANSWERS = 64 * 2**20  # bytes of one principal's answers that its clients have not read: six of the largest files
-MAX_ALL_ANSWERS = 192 * 2**20  # bytes of everybody's: a fifth of a container of 1 GiB
+MAX_ALL_ANSWERS = 192 * 2**20  # bytes of all principals' answers: a fifth of a container of 1 GiB
 MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests than this is broken or hostile
 TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for fewer at once"
 NO_SCOPES: frozenset[str] = frozenset()
@@ -188,7 +187,7 @@ class Dispatcher:
             return  # unknown notifications are ignored (JSON-RPC 2.0 section 4.1)
         try:
             known(session, notification.params)
-        except Exception:  # malformed ones too: nobody could be told
+        except Exception:  # malformed ones too: a notification has no answer
             log.debug("ignored %s", notification.method, exc_info=True)
 
     async def _batch(self, messages: list[Inbound], session: Session, channel: Channel) -> None:

@@ -1,4 +1,4 @@
-"""The stateless era's envelope: what every request says of itself in `_meta`. Knows nothing of methods.
+"""Read the `_meta` of the stateless era: what every request says of itself.
 
 Source: MCP 2026-07-28 basic, "_meta"; versioning, "Protocol Version Negotiation".
 """

@@ -1,5 +1,4 @@
-"""Spells parts and what they give as a revision knows them. Knows nothing of sessions or methods: the one place where
-what a plugin wrote once is cut to what may be sent."""
+"""Format parts and results for a revision: the one place where what a plugin declared is cut to what may be sent."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Who is talking, in which revision, and what is under way between us. Knows nothing of methods or transports."""
+"""Hold one client's session: who calls, in which revision, and which requests are in flight."""
 
 import asyncio
 import hashlib
