@@ -1,5 +1,4 @@
-"""The only way out for the browser: a proxy on loopback that vets and pins whatever a page asks for. Knows connections
-and whose they are; knows nothing of pages.
+"""Vet and pin every connection of the browser, by a proxy on loopback that is its only way to the network.
 
 Chromium is told to use it for everything, loopback too, and to resolve nothing by itself. So every redirect, frame,
 worker, WebSocket and prefetch of a page comes here as a request for a host and a port, and meets the check that the
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 HEAD_TIME = 5.0  # seconds to say what is wanted: Chromium opens some connections before it needs them
 MAX_BYTES = 64 * 2**20  # of one page and all that it loads, as they come: compressed
 MAX_REQUESTS = 1_000  # connections asked for by one page; heavy ones make 300
-MAX_OPEN = 2_048  # connections of all pages, and of whoever else on this machine tries the port
+MAX_OPEN = 2_048  # connections of all pages, and of other programs on this machine that try the port
 
 Address = tuple[str, int]  # host and port
 
@@ -157,7 +156,7 @@ class BrowserProxy:
                 writer.close()
 
     async def _read_request(self, connection: "ProxyConnection") -> tuple["ProxyRequest", Ticket]:
-        """What is asked for, and by which page. Who has no ticket is told to show one."""
+        """Return the next request and the ticket of its page. Without a ticket the answer is 407."""
         from toolgate.tools.egress.http import BadProxyRequestError  # start-up: h11
 
         while True:

@@ -1,8 +1,7 @@
-"""The way out for commands in a sandbox without a network: an HTTP proxy behind a socket that listens inside it. Knows
-connections; knows nothing of namespaces, commands or who the principal is.
+"""Connect sandboxed commands to the public network, by an HTTP proxy whose socket listens inside the sandbox.
 
 A socket keeps the network namespace it was made in. So one that a program of ours made in there, and handed out,
-takes what connects in there and is served out here. Who can connect belongs in there, so nobody is asked for a
+takes what connects in there and is served out here. Only commands in there can connect, so the proxy needs no
 password. What is asked for is resolved here, vetted and pinned like a page of the web tools.
 """
 

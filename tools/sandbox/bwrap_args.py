@@ -1,4 +1,4 @@
-"""What a sandboxed command sees of the machine: the arguments for bwrap. Knows paths; starts nothing.
+"""Build the arguments for bwrap: what a sandboxed command sees of the machine.
 
 Everything is left out that is not named here: the rest of /etc, /home, /root, /run, /var, the state folder, other
 workspaces. What is there is read-only, but the workspace, /tmp, /dev/shm and the folder `places` of the spool.

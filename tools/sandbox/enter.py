@@ -1,5 +1,4 @@
-"""Goes into a principal's sandbox, gives up every privilege, and becomes the zygote of its commands. Knows nothing of
-principals; what it is told is one marshalled dict.
+"""Enter a principal's sandbox, give up every privilege, and become the zygote of its commands.
 
 A program, run as `python -I -S enter.py STAGE FD`, FD being a file with that dict:
 
@@ -12,7 +11,7 @@ A program, run as `python -I -S enter.py STAGE FD`, FD being a file with that di
     channel     the zygote's
     groups      files to write our process id into
     bwrap       its path and arguments; empty without it
-    uid         whom to become, and its group; -1: nobody else
+    uid         the user and the group to become; -1: stay as it is
     namespace   whether to make a user namespace here (as root bwrap makes none that is worth having)
     port        of the proxy on this loopback; 0: none
     filter      the program for seccomp; empty where bwrap has loaded it, in its own process too
@@ -42,7 +41,7 @@ SECCOMP_MODE_FILTER = 2
 CLONE_NEWUSER = 0x1000_0000
 CAPABILITY_VERSION_3 = 0x2008_0522  # linux/capability.h
 LAST_CAP = 63
-NICE = 5  # the server, and whoever else is on the machine, comes first
+NICE = 5  # the server and the rest of the machine come first
 
 libc = ctypes.CDLL(None, use_errno=True)
 

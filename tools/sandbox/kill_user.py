@@ -1,5 +1,4 @@
-"""Kills every process of one user, for certain, and removes the System V shared memory, semaphores and queues it made.
-Knows a user's number, and nothing of whose it is.
+"""Kill every process of one user, and remove the System V shared memory, semaphores and queues it made.
 
 A program, run as root as `python -I -S kill_user.py UID NOBODY`. What runs as UID may signal, stop and look into
 whatever runs as UID, and so would keep a plain `kill -9 -1` from its work, or take it over while it has no filter. So

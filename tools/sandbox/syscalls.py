@@ -1,4 +1,4 @@
-"""What the kernel refuses to sandboxed commands: a program for seccomp. Knows nothing of who runs under it.
+"""Build the seccomp filter: the system calls that the kernel refuses to sandboxed commands.
 
 Refusals are errors, not deaths, so that programs which only try fall back as on an older system. What stays allowed is
 what shells, compilers, interpreters and databases use; what goes is what escapes are made of, and what looks into other
@@ -18,7 +18,7 @@ REFUSED = (
     "fsmount fspick statmount listmount",
     # kernel keyrings are not kept apart by namespaces
     "add_key keyctl request_key",
-    # much of the kernel's attack surface, and little of anybody's work
+    # much of the kernel's attack surface, and rarely used
     "bpf userfaultfd perf_event_open io_uring_setup io_uring_enter io_uring_register fanotify_init lookup_dcookie",
     "init_module finit_module delete_module create_module query_module get_kernel_syms kexec_load kexec_file_load",
     "modify_ldt vm86 vm86old uselib nfsservctl _sysctl sysfs ustat vmsplice memfd_secret",
@@ -47,8 +47,8 @@ NAMESPACES = (  # linux/sched.h: CLONE_NEW… user, mount, pid, net, ipc, uts, c
 CLONE_NAMESPACES = NAMESPACES[:-1]  # of clone, where 0x80 is part of the signal
 FAMILIES = (1, 2, 10, 16)  # sockets that may be made: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (which lists interfaces)
 OFFLINE = (1, 16)  # the same where there is to be no network, and no namespace sees to it
-TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423  # type into, and reconfigure, somebody else's terminal
-READER = (  # no file is opened, nothing started or sent a signal, and nobody else seen
+TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423  # type into, and reconfigure, another process's terminal
+READER = (  # no file is opened, nothing started or sent a signal, and no other process seen
     "read readv pread64 recvfrom recvmsg recv write writev sendto sendmsg send lseek _llseek close",
     "fstat fstat64 newfstatat statx",
     "brk munmap mremap madvise",
@@ -72,7 +72,7 @@ RESERVED = (  # fallocate as an ioctl, FS_IOC_RESVSP, …RESVSP64 and …ZERO_RA
     0x4030_580A, 0x4030_5824,  # XFS_IOC_ALLOCSP and …ALLOCSP64, until Linux 5.17
     0x401C_5820,  # FS_IOC_FSSETXATTR: by its extent size one byte takes gigabytes of XFS, and by its project no quota
 )  # fmt: skip
-SUBVOLUMES = (  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE, and their second versions: whoever measures a tree stops there
+SUBVOLUMES = (  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE and their second versions: measuring a tree stops there
     0x5000_9401, 0x5000_940E, 0x5000_9417, 0x5000_9418,
 )  # fmt: skip
 LARGEST_SEGMENT = 2**16  # bytes of System V shared memory, which stays with no process: 4,096 of them at most

@@ -1,4 +1,4 @@
-"""The table of engines. Knows their addresses and answers; knows nothing else.
+"""The table of search engines: where to query each, and how to read its answer.
 
 An entry of the option `engines` is a name, or `name=URL` to ask that engine's interface at another address: a mirror,
 a proxy, or a stand-in in a test. A new engine is a row, and a small file if it answers neither in JSON nor as `ddgs`

@@ -1,4 +1,4 @@
-"""Whether an engine may be asked now: a circuit breaker and its back-off. Knows a clock; knows no connections.
+"""Decide whether an engine may be queried now: a circuit breaker with back-off.
 
 Closed: it is asked. After FAILURES failures in a row it is open (a refusal counts as so many at once: asking on makes
 it last longer; questions under way together count as one: it may be us who were slow). Open: not asked for REST

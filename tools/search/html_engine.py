@@ -1,4 +1,4 @@
-"""Engines that answer people: their pages are asked for and read as `ddgs` (MIT) knows how. Knows nothing of HTML.
+"""Query engines made for people: their pages are fetched here, and read by the library `ddgs` (MIT) in a worker.
 
 Why its knowledge and not its transport. Its classes send requests by `primp`, which resolves names and follows
 redirects by itself, so an engine's answer, or a forged DNS one, could lead it to addresses our guard refuses; which

@@ -1,4 +1,4 @@
-"""Makes one ranked list of several. Knows engines by name alone.
+"""Merge the ranked lists of several engines into one.
 
 Reciprocal rank fusion (Cormack, Clarke, Büttcher 2009): a page scores 1/(K + rank) for each engine that found it.
 """

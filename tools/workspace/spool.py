@@ -1,4 +1,4 @@
-"""What commands leave on disk: ids, output and endings, in one folder of one principal. Knows nothing of processes.
+"""Store the runs of a principal on disk: their ids, their output and how they ended.
 
     last-id             the last id given out; also the lock under which ids are given and folders are looked through
     NAME.lock           held by a living server for as long as it lives

@@ -1,4 +1,4 @@
-"""Starts commands and answers for their process trees, in processes of its own. Knows nothing of tools or asyncio.
+"""Start commands and end their process trees, in processes of its own.
 
     server ── zygote ──┬── supervisor ── the command ── whatever it starts
                        ├── supervisor ── …
