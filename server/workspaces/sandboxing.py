@@ -1,5 +1,6 @@
-"""How this server's commands are kept apart, as its options say: chosen and tried at the start, then given to each
-principal. A part of the composition root; what a sandbox is, tools/sandbox/ knows.
+"""Choose and try this server's sandbox at the start, as its options say, and set it up for each principal.
+
+tools/sandbox/ implements the sandboxes.
 """
 
 import asyncio
@@ -31,37 +32,37 @@ if TYPE_CHECKING:
     from toolgate.tools.egress.shared_limits import SharedProxyLimits
     from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
 
-CLOSE_WITHIN = 0.5  # seconds: nothing is left in them as a rule
+CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-PASS_THROUGH = 0o011  # may pass through a folder without seeing what is in it
+PASS_THROUGH = 0o011  # users may pass through a folder without listing it
 
 log = logging.getLogger("toolgate.sandbox")
 
 
 class Sandboxing:
-    """`processes` are those of commands without a sandbox. `sandbox` is None where there is none."""
+    """The sandbox of a server; `sandbox` is None without one. `processes` runs commands without a sandbox."""
 
     def __init__(self, config: Config, state: Path, processes: CommandRunner, *, public: bool) -> None:
-        """Raises UsageError where what was asked for can't be had. `public`: callers come from elsewhere."""
+        """Raise UsageError where the options ask for more than this machine has. `public`: callers are remote."""
         self.limits = _limits(config)
-        self._passage = StateAccess(state)
+        self._access = StateAccess(state)
         try:
-            self.sandbox = choose_sandbox(config, state, self.limits, self._passage.trial_folder, public=public)
+            self.sandbox = choose_sandbox(config, state, self.limits, self._access.trial_folder, public=public)
         except UsageError:
-            self._passage.set_open(open_up=False)
+            self._access.set_open(open_up=False)
             raise
         self._state = state
         self._shared: Path | None = config.workspace
         self._processes = processes
         self._cgroups: Cgroups | None = None
         self._groups: WeakSet[Group] = WeakSet()
-        self._room: SharedProxyLimits | None = None
-        self._resting = IdleSandboxes()
-        self._reach = (config.allow_private, config.refuse_networks)
+        self._proxy_limits: SharedProxyLimits | None = None
+        self._idle_sandboxes = IdleSandboxes()
+        self._network_rules = (config.allow_private, config.refuse_networks)
         if self.sandbox is not None:
             checks.check_workspace(config, state, self.sandbox)
             _log_level(self.sandbox, remote=config.is_remote)
-            self._passage.set_open(open_up=self.sandbox.level == "uid")
+            self._access.set_open(open_up=self.sandbox.level == "uid")
             if self.sandbox.level != "none":
                 self._cgroups = _find_cgroups()
 
@@ -70,7 +71,7 @@ class Sandboxing:
         return "none" if self.sandbox is None else self.sandbox.level
 
     def make_environment(self, root: Path, spool: Path, *, alone: bool) -> CommandEnvironment:
-        """Those of the principal whose workspace is `root`; `alone`: it is nobody else's."""
+        """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
         if self.sandbox is None or self.sandbox.level == "none":
             return UnsandboxedEnvironment(self._processes, self.limits)
         from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
@@ -84,17 +85,17 @@ class Sandboxing:
             make_proxy=self._open_proxy,
             make_group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
-            idle_sandboxes=self._resting,
+            idle_sandboxes=self._idle_sandboxes,
         )
 
     async def close(self) -> None:
-        """What is left of the groups; the workspaces are closed before."""
-        self._passage.release()
+        """Close the groups. Close the workspaces before."""
+        self._access.release()
         if self._cgroups is not None:
             await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
 
     async def balance_cpu(self) -> None:
-        """Have who takes much of the processor give way to the others, until cancelled."""
+        """Lower the CPU weight of principals that use much of it, until cancelled."""
         if self._cgroups is None:
             return
         from toolgate.tools.cgroups.cpu_fairness import EVERY, CpuFairness  # start-up
@@ -106,14 +107,14 @@ class Sandboxing:
                 await asyncio.to_thread(manners.update, list(self._groups))
 
     async def end_orphans(self) -> None:
-        """End what servers that died have left running."""
+        """End the commands that dead servers left running."""
         if self._cgroups is not None:
-            for name, kept in (await asyncio.to_thread(self._cgroups.sweep)).items():
-                log.warning("%s, of a server that died: %s", name, kept or "ended")
+            for name, survivor in (await asyncio.to_thread(self._cgroups.sweep)).items():
+                log.warning("%s, of a dead server: %s", name, survivor or "ended")
         await asyncio.to_thread(self._sweep_users)
 
     def _sweep_users(self) -> None:
-        """Where commands run as users of their own, who keeps its sandbox from ending it outlives its server."""
+        """End processes of sandbox users: one that resists its sandbox outlives its server."""
         if self.sandbox is None or self.sandbox.uids is None or self._shared is not None:
             return
         from toolgate.tools.sandbox import users  # start-up
@@ -125,7 +126,7 @@ class Sandboxing:
                 self._state / "workspaces", self._state / "spool", uids, lambda uid: kill_user(uid, nobody)
             )
             for name in swept:
-                log.warning("commands of %s, of a server that died: ended", name)
+                log.warning("commands of %s, of a dead server: ended", name)
 
     def _group(self, name: str, limits: Limits) -> "Group | None":
         if self._cgroups is None:
@@ -138,8 +139,8 @@ class Sandboxing:
         from toolgate.tools.egress.sandbox_proxy import SandboxProxy  # start-up
         from toolgate.tools.egress.shared_limits import SharedProxyLimits
 
-        self._room = self._room or SharedProxyLimits()
-        outlet = SandboxProxy(listener, AddressPolicy.parse(*self._reach), shared=self._room)
+        self._proxy_limits = self._proxy_limits or SharedProxyLimits()
+        outlet = SandboxProxy(listener, AddressPolicy.parse(*self._network_rules), shared=self._proxy_limits)
         outlet.open()
         return outlet
 
@@ -147,18 +148,18 @@ class Sandboxing:
 def _find_cgroups() -> "Cgroups | None":
     from toolgate.tools import cgroups  # start-up
 
-    found = cgroups.find(move=True)
-    if isinstance(found, str):
+    hierarchy = cgroups.find(move=True)
+    if isinstance(hierarchy, str):
         log.warning(
-            "no control groups: each process has its limits, and all of a principal together have none (%s)", found
+            "no control groups: limits hold for each process, not for all of a principal together (%s)", hierarchy
         )
         return None
-    log.info("limits of principals by %s", found)
-    return found
+    log.info("limits for each principal by %s", hierarchy)
+    return hierarchy
 
 
 class StateAccess:
-    """Whether users that commands run as may pass through the state folder, to the workspaces in it.
+    """Opens the state folder for the users that commands run as, so that they reach the workspaces in it.
 
     At level `uid` they must. Without them the folders are closed, unless another server needs them open: each that does
     holds a lock on `workspaces`, until it ends.
@@ -167,7 +168,7 @@ class StateAccess:
     def __init__(self, state: Path) -> None:
         self._folders = (state, state / "spool", state / "workspaces")
         self._state = state
-        self._held: int | None = None
+        self._lock: int | None = None
 
     def trial_folder(self, level: "Level") -> Path:
         """Return where commands of `level` are tried: in the state, as they will run."""
@@ -176,31 +177,31 @@ class StateAccess:
         return self._state
 
     def set_open(self, *, open_up: bool) -> None:
-        """Leave the folders open, or close them."""
+        """Open the folders, or close them unless another server needs them open."""
         if open_up:
             self._open()
             return
         self.release()
-        held = os.open(self._folders[-1], FOLDER)
+        descriptor = os.open(self._folders[-1], FOLDER)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._chmod(0o700)
         except BlockingIOError:
-            log.debug("%s stays open: another server needs that", self._state)
+            log.debug("%s stays open for another server", self._state)
         finally:
-            os.close(held)
+            os.close(descriptor)
 
     def release(self) -> None:
-        """Need them open no longer. They stay as they are: another server may come to share them."""
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        """Release the lock. The folders stay unchanged: another server may share them later."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _open(self) -> None:
-        if self._held is None:
-            held = os.open(self._folders[-1], FOLDER)
-            fcntl.flock(held, fcntl.LOCK_SH)  # whoever has it alone is about to close them, and is quick
-            self._held = held
+        if self._lock is None:
+            descriptor = os.open(self._folders[-1], FOLDER)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)  # a process with the exclusive lock closes them, and is quick
+            self._lock = descriptor
         self._chmod(0o700 | PASS_THROUGH)
 
     def _chmod(self, mode: int) -> None:
@@ -212,20 +213,14 @@ class StateAccess:
 def choose_sandbox(
     config: Config, state: Path, limits: Limits, trial_folder: "TrialFolder", *, public: bool
 ) -> "Sandbox | None":
-    """None where nobody asked for a sandbox. Raises UsageError."""
+    """Return the sandbox that the options ask for, or None. Raises UsageError."""
     level: Any = config.sandbox_level
     if level == "none" and not config.is_remote and config.sandbox_network in (None, "all"):
         return None
-    from toolgate.tools.sandbox.levels import (  # start-up
-        UIDS,
-        SandboxOptions,
-        SandboxUnavailableError,
-        StateUnreachableError,
-    )
-    from toolgate.tools.sandbox.levels import choose_sandbox as tried
+    from toolgate.tools.sandbox import levels  # start-up
 
     network: Any = config.sandbox_network or (None if config.is_remote else "all")
-    wanted = SandboxOptions(
+    options = levels.SandboxOptions(
         level,
         network,
         allow_none=not public,
@@ -233,17 +228,17 @@ def choose_sandbox(
         path=config.environment.get("PATH"),
         readable_paths=config.sandbox_paths,
         hidden_paths=checks.hidden_paths(config, state),
-        uids=config.sandbox_uids or UIDS,
+        uids=config.sandbox_uids or levels.UIDS,
         trial_folder=trial_folder,
     )
     try:
-        sandbox = tried(wanted)
+        sandbox = levels.choose_sandbox(options)
         if sandbox.level == "uid" and sandbox.uids is not None:
             _check_links(state, sandbox.uids[0])
         return sandbox
-    except StateUnreachableError as error:
+    except levels.StateUnreachableError as error:
         raise UsageError(f"--state: {error}: {_suggest_state(config, state)}") from None
-    except SandboxUnavailableError as error:
+    except levels.SandboxUnavailableError as error:
         raise UsageError(f"--sandbox: {error}{_suggest_none(level, public=public)}") from None
 
 
@@ -259,7 +254,7 @@ def _check_links(state: Path, uid: int) -> None:
 
 
 def probe_sandbox(config: Config) -> "Sandbox | None":
-    """The sandbox that a server of these options would have. Changes nothing in the state. Raises UsageError."""
+    """Return the sandbox that a server with these options would have; changes no state. Raises UsageError."""
     return choose_sandbox(
         config, config.state, _limits(config), partial(_find_trial_folder, config.state), public=config.is_public
     )
@@ -277,9 +272,9 @@ def _find_trial_folder(state: Path, level: "Level") -> Path | None:
 
 
 def _suggest_state(config: Config, state: Path) -> str:
-    """Return what helps where commands can't reach the state."""
-    is_kept = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
-    moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_kept else f"say --state {SYSTEM_STATE}"
+    """Return the mend where commands can't reach the state."""
+    is_in_use = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
+    moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_in_use else f"say --state {SYSTEM_STATE}"
     has_bwrap = shutil.which("bwrap", path=config.environment.get("PATH")) is not None
     return moved if has_bwrap else f"{moved}, or apt-get install bubblewrap"
 
@@ -291,8 +286,7 @@ def _suggest_none(level: str, *, public: bool) -> str:
 
 
 def _limits(config: Config) -> Limits:
-    """Those who sign in, and those in a sandbox, have limits unless they are lifted. A folder that was given has no
-    size by default: who gave it knows what is in it."""
+    """Return the limits: the defaults where people sign in or a sandbox is used. A --workspace has no default size."""
     signs_in = config.is_remote and config.auth != "none"
     base = Limits() if signs_in or config.sandbox_level != "none" else UNLIMITED
     if config.workspace is not None or not config.is_remote:
