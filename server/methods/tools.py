@@ -15,6 +15,7 @@ from toolgate.server.server import Server
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError
+from toolgate.tools.api.text import closest
 from toolgate.tools.api.tool import Tool
 
 
@@ -76,7 +77,7 @@ def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> di
 
 
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
-    """Run a tool, unless an active plan holds it back, or a rule, or the person who is asked. Raises CannotAsk."""
+    """Run a tool, unless an active plan holds it back, or a rule, or the person who is asked. Raises CannotAskError."""
     if tool.is_held_by_plan and await context.plan.active():
         call.decision = "plan"
         return _refusal(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")
@@ -97,7 +98,9 @@ def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
     name, arguments = call.params.get("name"), call.params.get("arguments")
     tool = server.registry.tools.get(name) if isinstance(name, str) else None
     if tool is None:
-        raise InvalidParams(f"unknown tool: {format_name(name)}")
+        near = closest(name, server.registry.tools) if isinstance(name, str) else None
+        hint = f"; did you mean {near}?" if near else ""
+        raise InvalidParams(f"unknown tool: {format_name(name)}{hint}")
     if arguments is None:
         arguments = {}
     elif not isinstance(arguments, dict):

@@ -64,7 +64,7 @@ class Completions:
                 raise TypeError(f"the completion of {name!r} takes `value`, `arguments` and a Context, no other")
 
     async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
-        """Raises WrongArguments for an argument that is none, ToolError for what the function says no to."""
+        """Raises WrongArgumentsError for an argument that is none, ToolError for what the function says no to."""
         if name not in self._names():
             raise WrongArgumentsError(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)

@@ -191,8 +191,8 @@ class Context:
         is one.
 
         From then on no time limit but the task's own applies, progress is shown as the task's status, and a question
-        waits for its answer without ending the call. Raises NoTasks when `required` and the client knows none, and
-        ToolError when there are too many tasks, or it can't be kept.
+        waits for its answer without ending the call. Raises TasksUnsupportedError when `required` and the client knows
+        none, and ToolError when there are too many tasks, or it can't be stored.
         """
         return await self._peer.as_task(required)
 
@@ -207,9 +207,9 @@ class Context:
 
         A client that shows no forms has it shown on the server's own page, where there is one: to who has that open.
 
-        Raises CannotAsk when the client declared no elicitation, Unanswered when nobody answered within
+        Raises CannotAskError when the client declared no elicitation, UnansweredError when nobody answered within
         `timeout` seconds (up to 2025-11-25; default: as long as a call is held) or what came does not fit `schema`,
-        StillWaiting when the question stays
+        StillWaitingError when the question stays
         on the page: the same call, made again, takes the answer.
         """
         params = {"message": message, "requestedSchema": schema}
@@ -254,8 +254,9 @@ class Context:
 
 
 def _check_answer(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """The answer; of an accepted form less the nulls, which some clients send for what was left open. Raises Unanswered
-    for a form that came back with what it had no place for."""
+    """Return the answer; of an accepted form without the nulls that some clients send for fields left open.
+
+    Raises UnansweredError for a form whose values do not fit."""
     form = (request.get("params") or {}).get("requestedSchema")
     if request.get("method") != ELICIT or answer.get("action") != "accept" or not isinstance(form, dict):
         return answer

@@ -1,13 +1,13 @@
 """The errors a tool may raise, and what each becomes. Knows nothing of JSON-RPC codes.
 
-ToolError               the tool says no: an `isError` result with this text
-├── NotFound            there is no such resource
-├── WrongArguments      a prompt or a completion was asked for with arguments it can't take
-└── CannotAsk           the client declared no way to be asked (elicitation, sampling, roots)
-    ├── Unanswered      it was asked, and no answer came in time
-    │   └── StillWaiting    the question stays where the person can answer it yet
-    └── NoTasks         it knows no tasks, and the tool runs as one only
-Collision               two parts claim one name (raised at load, not in a call)
+ToolError                       the tool says no: an `isError` result with this text
+├── NotFound                    there is no such resource
+├── WrongArgumentsError         the arguments of a prompt or a completion do not fit
+└── CannotAskError              the client declared no way to be asked (elicitation, sampling, roots)
+    ├── UnansweredError         it was asked, and no answer came in time
+    │   └── StillWaitingError   the question stays where the person can still answer it
+    └── TasksUnsupportedError   it knows no tasks, and the tool runs as one only
+CollisionError                  two parts claim one name (raised at load, not in a call)
 """
 
 from typing import Any

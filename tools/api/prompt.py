@@ -98,7 +98,7 @@ class Prompt:
         self.completions.verify()
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
-        """Raises WrongArguments for arguments that do not fit, ToolError for what the prompt says no to."""
+        """Raises WrongArgumentsError for arguments that do not fit, ToolError for what the prompt says no to."""
         return self._messages(await self.function(self._convert_arguments(arguments), context))
 
     def _convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Registry:
         return NO_SCOPES if found is None else frozenset((found[0].scope,))
 
     def with_parts(self, parts: Iterable[Part]) -> "Registry":
-        """This registry and more. Raises Collision, which names both places, when a name is taken."""
+        """This registry and more. Raises CollisionError, which names both places, when a name is taken."""
         return Registry([*self.parts, *parts])
 
     def without(self, patterns: Iterable[str]) -> "Registry":

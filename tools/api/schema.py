@@ -134,7 +134,7 @@ def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
     """Compile `schema`. The check gives None, or a text that names each argument at fault and what was expected.
     `noun` is what its properties are called there.
 
-    Raises UnusableSchema.
+    Raises UnusableSchemaError.
     """
     import jsonschema_rs  # start-up: not needed before the first call
 
@@ -215,7 +215,7 @@ def _takes_null(declared: Any, root: dict[str, Any]) -> bool:
 
 
 def check_limits(schema: dict[str, Any]) -> None:
-    """Raise UnusableSchema for a `$ref` that leaves the schema, or for more subschemas than anyone writes."""
+    """Raise UnusableSchemaError for a `$ref` that leaves the schema, or for more subschemas than anyone writes."""
     waiting: list[Any] = [schema]
     seen = 0
     while waiting:
@@ -236,7 +236,7 @@ def check_limits(schema: dict[str, Any]) -> None:
 def find_mirrored_headers(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Where `x-mcp-header` stands in an input schema: header name in lower case → path of the property.
 
-    Raises UnusableSchema where it may not stand or has no name a header may have (server/tools, "x-mcp-header").
+    Raises UnusableSchemaError where it may not stand or has no name a header may have (server/tools, "x-mcp-header").
     """
     found: dict[str, tuple[str, ...]] = {}
     _collect_mirrored(schema, (), found)

@@ -26,7 +26,7 @@ def clean_text(text: str) -> str:
 
 
 def refuse_control_characters(**texts: str | None) -> None:
-    """Raise WrongArguments for an argument with a control character: it is kept, and shown on a terminal."""
+    """Raise WrongArgumentsError for an argument with a control character: it is kept, and shown on a terminal."""
     for name, text in texts.items():
         found = re.search(_CONTROL, text) if text else None
         if found:

@@ -125,7 +125,7 @@ class Tool:
         return other
 
     def verify(self) -> None:
-        """Raise TypeError, UnicodeError or UnusableSchema for what no client can be told or no call checked against."""
+        """Raise TypeError, UnicodeError or UnusableSchemaError for a tool that no client can list or call."""
         told: list[object] = [self.name, self.title, self.description]  # a plugin may have put anything there
         if not all(isinstance(word, str) for word in told):
             raise TypeError(f"name, title and description of {self.name!r} must be strings"[:200])
@@ -156,7 +156,7 @@ class Tool:
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.
 
-        CannotAsk passes through: what it means depends on the caller's revision.
+        CannotAskError passes through: what it means depends on the caller's revision.
         """
         finding = self._too_long(arguments) or self._check(arguments)
         if finding is not None:

@@ -12,7 +12,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> Streams:
-    """A connection to an address of `host`. Raises Refused and Unreachable."""
+    """A connection to an address of `host`. Raises AddressRefusedError and PageUnreachableError."""
     from toolgate.tools.web.vetted_client import (  # start-up: httpx and httpcore
         describe_error,
         is_usable_host,

@@ -37,7 +37,7 @@ class DdgsClient:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, job: BuildRequestJob | ReadResultsJob, kind: type[T], on_start: Callable[[], None]) -> T:
-        """What the worker makes of it; `begin` is called when it gets there. Raises Overtaxed and ToolError, and
+        """What the worker makes of it; `begin` is called when it gets there. Raises WorkerLimitError and ToolError, and
         ValueError for a page it stumbles over. When nobody waits any more the worker is ended."""
         waiting = PendingJob(job, on_start, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)

@@ -73,7 +73,7 @@ FetchPage = Callable[[EngineRequest], Awaitable["Page"]]
 
 
 class RunJob(Protocol):
-    """Has a worker do a job: read a page that was made to be read by a browser. Raises Overtaxed and ToolError."""
+    """Has a worker do a job: read a page that was made for a browser. Raises WorkerLimitError and ToolError."""
 
     async def __call__(self, job: Any, kind: type[T]) -> T: ...
 

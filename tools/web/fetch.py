@@ -44,7 +44,7 @@ class Web:
         self._vetted: VettedClient | None = None
 
     def normalise_url(self, url: str) -> str:
-        """`url` as it may be asked for, in ASCII. Raises Unreachable and Refused."""
+        """`url` as it may be asked for, in ASCII. Raises PageUnreachableError and AddressRefusedError."""
         return str(self._client().parse_url(url))
 
     async def fetch(
@@ -63,8 +63,8 @@ class Web:
 
         A request with a `body` follows none: it was meant for one address. At most `limit` unpacked bytes of the
         answer are kept. `lane`: a name whose connections are its own, so that it never waits for those of others; there
-        must be few. Any HTTP status is a Page. Raises Refused for what may not be reached (at any hop), TimedOut,
-        and Unreachable for every other way to fail.
+        must be few. Any HTTP status is a Page. Raises AddressRefusedError for an address that may not be reached (at
+        any hop), PageTimeoutError, and PageUnreachableError for every other way to fail.
         """
         try:
             async with asyncio.timeout(timeout):

@@ -77,7 +77,7 @@ def pinned_backend(allowed: AddressPolicy, resolve: Resolve) -> "httpcore.AsyncN
 
 
 async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> list[str]:
-    """The addresses of `host` to be tried in turn. Raises Refused if any of them may not be reached."""
+    """The addresses of `host` to be tried in turn. Raises AddressRefusedError if any of them may not be reached."""
     try:
         addresses = list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError) as error:
@@ -125,7 +125,7 @@ class VettedClient:
         return self._pools[lane]
 
     def parse_url(self, url: str, base: "httpx.URL | None" = None) -> "httpx.URL":
-        """`url`, relative to `base`, as something that may be asked for. Raises Unreachable or Refused."""
+        """Return `url`, relative to `base`, parsed and checked. Raises PageUnreachableError or AddressRefusedError."""
         import httpx  # start-up
 
         if len(url) > MAX_URL:

@@ -33,7 +33,7 @@ IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third
 END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
 CHUNK = 2**18
 USER = 65531  # whose workers are when the server is root's: a number that systems keep free, and not the browser's
-PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.workers.worker")
+PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.builtin.worker_main")
 
 NOUNS = {"page": "pages", "text": "texts", "search": "answers", "pdf": "PDFs", "picture": "pictures"}
 
@@ -181,7 +181,7 @@ class WorkerTurn:
         """Do the job on `request`, in at most `timeout` seconds. Its field `body` is sent as it is: bytes, or a regular
         file from its position on.
 
-        Raises Overtaxed, ToolError where the job refuses, and Broken. Cancelled, it kills the worker.
+        Raises WorkerLimitError, ToolError where the job refuses, and WorkerFaultError. Cancelled, it kills the worker.
         """
         done = await self._workers.run_job(self._name, request, body, timeout)
         return _read_result(done, kind)

@@ -5,7 +5,7 @@ can stop that from inside. So it loads what it needs first, and then gives up al
 open anything, to start anything (`confine`). Its memory is limited, its processor time for each job, and on Linux it
 dies with its parent.
 
-Run as `python -E -P -m toolgate.tools.workers.worker`; standard input is a stream socket that speaks
+Run as `python -E -P -m toolgate.tools.builtin.worker_main`; standard input is a stream socket that speaks
 tools/workers/messages.py, and its end is the worker's.
 """
 
@@ -17,16 +17,14 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.sandbox import enter
-from toolgate.tools.search import ddgs_worker, html_engine
-from toolgate.tools.web import convert, pdf
-from toolgate.tools.workers import messages, pictures
+from toolgate.tools.workers import messages
 from toolgate.tools.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
@@ -41,23 +39,18 @@ ZERO_LIMITS = (
     resource.RLIMIT_NOFILE,  # what is open stays so; no file, socket or pipe comes to it
 )
 
-# name → the type of its requests, what loads its libraries, what does it
-JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
-    "page": (convert.RawPage, convert.prepare, convert.read),
-    "text": (convert.RawPage, convert.load_encodings, convert.read),
-    "search": (html_engine.JobBatch, ddgs_worker.prepare, ddgs_worker.run_jobs),
-    "pdf": (convert.RawPage, pdf.prepare, pdf.read),
-    "picture": (pictures.RawPicture, pictures.prepare, pictures.fit_picture),
-}
+# What loads a job's libraries and what does it, behind the type of its requests; by name.
+JobTable = Mapping[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]]
 
 
-def main() -> None:
+def serve(jobs: JobTable) -> None:
+    """Do the jobs that the server asks for, until it hangs up."""
     channel = socket.socket(fileno=0)
     source = channel.makefile("rb")
     start = read_message(source, WorkerStart)
     if start is None:
         return
-    kind, prepare, work = JOBS[start.job]
+    kind, prepare, work = jobs[start.job]
     try:
         limit_resources()
         prepare()  # now: a library can't be loaded later
@@ -188,7 +181,3 @@ class MemoryMeter:
         lines = os.pread(self._files[1], 4_096, 0).splitlines()
         peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"VmPeak:")), 0)
         return peak > messages.MEMORY // 2
-
-
-if __name__ == "__main__":
-    main()

@@ -25,7 +25,7 @@ NOTHING: dict[str, str] = {}
 TAKEN_OVER = """if True:
     import ctypes, mmap, os, resource, signal, socket, threading
     from toolgate.tools.web import convert as pages
-    from toolgate.tools.workers import worker
+    from toolgate.tools.builtin import worker_main as worker
 
     def attempt(line):
         try:
@@ -160,14 +160,15 @@ def test_what_the_confinement_lacks_is_in_the_log_once(caplog: pytest.LogCapture
 LISTENER = """if True:
     import sys
     import msgspec
-    from toolgate.tools.workers import worker
+    from toolgate.tools.builtin import worker_main as worker
+    from toolgate.tools.workers.worker import NoFinder
     from toolgate.tools.api.errors import ToolError
     EVENTS = ("open", "os.listdir", "os.scandir", "socket.__new__", "ctypes.dlopen", "_thread.start_new_thread")
     kind, prepare, work = worker.JOBS[sys.argv[1]]
     documents = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=list[kind])
     opened = []
     prepare()
-    sys.meta_path[:] = [worker.NoFinder]
+    sys.meta_path[:] = [NoFinder]
     sys.addaudithook(lambda event, given: opened.append(f"{event} {given[:1]}") if event in EVENTS else None)
     for document in documents:
         try:

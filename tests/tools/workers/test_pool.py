@@ -27,7 +27,10 @@ from toolgate.tools.workers.pool import WorkerLimitError, Workers, WorkerTurn
 # libxml2 compares each attribute with all before it: a minute and more
 ENDLESS = b"<p " + b" ".join(b"a%d=1" % number for number in range(150_000)) + b">text"
 VAST = b"<table>" + b"<tr><td>x<td>y" * 120_000  # half a million elements: 200 MiB
-SMALL = "from toolgate.tools.workers import messages as jobs, worker; jobs.MEMORY = 160 * 2**20; worker.main()"
+SMALL = (
+    "from toolgate.tools.builtin import worker_main; from toolgate.tools.workers import messages as jobs\n"
+    "jobs.MEMORY = 160 * 2**20; worker_main.main()"
+)
 
 
 T = TypeVar("T")

@@ -1,0 +1,25 @@
+"""Run a worker process that can do every job: read pages, texts, PDFs and search results, and fit pictures."""
+
+from collections.abc import Callable
+from typing import Any
+
+from toolgate.tools.search import ddgs_worker, html_engine
+from toolgate.tools.web import convert, pdf
+from toolgate.tools.workers import pictures, worker
+
+# name → the type of its requests, what loads its libraries, what does it
+JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
+    "page": (convert.RawPage, convert.prepare, convert.read),
+    "text": (convert.RawPage, convert.load_encodings, convert.read),
+    "search": (html_engine.JobBatch, ddgs_worker.prepare, ddgs_worker.run_jobs),
+    "pdf": (convert.RawPage, pdf.prepare, pdf.read),
+    "picture": (pictures.RawPicture, pictures.prepare, pictures.fit_picture),
+}
+
+
+def main() -> None:
+    worker.serve(JOBS)
+
+
+if __name__ == "__main__":
+    main()
