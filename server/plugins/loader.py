@@ -249,12 +249,12 @@ class PluginLoader:
         loading = asyncio.create_task(self._threads.run(partial(self._attempt, file)))
         self._loads[file] += 1
 
-        def ended(_: object) -> None:
+        def forget_load(_: object) -> None:
             self._loads[file] -= 1
             if not self._loads[file]:
                 del self._loads[file]
 
-        loading.add_done_callback(ended)
+        loading.add_done_callback(forget_load)
         return loading
 
     def _attempt(self, file: Path) -> Generation | BaseException:

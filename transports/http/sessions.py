@@ -102,11 +102,11 @@ class Sessions:
 
     def rights(self) -> Iterator[GrantKey]:
         """By which there are sessions, dormant ones too."""
-        return (right for held in self._sessions.values() for right in held.rights)
+        return (right for session in self._sessions.values() for right in session.rights)
 
     def streams(self) -> Iterator[EventStream]:
         """Of all sessions, read or not."""
-        return (stream for held in _only_awake(self._sessions.values()) for stream in held.streams.values())
+        return (stream for session in _only_awake(self._sessions.values()) for stream in session.streams.values())
 
     def of_person(self, name: str) -> list[HttpSession]:
         """All of one person's, through whatever clients."""
@@ -141,13 +141,13 @@ class Sessions:
     def find(self, id: str, principal: Principal) -> HttpSession | None:
         """The open session `id`, if this principal owns it; being asked for keeps it, and it goes on with the scopes
         of the newest token."""
-        held: AnySession | None = self._sessions.get(id)
-        if held is None or isinstance(held, DormantSession) or held.owner != principal.owner:
+        session: AnySession | None = self._sessions.get(id)
+        if session is None or isinstance(session, DormantSession) or session.owner != principal.owner:
             return None
-        if held.principal is not principal and not held.use(principal):
+        if session.principal is not principal and not session.use(principal):
             return None
-        self._touch(held)
-        return held
+        self._touch(session)
+        return session
 
     async def wake(self, id: str, principal: Principal) -> HttpSession | None:
         """The session `id` that an earlier process had open, if this principal owns it. Ids that were made up cost no
@@ -167,24 +167,26 @@ class Sessions:
         await asyncio.shield(coming)
         return self.find(id, principal)
 
-    def close(self, held: AnySession) -> None:
+    def close(self, session: AnySession) -> None:
         """End it for good."""
-        self._close(held)
+        self._close(session)
 
-    async def end(self, held: HttpSession) -> None:
+    async def end(self, session: HttpSession) -> None:
         """The same; returns when no later process can take it up. Raises StateError where that can't be said."""
-        dropped = self._close(held)
+        dropped = self._close(session)
         if dropped is not None:
             await dropped
 
     def close_by_rights(self, rights: Collection[GrantKey]) -> None:
         """End all that one of these rights opened, or went on with."""
-        for held in [held for held in self._sessions.values() if not frozenset(rights).isdisjoint(held.rights)]:
-            self.close(held)
+        for session in [
+            session for session in self._sessions.values() if not frozenset(rights).isdisjoint(session.rights)
+        ]:
+            self.close(session)
 
     def close_all(self) -> None:
-        for held in list(self._sessions.values()):
-            self.close(held)
+        for session in list(self._sessions.values()):
+            self.close(session)
         self._unwatch()
 
     async def suspend_all(self) -> None:
@@ -205,11 +207,11 @@ class Sessions:
                 await self._records.remove(self._undropped)
         except StateError as error:
             log.warning("undelivered messages of sessions are not saved for the next process: %s", error)
-        for held in list(self._sessions.values()):
-            self._remove(held)
-            if isinstance(held, HttpSession):
-                held.end()
-                self._on_end(held.session)
+        for session in list(self._sessions.values()):
+            self._remove(session)
+            if isinstance(session, HttpSession):
+                session.end()
+                self._on_end(session.session)
 
     async def _recall_again(self, tried: float) -> None:
         """Raises StateError where it is too soon: a client that was told there is no such session would not come
@@ -235,20 +237,20 @@ class Sessions:
         self._remove(dormant)
         self._add(woken)
 
-    def _close(self, held: AnySession) -> "asyncio.Future[None] | None":
+    def _close(self, session: AnySession) -> "asyncio.Future[None] | None":
         """What is done when it is forgotten, if it was ever written down."""
-        if held.id not in self._sessions:
+        if session.id not in self._sessions:
             return None
-        self._remove(held)
-        if isinstance(held, HttpSession):
-            held.end()
-            self._on_end(held.session)
-            if not held.is_recorded:
+        self._remove(session)
+        if isinstance(session, HttpSession):
+            session.end()
+            self._on_end(session.session)
+            if not session.is_recorded:
                 return None
-        return self._drop(held)
+        return self._drop(session)
 
-    def _drop(self, held: AnySession) -> "asyncio.Future[None] | None":
-        self._undropped[held.record_key] = held.process if isinstance(held, DormantSession) else ""
+    def _drop(self, session: AnySession) -> "asyncio.Future[None] | None":
+        self._undropped[session.record_key] = session.process if isinstance(session, DormantSession) else ""
         return self._drop_again()
 
     def _drop_again(self) -> "asyncio.Future[None] | None":
@@ -259,31 +261,31 @@ class Sessions:
         self._undropped.clear()
         dropped = self._records.remove(tried)
 
-        def done(dropped: "asyncio.Future[None]") -> None:
+        def keep_failed(dropped: "asyncio.Future[None]") -> None:
             if dropped.cancelled() or dropped.exception() is not None:
                 self._undropped |= tried  # with the next
                 log.warning("the records of ended sessions can't be removed yet")
                 self._watch()
 
-        dropped.add_done_callback(done)
+        dropped.add_done_callback(keep_failed)
         return dropped
 
-    def _add(self, held: AnySession) -> None:
-        self._sessions[held.id] = held
-        for by, key in self._keys(held):
-            by.setdefault(key, OrderedDict())[held.id] = held
+    def _add(self, session: AnySession) -> None:
+        self._sessions[session.id] = session
+        for by, key in self._keys(session):
+            by.setdefault(key, OrderedDict())[session.id] = session
 
-    def _add_first(self, held: AnySession) -> None:
-        """One that is longer idle than all others."""
-        self._add(held)
-        self._sessions.move_to_end(held.id, last=False)
-        for by, key in self._keys(held):
-            by[key].move_to_end(held.id, last=False)
+    def _add_first(self, session: AnySession) -> None:
+        """Add a session that is idle longer than all others."""
+        self._add(session)
+        self._sessions.move_to_end(session.id, last=False)
+        for by, key in self._keys(session):
+            by[key].move_to_end(session.id, last=False)
 
-    def _remove(self, held: AnySession) -> None:
-        del self._sessions[held.id]
-        for by, key in self._keys(held):
-            del by[key][held.id]
+    def _remove(self, session: AnySession) -> None:
+        del self._sessions[session.id]
+        for by, key in self._keys(session):
+            del by[key][session.id]
             if not by[key]:
                 del by[key]
 
@@ -306,9 +308,9 @@ class Sessions:
         self._note_timer = None
         since, self._note_time = self._note_time, time.monotonic()
         used = [
-            held
-            for held in _only_awake(self._sessions.values())
-            if held.is_recorded and (held.is_busy or held.last_used >= since)
+            session
+            for session in _only_awake(self._sessions.values())
+            if session.is_recorded and (session.is_busy or session.last_used >= since)
         ]
         if used:
             self._records.mark_seen(self._last_uses(used)).add_done_callback(_log_failure)
@@ -319,33 +321,35 @@ class Sessions:
         """When each was used last, in seconds since 1970."""
         assert self._records is not None
         now, epoch = time.monotonic(), self._records.now()
-        return {held.record_key: epoch if held.is_busy else epoch - (now - held.last_used) for held in among}
+        return {
+            session.record_key: epoch if session.is_busy else epoch - (now - session.last_used) for session in among
+        }
 
     def _expire(self) -> None:
         self._expiry_timer = None
         now = time.monotonic()
         wait = self._idle
-        for held in list(self._sessions.values()):
-            if held.is_busy:
-                self._touch(held)
+        for session in list(self._sessions.values()):
+            if session.is_busy:
+                self._touch(session)
                 continue
-            left = held.last_used + self._idle - now
+            left = session.last_used + self._idle - now
             if left > 0:
                 wait = left
                 break
-            self.close(held)
+            self.close(session)
         if self._sessions:
             self._expiry_timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
 
-    def _touch(self, held: AnySession) -> None:
-        held.last_used = time.monotonic()
-        self._sessions.move_to_end(held.id)
-        for by, key in self._keys(held):
-            by[key].move_to_end(held.id)
+    def _touch(self, session: AnySession) -> None:
+        session.last_used = time.monotonic()
+        self._sessions.move_to_end(session.id)
+        for by, key in self._keys(session):
+            by[key].move_to_end(session.id)
 
-    def _keys(self, held: AnySession) -> tuple[tuple[dict[str, OrderedDict[Key, AnySession]], str], ...]:
-        """Where else it is held, and under which key."""
-        return (self._of_owner, held.owner), (self._of_person, held.principal.name)
+    def _keys(self, session: AnySession) -> tuple[tuple[dict[str, OrderedDict[Key, AnySession]], str], ...]:
+        """The other indexes that hold a session, and its key there."""
+        return (self._of_owner, session.owner), (self._of_person, session.principal.name)
 
     def _evict_largest(self, principal: Principal) -> bool:
         """End an idle session of the person with most sessions, or of another with no fewer than this principal."""
@@ -355,15 +359,15 @@ class Sessions:
 
     def _evict_idle(self, among: Mapping[Key, AnySession]) -> bool:
         """End the longest idle one."""
-        for held in among.values():
-            if not held.is_busy:
-                self.close(held)
+        for session in among.values():
+            if not session.is_busy:
+                self.close(session)
                 return True
         return False
 
 
 def _only_awake(among: Iterable[AnySession]) -> Iterator[HttpSession]:
-    return (held for held in among if isinstance(held, HttpSession))
+    return (session for session in among if isinstance(session, HttpSession))
 
 
 def _create_dormant(found: StoredSession, now: float) -> DormantSession:
