@@ -9,9 +9,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from toolgate.tools.cgroups import Group
+from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, kill_user
 from toolgate.tools.sandbox.users import assign_user, list_active_users
@@ -22,12 +22,6 @@ from toolgate.tools.workspace.safe_walk import open_folder
 from toolgate.tools.workspace.zygote import CommandRunner
 
 CWD_FOLDER = "places"  # of the spool: where commands leave word of where they are, and all they may write there
-
-
-class ProxyHandle(Protocol):
-    """A sandbox's proxy (tools/egress/sandbox_proxy.py)."""
-
-    async def close(self) -> None: ...
 
 
 class SandboxedEnvironment:
@@ -45,7 +39,7 @@ class SandboxedEnvironment:
         *,
         is_exclusive: bool,
         server_runner: CommandRunner,
-        make_proxy: Callable[[socket.socket], ProxyHandle],
+        make_proxy: Callable[[socket.socket], SandboxProxy],
         make_group: Callable[[Limits], Group | None],
         memory: bool,
         idle_sandboxes: IdleSandboxes,
@@ -63,7 +57,7 @@ class SandboxedEnvironment:
         self._is_exclusive = is_exclusive
         self._make_proxy = make_proxy
         self._idle_sandboxes = idle_sandboxes
-        self._proxy: ProxyHandle | None = None
+        self._proxy: SandboxProxy | None = None
         self._group: Group | None = None
         self._process: SandboxProcess | None = None
         self._cwd_folder_identity: tuple[int, int] | None = None  # which folder that is

@@ -100,30 +100,30 @@ def program(*, offline: bool = False) -> bytes:
         except ValueError:
             pass
 
-    def masked(number: int, mask: int, value: int) -> object:
+    def match_bits(number: int, mask: int, value: int) -> object:
         return pyseccomp.Arg(number, pyseccomp.MASKED_EQ, mask, value)
 
     for name in (name for row in REFUSED for name in row.split()):
         rule(refuse, name)
     rule(pyseccomp.ERRNO(errno.ENOSYS), MISSING)
     for flag in NAMESPACES:
-        rule(refuse, "unshare", masked(0, flag, flag))
+        rule(refuse, "unshare", match_bits(0, flag, flag))
     for flag in CLONE_NAMESPACES:
-        rule(refuse, "clone", masked(0, flag, flag))
+        rule(refuse, "clone", match_bits(0, flag, flag))
     for request in (TIOCSTI, TIOCLINUX, TIOCSETD):
-        rule(refuse, "ioctl", masked(1, LOW, request))
+        rule(refuse, "ioctl", match_bits(1, LOW, request))
     for request in SUBVOLUMES:
-        rule(refuse, "ioctl", masked(1, LOW, request))
+        rule(refuse, "ioctl", match_bits(1, LOW, request))
     # Reserving room is bounded by no resource limit. Programs fall back to writing.
     unsupported = pyseccomp.ERRNO(errno.EOPNOTSUPP)
-    rule(unsupported, "fallocate", masked(1, PUNCH_HOLE, 0))
+    rule(unsupported, "fallocate", match_bits(1, PUNCH_HOLE, 0))
     rule(unsupported, "file_setattr")  # FS_IOC_FSSETXATTR by path
     for request in RESERVED:
-        rule(unsupported, "ioctl", masked(1, LOW, request))
+        rule(unsupported, "ioctl", match_bits(1, LOW, request))
     rule(pyseccomp.ERRNO(errno.EINVAL), "shmget", pyseccomp.Arg(1, pyseccomp.GT, LARGEST_SEGMENT))
     for name in ("socket", "socketpair"):
         for number in _other_numbers(OFFLINE if offline else FAMILIES):
-            rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, masked(0, LOW, number))
+            rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, match_bits(0, LOW, number))
         rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
     return _export(rules)
 

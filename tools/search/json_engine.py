@@ -49,7 +49,7 @@ class JsonEngine(msgspec.Struct, frozen=True):
     standard: bool = True
 
     def __repr__(self) -> str:  # the default shows the headers, and one of them may be a key
-        return f"Interface({self.name!r})"
+        return f"JsonEngine({self.name!r})"
 
     def at(self, url: str, *, standard: bool | None = None) -> "JsonEngine":
         return msgspec.structs.replace(self, url=url, standard=self.standard if standard is None else standard)
