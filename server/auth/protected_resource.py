@@ -71,13 +71,13 @@ class ProtectedResource:
     ) -> str:
         """The value of WWW-Authenticate. `wanted` are the scopes to ask for: all there are unless it is given, since
         hosted clients read them once. `error` belongs in it only when a token was sent (RFC 6750 section 3.1)."""
-        told = {
+        members = {
             "error": error,
             "error_description": description,
             "resource_metadata": self.metadata_url(path),
             "scope": scopes.format_scopes(self.served() if wanted is None else wanted),
         }
-        return "Bearer " + ", ".join(f'{name}="{_quotable(value)}"' for name, value in told.items() if value)
+        return "Bearer " + ", ".join(f'{name}="{_quotable(value)}"' for name, value in members.items() if value)
 
 
 def _quotable(value: str) -> str:

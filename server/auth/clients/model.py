@@ -113,12 +113,12 @@ def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str,
     method = body.get("token_endpoint_auth_method")
     if method not in AUTH_METHODS:
         method = "client_secret_basic" if method is None else "none"  # RFC 7591's default; the rest can't work here
-    kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
-    if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
+    metadata = {**_metadata(body, served), "token_endpoint_auth_method": method}
+    if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & metadata.keys():
         raise ClientRejectedError("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
     _check_uris(body.get("redirect_uris"))
-    kept["redirect_uris"] = list(dict.fromkeys(body["redirect_uris"]))
-    return _within(kept), secrets.token_urlsafe(32) if method in SECRET_METHODS else None
+    metadata["redirect_uris"] = list(dict.fromkeys(body["redirect_uris"]))
+    return _check_size(metadata), secrets.token_urlsafe(32) if method in SECRET_METHODS else None
 
 
 def parse_metadata_document(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
@@ -133,8 +133,8 @@ def parse_metadata_document(body: object, id: str, served: Collection[str]) -> d
     method = body.get("token_endpoint_auth_method", "none")
     if method not in ("none", "private_key_jwt") or body.keys() & {"client_secret", "client_secret_expires_at"}:
         raise ClientRejectedError("invalid_client", "a client with a metadata document can't have a secret")
-    kept = {**_metadata(body, served), "token_endpoint_auth_method": method}
-    if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & kept.keys():
+    metadata = {**_metadata(body, served), "token_endpoint_auth_method": method}
+    if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & metadata.keys():
         raise ClientRejectedError("invalid_client", "the client's metadata document has no keys")
     listed = body.get("redirect_uris")
     uris = [uri for uri in listed if redirects.find_fault(uri) is None] if isinstance(listed, list) else []
@@ -142,8 +142,8 @@ def parse_metadata_document(body: object, id: str, served: Collection[str]) -> d
         raise ClientRejectedError(
             "invalid_client", "the client's metadata document has no redirect URI that can be used here"
         )
-    kept["redirect_uris"] = list(dict.fromkeys(uris))[:MAX_URIS]
-    return _within(kept)
+    metadata["redirect_uris"] = list(dict.fromkeys(uris))[:MAX_URIS]
+    return _check_size(metadata)
 
 
 def find_client(connection: "Connection", configured: Mapping[str, OAuthClient], id: str) -> OAuthClient | None:
@@ -156,18 +156,18 @@ def find_client(connection: "Connection", configured: Mapping[str, OAuthClient],
 
 def client_from_row(row: Any) -> OAuthClient:
     """The client of a row, which `parse_registration` or `parse_metadata_document` made."""
-    said = msgspec.json.decode(row.metadata)
+    metadata = msgspec.json.decode(row.metadata)
     return OAuthClient(
         id=row.id,
         kind=row.kind,
-        name=said["client_name"],
-        redirect_uris=tuple(said["redirect_uris"]),
-        method=said["token_endpoint_auth_method"],
-        grants=frozenset(said["grant_types"]),
-        scopes=tuple(said["scope"].split()) if "scope" in said else None,
+        name=metadata["client_name"],
+        redirect_uris=tuple(metadata["redirect_uris"]),
+        method=metadata["token_endpoint_auth_method"],
+        grants=frozenset(metadata["grant_types"]),
+        scopes=tuple(metadata["scope"].split()) if "scope" in metadata else None,
         secret=row.secret,
-        jwks=said.get("jwks"),
-        jwks_uri=said.get("jwks_uri"),
+        jwks=metadata.get("jwks"),
+        jwks_uri=metadata.get("jwks_uri"),
     )
 
 
@@ -193,39 +193,39 @@ def display_name(given: object) -> str:
 
 def _lightly_marked(text: str) -> str:
     """Without the marks that have no letter before them, and of each letter's with the first two."""
-    kept, marks = "", MAX_MARKS
+    cleaned, marks = "", MAX_MARKS
     for each in text:
         if unicodedata.category(each)[0] == "M":
             marks += 1
         else:
             marks = MAX_MARKS if each == " " else 0
         if marks <= MAX_MARKS:
-            kept += each
-    return kept
+            cleaned += each
+    return cleaned
 
 
 def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
     """What both kinds may say, with the defaults; nothing is null."""
-    kept: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "client_name": display_name(body.get("client_name")),
         "grant_types": _grant_types(body.get("grant_types")),
         "response_types": ["code"],
     }
     scope = _scope(body.get("scope"), served)
     if scope:
-        kept["scope"] = scope
-    kept.update({name: body[name] for name in TEXTS if _is_text(body.get(name))})
-    kept.update({name: body[name] for name in LINKS if _is_link(body.get(name))})
+        metadata["scope"] = scope
+    metadata.update({name: body[name] for name in TEXTS if _is_text(body.get(name))})
+    metadata.update({name: body[name] for name in LINKS if _is_link(body.get(name))})
     if _is_link(body.get("jwks_uri")) and body["jwks_uri"].startswith("https://"):
-        kept["jwks_uri"] = body["jwks_uri"]
+        metadata["jwks_uri"] = body["jwks_uri"]
     elif isinstance(body.get("jwks"), dict) and isinstance(body["jwks"].get("keys"), list):
         if len(body["jwks"]["keys"]) > MAX_KEYS:
             raise ClientRejectedError("invalid_client_metadata", f"jwks has more than {MAX_KEYS} keys")
-        kept["jwks"] = {"keys": [_public(key) for key in body["jwks"]["keys"] if isinstance(key, dict)]}
+        metadata["jwks"] = {"keys": [_public(key) for key in body["jwks"]["keys"] if isinstance(key, dict)]}
     contacts = body.get("contacts")
     if isinstance(contacts, list) and contacts and all(map(_is_text, contacts)):
-        kept["contacts"] = contacts[:MAX_URIS]
-    return kept
+        metadata["contacts"] = contacts[:MAX_URIS]
+    return metadata
 
 
 def _grant_types(given: object) -> list[str]:
@@ -253,19 +253,19 @@ def _check_uris(given: object) -> None:
             raise ClientRejectedError("invalid_redirect_uri", fault)
 
 
-def _within(kept: dict[str, Any]) -> dict[str, Any]:
+def _check_size(metadata: dict[str, Any]) -> dict[str, Any]:
     try:
-        size = len(msgspec.json.encode(kept)) if _is_flat(kept) else MAX_METADATA + 1
+        size = len(msgspec.json.encode(metadata)) if _is_flat(metadata) else MAX_METADATA + 1
     except ValueError:  # a lone surrogate
         size = MAX_METADATA + 1
     if size > MAX_METADATA:
         raise ClientRejectedError("invalid_client_metadata", "the client's metadata is too large or too deep")
-    return kept
+    return metadata
 
 
-def _is_flat(kept: Any) -> bool:
+def _is_flat(value: Any) -> bool:
     """Whether it nests no deeper than MAX_DEPTH. How deep Python itself can go differs by its version."""
-    level = [kept]
+    level = [value]
     for _ in range(MAX_DEPTH):
         level = [
             part

@@ -203,10 +203,10 @@ def _check_password(password: str, name: str) -> str:
 def _is_of(device: str, password: str) -> bool:
     """Whether this is a device of the account whose password is hashed so."""
     try:
-        held = base64.urlsafe_b64decode(device + "=")
+        decoded = base64.urlsafe_b64decode(device + "=")
     except ValueError:
         return False
-    return len(held) == 32 and hmac.compare_digest(held[16:], _mark(held[:16], password))
+    return len(decoded) == 32 and hmac.compare_digest(decoded[16:], _mark(decoded[:16], password))
 
 
 def _mark(nonce: bytes, password: str) -> bytes:

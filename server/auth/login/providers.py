@@ -103,8 +103,8 @@ class OpenIdProvider:
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         metadata = await self._discover()
-        said = answer.get("iss")
-        if said != self.issuer and (said or metadata.get("authorization_response_iss_parameter_supported") is True):
+        iss = answer.get("iss")
+        if iss != self.issuer and (iss or metadata.get("authorization_response_iss_parameter_supported") is True):
             raise SignInError(f"this answer is not from {self.title}")
         tokens = await self._tokens(metadata, _code(answer, self.title), back, ticket)
         claims = await self._claims(metadata, tokens.get("id_token"))
@@ -200,8 +200,8 @@ class OpenIdProvider:
         """What the id_token left out. It must be about the same subject (Core section 5.3.2)."""
         if "userinfo_endpoint" not in metadata or not isinstance(tokens.get("access_token"), str):
             return {}
-        told = {"authorization": f"Bearer {tokens['access_token']}"}
-        claims = await self._web.json(_endpoint(metadata, "userinfo_endpoint", self.title), headers=told)
+        bearer = {"authorization": f"Bearer {tokens['access_token']}"}
+        claims = await self._web.json(_endpoint(metadata, "userinfo_endpoint", self.title), headers=bearer)
         return claims if claims.get("sub") == subject else {}
 
 
@@ -234,8 +234,8 @@ class GitHubProvider:
         return _with_query(f"{self.issuer}/login/oauth/authorize", asked)
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
-        said = answer.get("iss")
-        if said is not None and not (said.isascii() and urlsplit(said).netloc == urlsplit(self.issuer).netloc):
+        iss = answer.get("iss")
+        if iss is not None and not (iss.isascii() and urlsplit(iss).netloc == urlsplit(self.issuer).netloc):
             raise SignInError("this answer is not from GitHub")
         form = {
             "client_id": self._client,
@@ -247,15 +247,15 @@ class GitHubProvider:
         tokens = await self._web.json(f"{self.issuer}/login/oauth/access_token", form)
         if not isinstance(tokens.get("access_token"), str):
             raise SignInError("GitHub did not say who you are")
-        told = {"authorization": f"Bearer {tokens['access_token']}"}
-        user = await self._web.json(f"{self._api}/user", headers=told)
+        bearer = {"authorization": f"Bearer {tokens['access_token']}"}
+        user = await self._web.json(f"{self._api}/user", headers=bearer)
         number, login = user.get("id"), user.get("login")
         if type(number) is not int or not isinstance(login, str):
             raise SignInError("GitHub did not say who you are")
         person = Person(self.issuer, str(number), login)
         if self.permits(person):
             return person
-        for email in await self._emails(told) if self._allowed.needs_email else ():
+        for email in await self._emails(bearer) if self._allowed.needs_email else ():
             if self._allowed.permits_email(email):
                 return replace(person, email=email)
         raise SignInError(NOT_ALLOWED)
@@ -263,9 +263,9 @@ class GitHubProvider:
     def permits(self, person: Person) -> bool:
         return self._allowed.permits(self.key, person.subject, person.email)
 
-    async def _emails(self, told: Mapping[str, str]) -> list[str]:
+    async def _emails(self, bearer: Mapping[str, str]) -> list[str]:
         """The addresses of theirs that GitHub has verified."""
-        listed = await self._web.document(f"{self._api}/user/emails", headers=told)
+        listed = await self._web.document(f"{self._api}/user/emails", headers=bearer)
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
         return [str(row.get("email")) for row in rows if row.get("verified") is True]
 

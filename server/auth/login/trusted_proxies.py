@@ -111,15 +111,15 @@ class TrustedHeader:
 
     def read_person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
         """Return the person the proxy names, None when it names none. Raises SignInError when another peer does."""
-        said = headers.get(self.header.encode())
-        if said is None:
+        value = headers.get(self.header.encode())
+        if value is None:
             return None
         if not self.proxies.trusts(peer):
             raise SignInError("the header that says who you are is taken from the configured proxies only")
         if self.secret and not hmac.compare_digest(headers.get(PROOF_HEADER.encode(), b""), self.secret.encode()):
             raise SignInError("the header that says who you are came without the proxy's secret")
         try:
-            name = said.decode().strip()
+            name = value.decode().strip()
         except UnicodeDecodeError:
             raise SignInError("the header that says who you are is not UTF-8") from None
         if not name:

@@ -29,11 +29,11 @@ def check_authorization(server: AuthlibServer, request: OAuthRequest) -> CodeGra
         check_resource(grant)
     except OAuth2Error as error:
         error.redirect_uri = redirect_uri
-        told = server.handle_error_response(request, error)
-        assert isinstance(told, Redirect | AuthorizationErrorPage)
-        if redirect_uri is None or is_vouched_for or isinstance(told, AuthorizationErrorPage):
-            return told
-        return replace(told, host=display_host(redirect_uri), description=describe(error))
+        outcome = server.handle_error_response(request, error)
+        assert isinstance(outcome, Redirect | AuthorizationErrorPage)
+        if redirect_uri is None or is_vouched_for or isinstance(outcome, AuthorizationErrorPage):
+            return outcome
+        return replace(outcome, host=display_host(redirect_uri), description=describe(error))
     assert isinstance(grant, CodeGrant)
     return grant
 
@@ -54,13 +54,13 @@ def consent_request_for(grant: CodeGrant, id: str, expires_at: float) -> Consent
 def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bool]:
     """Return the redirect URI, and whether the operator vouches for it. Raises OAuthRequestError where there is none,
     or where there are two clients or two URIs."""
-    given = request.form
+    form = request.form
     if not request.is_readable or request.is_repeated("client_id") or request.is_repeated("redirect_uri"):
         request.check()
-    caller = server.query_client(given.get("client_id", ""))
+    caller = server.query_client(form.get("client_id", ""))
     if caller is None:
         raise OAuthRequestError("invalid_client", "The client is not known here: let it connect anew.")
-    uri = given.get("redirect_uri") or caller.get_default_redirect_uri()
+    uri = form.get("redirect_uri") or caller.get_default_redirect_uri()
     if uri is None:
         raise OAuthRequestError("invalid_request", "The redirect_uri is missing.")
     if not caller.check_redirect_uri(uri):

@@ -64,8 +64,8 @@ class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no type
     """PKCE by SHA-256, of all clients: Authlib's own would let a request without a challenge pass until the end."""
 
     def validate_code_challenge(self, grant: Any, redirect_uri: str) -> None:
-        given = grant.request.payload.data
-        if given.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(given.get("code_challenge", "")):
+        data = grant.request.payload.data
+        if data.get("code_challenge_method") != "S256" or not CHALLENGE.fullmatch(data.get("code_challenge", "")):
             raise OAuthRequestError("invalid_request", "PKCE with code_challenge_method=S256 is required.")
 
     def validate_code_verifier(self, grant: Any, result: Any) -> None:

@@ -29,10 +29,10 @@ class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has
         super().validate_token_request()
         check_resource(self)
         asked = scopes_for(self.request.client.client, self.request.payload.scope, self.server.served)
-        given = [scope for scope in asked if scope != OFFLINE]
-        if not given:
+        granted_scopes = [scope for scope in asked if scope != OFFLINE]
+        if not granted_scopes:
             raise OAuthRequestError("invalid_scope")
-        self.request.payload.data["scope"] = " ".join(given)
+        self.request.payload.data["scope"] = " ".join(granted_scopes)
         self.server.check_token_limit(self.request.client.client.id, self.request.client.client.id)
 
 
@@ -74,26 +74,26 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
     def _person(self, issuer: str, known_as: str) -> Person:
         """Whom it is about. An address counts when the provider says that it has verified it; where it does not say
         whether, the one counts that was verified before."""
-        said, verified = self.claims.get("email"), self.claims.get("email_verified")
+        email_claim, verified = self.claims.get("email"), self.claims.get("email_verified")
         if verified is None:
             row = grant_rows.find_person(self.server.connection, derive_subject(issuer, known_as))
             email = row.email if row is not None else None
         else:
-            email = said if isinstance(said, str) and verified in (True, "true") else None
+            email = email_claim if isinstance(email_claim, str) and verified in (True, "true") else None
         return Person(issuer, known_as, model.display_name(email or known_as), email)
 
     def _claims(self, client: str) -> Mapping[str, Any]:
         """What a provider we trust has signed for us, when it is for this client, and new."""
-        word: Assertion | None = self.server.inputs.person
-        if word is None:
+        assertion: Assertion | None = self.server.inputs.person
+        if assertion is None:
             raise OAuthRequestError("invalid_grant")
-        claims, subject = word.claims, word.claims.get("sub")
+        claims, subject = assertion.claims, assertion.claims.get("sub")
         right = isinstance(subject, str) and subject and claims.get("client_id") == client and "iat" in claims
         if (
             not right
             or "cnf" in claims
             or not self._is_for_us(claims.get("resource"))
-            or not self.server.use_assertion(word, client)
+            or not self.server.use_assertion(assertion, client)
         ):
             raise OAuthRequestError("invalid_grant")
         return claims
@@ -110,7 +110,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         granted = self.claims.get("scope", READ)
         words = granted.split() if isinstance(granted, str) else []
         asked = scopes_for(client, self.request.payload.scope or " ".join(words), self.server.served)
-        given = [scope for scope in asked if scope in words and scope != OFFLINE]
-        if not given:
+        granted_scopes = [scope for scope in asked if scope in words and scope != OFFLINE]
+        if not granted_scopes:
             raise OAuthRequestError("invalid_scope")
-        return " ".join(given)
+        return " ".join(granted_scopes)

@@ -25,7 +25,7 @@ def build_document(
 ) -> dict[str, Any]:
     """`grants` and `methods`: the grant types and client authentication methods that can be used here;
     `registers`: clients may register dynamically; `takes_documents`: they may have metadata documents."""
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "issuer": public_url,
         "authorization_endpoint": f"{public_url}/authorize",
         "token_endpoint": f"{public_url}/token",
@@ -52,7 +52,7 @@ def build_document(
         "request_uri_parameter_supported": False,
     }
     if registers:
-        told["registration_endpoint"] = f"{public_url}/register"
+        metadata["registration_endpoint"] = f"{public_url}/register"
     if ID_JAG in grants:
-        told["authorization_grant_profiles_supported"] = ["urn:ietf:params:oauth:grant-profile:id-jag"]
-    return told
+        metadata["authorization_grant_profiles_supported"] = ["urn:ietf:params:oauth:grant-profile:id-jag"]
+    return metadata

@@ -19,7 +19,7 @@ MAX_CLIENTS = 50_000  # hosted platforms register anew at each connection; some 
 TOO_MANY = error_response("too_many_requests", DESCRIPTIONS["too_many_requests"])
 
 
-def register(server: AuthlibServer, kept: Mapping[str, Any], secret: str | None) -> OAuthResponse:
+def register(server: AuthlibServer, metadata: Mapping[str, Any], secret: str | None) -> OAuthResponse:
     """A new client."""
     if not client_rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
         return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
@@ -28,11 +28,11 @@ def register(server: AuthlibServer, kept: Mapping[str, Any], secret: str | None)
         server.connection,
         id,
         kind="dynamic",
-        metadata=msgspec.json.encode(kept).decode(),
+        metadata=msgspec.json.encode(metadata).decode(),
         secret=hash_secret(secret) if secret is not None else None,
         made_at=server.now,
     )
-    told = {"client_id": id, "client_id_issued_at": int(server.now), **kept}
+    response = {"client_id": id, "client_id_issued_at": int(server.now), **metadata}
     if secret is not None:
-        told |= {"client_secret": secret, "client_secret_expires_at": 0}  # never
-    return OAuthResponse(201, told, NO_STORE)
+        response |= {"client_secret": secret, "client_secret_expires_at": 0}  # never
+    return OAuthResponse(201, response, NO_STORE)

@@ -38,8 +38,8 @@ class OAuthRequestError(OAuth2Error):  # type: ignore[misc]  # Authlib has no ty
     """An error with a sentence of ours."""
 
     def __init__(self, error: str, description: str | None = None, *, redirect_uri: str | None = None) -> None:
-        said = DESCRIPTIONS[error] if description is None else description
-        super().__init__(error=error, description=said, redirect_uri=redirect_uri)
+        sentence = DESCRIPTIONS[error] if description is None else description
+        super().__init__(error=error, description=sentence, redirect_uri=redirect_uri)
 
 
 def describe(error: OAuth2Error) -> str:
@@ -64,11 +64,11 @@ class OAuthRequest(OAuth2Request):  # type: ignore[misc]  # as above
 
     def __init__(self, method: str, pairs: Iterable[tuple[str, str]], headers: Mapping[str, str]) -> None:
         super().__init__(method, "https://issuer.invalid/", None, {name.lower(): headers[name] for name in headers})
-        given = [(name, value) for name, value in pairs if value]
-        self._names = Counter(name for name, _ in given if name not in REPEATABLE)
-        self.is_readable = all(_is_readable(name) and _is_readable(value) for name, value in given)
-        self.resources = [value for name, value in given if name == "resource"]
-        self._form = dict(given)
+        sent = [(name, value) for name, value in pairs if value]
+        self._names = Counter(name for name, _ in sent if name not in REPEATABLE)
+        self.is_readable = all(_is_readable(name) and _is_readable(value) for name, value in sent)
+        self.resources = [value for name, value in sent if name == "resource"]
+        self._form = dict(sent)
         self.payload = BasicOAuth2Payload(self._form)
 
     @property

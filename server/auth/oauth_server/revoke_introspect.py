@@ -41,9 +41,11 @@ def find_token(server: AuthlibServer, token: str) -> StoredToken | None:
     claims = server.inputs.claims
     if claims is not None:
         row = grant_rows.find_access_token(server.connection, claims["jti"])
-        told = {name: claims[name] for name in ("iss", "aud", "sub", "scope", "client_id", "iat", "exp", "jti")}
+        response = {name: claims[name] for name in ("iss", "aud", "sub", "scope", "client_id", "iat", "exp", "jti")}
         over = row is None or row.denied
-        return StoredToken(str(claims["client_id"]), {"token_type": "Bearer", **told}, jti=claims["jti"], is_over=over)
+        return StoredToken(
+            str(claims["client_id"]), {"token_type": "Bearer", **response}, jti=claims["jti"], is_over=over
+        )
     row = grant_rows.find_refresh_token(server.connection, hash_secret(token))
     grant = (
         grant_rows.find_grant(server.connection, row.grant_id)
@@ -54,9 +56,9 @@ def find_token(server: AuthlibServer, token: str) -> StoredToken | None:
         return None
     over = row is None or row.redeemed_at is not None or not grant.is_valid(server.now)
     over = over or not is_own_resource([grant.resource], server.issuer.public_url)
-    told = {"iss": server.issuer.public_url, "client_id": grant.client, "sub": grant.subject, "scope": grant.scope}
-    told |= {"iat": int(grant.made_at), "exp": int(grant.expires_at)}
-    return StoredToken(grant.client, told, grant_id=grant.id, is_over=over)
+    response = {"iss": server.issuer.public_url, "client_id": grant.client, "sub": grant.subject, "scope": grant.scope}
+    response |= {"iat": int(grant.made_at), "exp": int(grant.expires_at)}
+    return StoredToken(grant.client, response, grant_id=grant.id, is_over=over)
 
 
 class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no types

@@ -19,10 +19,10 @@ def scopes_for(client: OAuthClient, asked: str | None, served: Sequence[str]) ->
     most = [scope for scope in served if scope in (client.scopes or ())] if limited else list(served)
     words = frozenset((asked or "").split())
     if words - IDENTITY:
-        given = [scope for scope in most if scope in words]
+        allowed = [scope for scope in most if scope in words]
     else:
-        given = [scope for scope in most if client.scopes is None or scope in client.scopes] or most
-    return (*given, OFFLINE) if given and OFFLINE in words else tuple(given)
+        allowed = [scope for scope in most if client.scopes is None or scope in client.scopes] or most
+    return (*allowed, OFFLINE) if allowed and OFFLINE in words else tuple(allowed)
 
 
 def is_own_resource(resources: Iterable[str], public_url: str) -> bool:
