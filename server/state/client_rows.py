@@ -10,7 +10,7 @@ from toolgate.server.state import tables
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-UNAPPROVED_LIFETIME = 7 * 86_400.0  # seconds after which a client nobody ever approved goes
+UNAPPROVED_LIFETIME = 7 * 86_400.0  # seconds after which a client without any approval is removed
 CONFIGURED = "configured"  # the kind of those the operator added
 UNUSED_LIFETIME = (
     90 * 86_400.0

@@ -64,7 +64,7 @@ def set_mode(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700
 
 
 def _empty_stage(stage: int) -> None:
-    """Empty a folder that holds folders of ours alone, under names that nobody else chose."""
+    """Empty a folder that has only folders named by this module."""
     numbers = count(1)
     while names := os.listdir(stage):
         numbers = count(max(next(numbers), *(int(name) + 1 for name in names)))
