@@ -739,7 +739,7 @@ def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
         assert ("<button" in out.text, "sign out there" in out.text) == (False, True)
         assert ada.post("/logout", {"csrf": "x"}).location == "/logout"
         nobody = made.browser()
-        assert "You sign in at the gateway" in nobody.get("/login").text
+        assert "Open this page through the gateway" in nobody.get("/login").text
 
 
 def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
