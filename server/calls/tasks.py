@@ -24,7 +24,7 @@ from toolgate.tools.api.errors import UnansweredError
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
 
-LIFETIME = 24 * 3600.0  # seconds from its creation in which a deferral can be asked for: over night and then some
+LIFETIME = 24 * 3600.0  # seconds from its creation in which a client can ask for a task: over night and then some
 LONGEST = 23 * 3600.0  # seconds it may take, so that the news of its end can be had for an hour
 MAX_OUTCOME = 16 * 2**20  # bytes of a result that is kept: what one message can bring
 MAX_MESSAGE = 4_000  # characters of a status message: what Bash shows of its output in one
@@ -121,7 +121,7 @@ class CallTask:
             self._tasks.mark_read([self.kept])
 
     def _unused_key(self, key: str) -> str:
-        """A key is used for one question in a deferral's life."""
+        """Return a key that no question of this task has had."""
         number, fresh = 1, key
         while fresh in self._keys:
             number += 1
@@ -191,7 +191,7 @@ class CallTasks:
         return held
 
     def find_running(self, principal: str, id: str) -> CallTask | None:
-        """The principal's deferral of that id, if this process works on it."""
+        """Return the principal's task of that id if this process works on it, or None."""
         held = self._running.get(id)
         return held if held is not None and held.kept.principal == principal else None
 

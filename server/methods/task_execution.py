@@ -72,7 +72,7 @@ async def execute_or_defer(server: Server, hold: DeadlineTimer, call: Call, tool
 
 
 def rerun(server: Server, deferral: CallTask, how: bytes, prepare: Callable[[Call], Work]) -> None:
-    """Start the work on a deferral that a dead process left. `prepare` may raise RpcError."""
+    """Start the work on a task that a dead process left. `prepare` may raise RpcError."""
     again = msgspec.json.decode(how, type=StoredCall)
     deferral.right = again.grant or None
     revision = STATELESS.get(again.revision) or next(reversed(STATELESS.values()))

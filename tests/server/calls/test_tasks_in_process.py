@@ -113,7 +113,7 @@ def test_a_page_that_takes_long_is_read_in_a_task(tmp_path: Path) -> None:
             await request.send(200, {"content-type": "text/plain", "connection": "close"}, b"words")
 
         async with site({"/": page}) as place:
-            held.app.web = type(held.app.web)(["127.0.0.1"])
+            held.app.page_reader.web = type(held.app.web)(["127.0.0.1"])
             id = await created(held, "ReadDocs", url=place.url())
             assert (await ask(held, "tasks/get", taskId=id))["result"]["status"] == "working"
             go.set()
@@ -206,8 +206,8 @@ def test_hanging_up_while_the_task_is_being_made_calls_it_off(tmp_path: Path) ->
         await calling.started()  # silent for so long that it is a stream, which can be hung up
         await calling.hang_up()
         go_on.set()
-        while held.streamable.running:
-            await asyncio.wait(held.streamable.running)
+        while held.streamable.running.tasks:
+            await asyncio.wait(held.streamable.running.tasks)
         await held.app.call_tasks.close(0)
         count = await held.app.store.transact(
             lambda connection: connection.exec_driver_sql("SELECT count(*) FROM deferral").scalar()
