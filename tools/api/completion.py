@@ -1,6 +1,6 @@
-"""Suggestions for an argument while a person types: of a prompt, or of a resource template's variable.
+"""Suggest values for an argument of a prompt, or for a variable of a resource template, while a person types.
 
-Knows nothing of the wire. Source: MCP server/utilities/completion.
+Source: MCP server/utilities/completion.
 """
 
 import inspect

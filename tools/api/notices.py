@@ -1,4 +1,4 @@
-"""What happened while nobody was asking, kept until the principal's next tool result takes it along."""
+"""Hold a principal's notices, such as an ended background task, until its next tool result delivers them."""
 
 from collections.abc import Callable
 from typing import NamedTuple

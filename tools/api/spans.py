@@ -1,4 +1,4 @@
-"""The steps of a call that may take a while, for whoever follows it. Knows neither the steps nor who follows."""
+"""Mark the slow steps of a call, so that a tracer can time them."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

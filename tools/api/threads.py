@@ -1,4 +1,4 @@
-"""Runs what blocks in threads of its own, so that it holds up nobody else. Knows nothing of what it runs.
+"""Run blocking functions in daemon threads, at most a fixed number at once.
 
 Not the event loop's executor: its few threads are shared by all work, a handful of calls that hang would hold all of it
 up, and the loop's end waits for them. These are daemon threads, and there is a limit to them.

@@ -1,4 +1,4 @@
-"""SetCallback: have a message come back later, once or on a cadence. Knows nothing of clocks or delivery."""
+"""SetCallback: send a message back to the model later, once or repeatedly."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What a file holds as a resource shows it: text or bytes, and of which type. Knows nothing of where files are."""
+"""Turn a file's bytes into the contents of a resource: text or a blob, with its media type."""
 
 from functools import cache
 from typing import TYPE_CHECKING

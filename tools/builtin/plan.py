@@ -1,5 +1,4 @@
-"""PlanMode: think before changing anything, then write the plan down. Knows nothing of how the tools that
-change things are refused meanwhile: the server does that."""
+"""PlanMode: plan before changing anything, and write the plan to a file. The server refuses changes meanwhile."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

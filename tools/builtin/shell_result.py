@@ -1,4 +1,4 @@
-"""One call of Bash: the wait for its command, and what is said of how it went. Knows nothing of processes."""
+"""Wait for the command of a Bash call, and describe how it ended."""
 
 import time
 from functools import partial

@@ -1,5 +1,4 @@
-"""TaskManager: tasks with steps, one of them current, kept for the caller. Knows nothing of where they are
-kept."""
+"""TaskManager: keep a to-do list of tasks with steps, one of them current."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal

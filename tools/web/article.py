@@ -1,4 +1,4 @@
-"""Finds the main content of an HTML page and readies it for conversion. Knows trees; knows no formats.
+"""Find the main content of an HTML page and prepare it for conversion.
 
 trafilatura knows which text is the content, but gives it back without code languages, numbered lists or the
 page's base. So its text only tells *where* in the page the content is: that part of the page itself is used.

@@ -1,4 +1,4 @@
-"""Turns host names into addresses. Knows nothing of which of them may be reached."""
+"""Resolve host names with the system's resolver, in threads."""
 
 import asyncio
 import contextlib
