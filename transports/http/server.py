@@ -124,7 +124,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.principal = ""
         self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
         self.app = self._served if has_room or self.url.decode("ascii", "replace") in self._probes else _refuse
-        if self.parser.get_http_version() == "1.0":
+        if self.parser is not None and self.parser.get_http_version() == "1.0":
             self.app = partial(_serve_unchunked, self.app)
         super().on_headers_complete()
         if self._is_last or not has_room:
