@@ -423,7 +423,7 @@ def test_a_server_whose_state_fails_at_its_start_sends_no_client_away_for_good(t
         end(first, signal.SIGTERM)
         rows(first.state, "ALTER TABLE session RENAME TO away")
         second = restarted()
-        assert eventually(lambda: "sessions from before this start can't go on" in second.log())
+        assert eventually(lambda: "sessions of earlier processes can't be recalled" in second.log())
         assert (status(second, session), status(second, session, "DELETE")) == (503, 503)
         rows(first.state, "ALTER TABLE away RENAME TO session")
         assert eventually(lambda: status(second, session) == 200)
