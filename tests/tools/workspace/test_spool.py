@@ -317,7 +317,7 @@ def test_a_workspace_closes_though_its_spool_can_not_be_opened(tmp_path: Path) -
     reached, release = threading.Event(), threading.Event()
 
     class Hanging(UnsandboxedEnvironment):
-        def settle(self) -> None:
+        def prepare(self) -> None:
             reached.set()
             release.wait(BOUND)
 
