@@ -17,8 +17,9 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.methods import subscriptions
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import InvalidRequest
+from toolgate.server.protocol.notifications import Notifications, OpenSubscription
 from toolgate.server.protocol.session import Channel
-from toolgate.server.server import OpenSubscription, Server
+from toolgate.server.server import Server
 from toolgate.transports.http.session import MAX_RIGHTS
 from toolgate.transports.http.sessions import MAX_PER_OWNER, Sessions
 
@@ -378,7 +379,7 @@ def test_nobody_gives_way_to_who_has_more() -> None:
 def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clients() -> None:
     class Held:
         def __init__(self) -> None:
-            self.listeners: dict[OpenSubscription, None] = {}
+            self.notifications = Notifications()
 
         def add(self, who: str, client: int, many: int) -> None:
             for _ in range(many):
@@ -386,7 +387,7 @@ def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clie
                 ended = asyncio.get_running_loop().create_future()
                 none = frozenset[str]()
                 made = OpenSubscription(1, cast("Channel", None), who, f"{who}-{client}", none, none, ended)
-                self.listeners[made] = None
+                self.notifications.subscriptions[made] = None
 
     async def scenario() -> None:
         held = Held()
@@ -397,6 +398,7 @@ def test_a_persons_subscriptions_leave_room_for_others_through_however_many_clie
         for number in range(subscriptions.MAX_LISTENERS // 100 - 2):
             held.add(f"u{number}", 0, 100)
         held.add("victim", 0, 1)
-        assert [listener.principal for listener in held.listeners if listener.end_signal.done()] == ["mallory"]
+        opened = held.notifications.subscriptions
+        assert [listener.principal for listener in opened if listener.end_signal.done()] == ["mallory"]
 
     asyncio.run(scenario())
