@@ -35,10 +35,10 @@ def _command() -> str:
 def _command_entry(key: str, where: str, **extra: Any) -> Callable[[str, list[str]], tuple[str, str]]:
     """The JSON most clients read: `{key: {"toolgate": {…}}}`, and where it belongs."""
 
-    def told(command: str, options: list[str]) -> tuple[str, str]:
+    def build_entry(command: str, options: list[str]) -> tuple[str, str]:
         return _entry(key, {**extra, "command": command, "args": options}), where
 
-    return told
+    return build_entry
 
 
 def _url_entry(key: str, where: str, named: str = "url", **extra: Any) -> Callable[[str], tuple[str, str]]:
@@ -147,7 +147,7 @@ def list_snippets(public_url: str) -> list[tuple[str, str, str]]:
     """What each client is told that can be given a URL: its title, the text to paste, and where it belongs. Those that
     run elsewhere only where they could reach it."""
     pasted = f"{public_url}/mcp"
-    told = [(TITLES[client], *REMOTE[client](pasted)) for client in REMOTE]
+    snippets = [(TITLES[client], *REMOTE[client](pasted)) for client in REMOTE]
     if _is_reachable(public_url):
-        told += [(TITLES[client], pasted, where) for client, where in HOSTED.items()]
-    return told
+        snippets += [(TITLES[client], pasted, where) for client, where in HOSTED.items()]
+    return snippets

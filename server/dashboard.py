@@ -108,7 +108,7 @@ class Dashboard:
     async def read(self, principal: str, sessions: Iterable[Session]) -> Activity:
         """Return what `principal` has going on; `sessions` are theirs. Raises StateError."""
         todos = TodoStore(self._store, principal, "")
-        tasks, all_tasks = await todos.list_first(MAX_TASKS, MAX_STEPS) if await todos.kept() else ([], 0)
+        tasks, all_tasks = await todos.list_first(MAX_TASKS, MAX_STEPS) if await todos.may_exist() else ([], 0)
         now = time.time()
         callbacks = [
             ShownCallback(held.id, held.message, held.delay, now + held.fires_in_ms / 1000, held.repeats_left)

@@ -15,7 +15,7 @@ from typing import Any
 from toolgate.server.auth.scopes import NOTHING
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.messages import Failure, Malformed, Request, decode_in_turns
+from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode_in_turns
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
@@ -149,7 +149,7 @@ class StreamableHttpTransport:
             await self._open(post)
         else:
             missing = InvalidRequest("Mcp-Session-Id is missing")
-            fault = post.message.error if isinstance(post.message, Malformed) else missing
+            fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
             await send_answer(post.send, Failure(post.id, fault), 400)
 
     async def _find_session(
@@ -192,7 +192,7 @@ class StreamableHttpTransport:
         extra: list[tuple[bytes, bytes]] | None = None,
         patience: float | None = None,
     ) -> None:
-        if isinstance(post.message, Malformed):
+        if isinstance(post.message, MalformedMessage):
             await send_answer(post.send, Failure(post.id, post.message.error), 400)
         elif not post.wants_answer:
             reply = PostReply(session.open_stream)

@@ -66,7 +66,7 @@ class NoClient:
     """The client's end of work that no request asked for: nobody hears it, and nobody can be asked."""
 
     wants_progress = False
-    held = True
+    is_held = True
 
     def can(self, capability: str) -> bool:
         return False
@@ -99,7 +99,7 @@ class CallClient:
     """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds. `questions` are those that the
     server's own page shows."""
 
-    held = True
+    is_held = True
 
     def __init__(self, call: Call, seal: Sealer, questions: PendingQuestions, hold: float, streaming: bool) -> None:
         self._call = call

@@ -50,7 +50,7 @@ class TaskClient(CallClient):
         self._lock = asyncio.Lock()  # the tool and the clock may want it at the same time
 
     @property
-    def held(self) -> bool:  # type: ignore[override]  # of any other call it never changes
+    def is_held(self) -> bool:  # type: ignore[override]  # of any other call it never changes
         return self.call_task is None and not self._by_itself
 
     @property

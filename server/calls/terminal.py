@@ -51,12 +51,12 @@ class Terminal:
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
 
-        def there() -> None:
+        def on_readable() -> None:
             loop.remove_reader(self._source)
             if not ready.done():
                 ready.set_result(None)
 
-        loop.add_reader(self._source, there)
+        loop.add_reader(self._source, on_readable)
         try:
             await ready
         finally:

@@ -16,7 +16,7 @@ from toolgate.server.methods import (
     tasks,
     tools,
 )
-from toolgate.server.methods.scopes import ScopeRules, fixed
+from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
@@ -47,7 +47,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
     """The dispatcher of one server."""
     published = SkillEntries()
     scopes = ScopeRules(lambda: server.registry)
-    nothing, read, workflow = fixed(), fixed(READ), fixed(WORKFLOW)
+    nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
     methods = {
         "initialize": Method(lifecycle.initialize(server), nothing, stateless=False, before_initialize=True),
         "ping": Method(lifecycle.ping, nothing, stateless=False, before_initialize=True),
@@ -84,11 +84,11 @@ def build_dispatcher(server: Server) -> Dispatcher:
         "notifications/cancelled": lifecycle.cancel_request,
     }
 
-    def finished(answer: Any, call: Call) -> Any:
+    def finish_answer(answer: Any, call: Call) -> Any:
         """An answer as its revision wants it; one that was encoded before is finished already."""
         revision = call.session.revision  # none yet where a ping came before initialize
         if revision is None or not revision.result_types or not isinstance(answer, dict):
             return answer
         return serialization.add_result_type(answer, server.identity(revision))
 
-    return Dispatcher(methods, notifications, finished)
+    return Dispatcher(methods, notifications, finish_answer)

@@ -58,18 +58,18 @@ def list_resources(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]
 
         hidden = await resource_rules.hidden_schemes(server, call.session)
 
-        def allowed(uri: str) -> bool:
+        def is_allowed(uri: str) -> bool:
             if uri.partition(":")[0] in hidden:
                 return False
             return call.session.scopes is None or call.session.allows(server.registry.scopes_of(uri))
 
         fixed: list[Resource | ResourceLink] = [
-            held for held in server.registry.resources.values() if allowed(held.uri)
+            held for held in server.registry.resources.values() if is_allowed(held.uri)
         ]
         context = Context(server.services.of_session(call.session), NoClient())
-        templates = [template for template in server.registry.templates.values() if allowed(template.uri)]
+        templates = [template for template in server.registry.templates.values() if is_allowed(template.uri)]
         for links in await asyncio.gather(*(_list_template(template, context) for template in templates)):
-            fixed += [link for link in links if allowed(link.uri)]
+            fixed += [link for link in links if is_allowed(link.uri)]
         keys = [listed.uri for listed in fixed]
         begin = pagination.page_start(call.params.get("cursor"), "resources", keys)
         end, following = pagination.page_end(begin, "resources", keys)
@@ -85,7 +85,7 @@ async def _list_template(template: Resource, context: Context) -> list[ResourceL
         return []
     try:
         async with asyncio.timeout(LISTING_TIME):
-            return await template.listed(context)
+            return await template.list_links(context)
     except asyncio.CancelledError:
         raise
     except BaseException:  # a plugin's: whatever it raises

@@ -21,7 +21,7 @@ def only(scope: str) -> frozenset[str]:
     return frozenset((scope,))
 
 
-def fixed(*scopes: str) -> ScopesOf:
+def fixed_scopes(*scopes: str) -> ScopesOf:
     """Return the rule of a method whose requests all take the same scopes."""
     wanted = frozenset(scopes)
     return lambda params: wanted

@@ -21,7 +21,7 @@ from toolgate.server.protocol.errors import InternalError, InvalidParams, Invali
 from toolgate.server.protocol.messages import (
     Failure,
     Inbound,
-    Malformed,
+    MalformedMessage,
     Notification,
     Outbound,
     Request,
@@ -114,7 +114,7 @@ class Dispatcher:
                 self._handle_notification(message, session)
             case Response():
                 session.resolve_response(message)
-            case Malformed():
+            case MalformedMessage():
                 channel.send(Failure(message.id, message.error))
 
     async def _answer(self, request: Request, session: Session, channel: Channel) -> None:

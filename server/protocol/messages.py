@@ -1,6 +1,6 @@
 """JSON-RPC messages: bytes to values and back. Pure; knows nothing of methods, sessions or transports.
 
-What is wrong with a message is itself a value (`Malformed`): a bad line is answered and survived, never raised.
+What is wrong with a message is itself a value (`MalformedMessage`): a bad line is answered and survived, never raised.
 Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and never null).
 """
 
@@ -50,7 +50,7 @@ class Response(msgspec.Struct, frozen=True):
     error: Any = None
 
 
-class Malformed(msgspec.Struct, frozen=True):
+class MalformedMessage(msgspec.Struct, frozen=True):
     """A message that is none: the error it is answered with, under its id where that could be read."""
 
     id: Id | None
@@ -71,7 +71,7 @@ class Failure(msgspec.Struct, frozen=True):
     error: RpcError
 
 
-Inbound = Request | Notification | Response | Malformed
+Inbound = Request | Notification | Response | MalformedMessage
 Outbound = Request | Notification | Result | Failure | msgspec.Raw | list[Any]
 
 
@@ -198,20 +198,20 @@ def _to_wire(message: Request | Notification | Result | Failure | msgspec.Raw) -
 def _classify(wire: _AnyMessage) -> Inbound:
     given = None if wire.id is msgspec.UNSET else wire.id
     if wire.jsonrpc != "2.0":
-        return Malformed(given, InvalidRequest("'jsonrpc' must be \"2.0\""))
+        return MalformedMessage(given, InvalidRequest("'jsonrpc' must be \"2.0\""))
     if type(given) is str and len(given) > MAX_ID:
-        return Malformed(None, InvalidRequest(f"'id' is longer than {MAX_ID} characters"))
+        return MalformedMessage(None, InvalidRequest(f"'id' is longer than {MAX_ID} characters"))
     if isinstance(wire.method, str):
         params = wire.params or {}
         if wire.id is msgspec.UNSET:
             return Notification(wire.method, params)
         if wire.id is None:
-            return Malformed(None, InvalidRequest("'id' must be a string or an integer, not null"))
+            return MalformedMessage(None, InvalidRequest("'id' must be a string or an integer, not null"))
         return Request(wire.id, wire.method, params)
     if wire.result is not msgspec.UNSET or wire.error is not msgspec.UNSET:
         result = None if wire.result is msgspec.UNSET else wire.result
         return Response(given, result, None if wire.error is msgspec.UNSET else wire.error)
-    return Malformed(given, InvalidRequest("neither a method, a result nor an error"))
+    return MalformedMessage(given, InvalidRequest("neither a method, a result nor an error"))
 
 
 def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
@@ -259,8 +259,8 @@ def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]
             raise _TooLargeError(f"more than {MAX_EXTREMES} numbers of a message have exponents of three digits")
 
 
-def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooLargeError) -> Malformed:
-    return Malformed(_read_id(data) if len(data) <= MAX_SKIMMED else None, InvalidRequest(str(error)))
+def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooLargeError) -> MalformedMessage:
+    return MalformedMessage(_read_id(data) if len(data) <= MAX_SKIMMED else None, InvalidRequest(str(error)))
 
 
 def _read_id(data: bytes | bytearray | memoryview) -> Id | None:
@@ -286,7 +286,7 @@ def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) ->
     beyond all bounds is refused under its message's id. Anything else is not JSON."""
     import json  # start-up: hardly anyone sends this
 
-    refusal = Malformed(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
+    refusal = MalformedMessage(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
     if len(data) > MAX_LENIENT or (b"\\u" not in data and b"e" not in data and b"E" not in data):
         return refusal
     try:
@@ -302,7 +302,7 @@ def _convert_all(value: Any, convert: Callable[[Any], Inbound]) -> Inbound | lis
     if not isinstance(value, list):
         return convert(value)
     if len(value) > MAX_BATCH:
-        return Malformed(None, InvalidRequest(f"a batch of more than {MAX_BATCH} messages"))
+        return MalformedMessage(None, InvalidRequest(f"a batch of more than {MAX_BATCH} messages"))
     return [convert(item) for item in value]
 
 
@@ -322,10 +322,10 @@ def _convert_finite(value: Any) -> Inbound:
     return _refuse_value(value, "a number is out of range") if _has_infinity(value) else _convert(value)
 
 
-def _refuse_value(value: Any, reason: str) -> Malformed:
+def _refuse_value(value: Any, reason: str) -> MalformedMessage:
     given = value.get("id") if isinstance(value, dict) else None
     readable = given if type(given) is int or (type(given) is str and len(given) <= MAX_ID) else None
-    return Malformed(readable, InvalidRequest(f"not a JSON-RPC message: {reason}"[:MAX_SHOWN]))
+    return MalformedMessage(readable, InvalidRequest(f"not a JSON-RPC message: {reason}"[:MAX_SHOWN]))
 
 
 def _has_infinity(value: Any) -> bool:

@@ -74,7 +74,7 @@ class CallbackStore:
         self.clock.wake()
         return cancelled
 
-    async def fired(self) -> Sequence[FiredCallback]:
+    async def list_fired(self) -> Sequence[FiredCallback]:
         """Return the stored firings, the newest first."""
         if self.store.is_empty():
             return []

@@ -88,7 +88,7 @@ class TodoStore:
 
         return await self.store.transact(switch)
 
-    async def kept(self) -> bool:
+    async def may_exist(self) -> bool:
         """Return False only where nothing was ever stored. Opens no database."""
         return not self.store.is_empty()
 

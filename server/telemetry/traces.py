@@ -62,7 +62,7 @@ class Traces:
     def trace_method(self, function: Function) -> Function:
         """Return a method with a span around each call."""
 
-        async def traced(call: Call) -> Any:
+        async def run_traced(call: Call) -> Any:
             with self._span(call) as span:
                 try:
                     answer = function(call)
@@ -77,7 +77,7 @@ class Traces:
                     _fail(span, TOOL_ERROR)
                 return answer
 
-        return traced
+        return run_traced
 
     async def close(self) -> None:
         """Send the remaining spans, for a second at most."""

@@ -24,7 +24,7 @@ class Person:
     """The client's end: `answer` gets the form's params and gives the result, or raises."""
 
     wants_progress = False
-    held = True
+    is_held = True
 
     def __init__(
         self,

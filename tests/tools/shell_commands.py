@@ -71,7 +71,7 @@ class Caller:
         self.place = CallerState("session")
         self.settings = Settings()
         self.wants_progress = False
-        self.held = True
+        self.is_held = True
         self.heard: list[tuple[float, str | None, float]] = []
         self.on_progress: Callable[[], None] = lambda: None
 

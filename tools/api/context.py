@@ -55,14 +55,14 @@ class CallPeer(Protocol):
     def close_stream(self) -> None: ...
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Whether the call ends after the hold: not one that is a task, or can become one by itself."""
         ...
 
     async def as_task(self, required: bool) -> bool: ...
 
     def when_changed(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when `held` or `wants_progress` changes."""
+        """Have `tell` called when `is_held` or `wants_progress` changes."""
         ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
@@ -135,7 +135,7 @@ class Context:
     def hold(self) -> float | None:
         """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
         It can change under a call that waits."""
-        return self._services.settings.hold if self._peer.held else None
+        return self._services.settings.hold if self._peer.is_held else None
 
     def after(self, seconds: float) -> "Context":
         """The same, for what begins when the call has been held for so many seconds."""

@@ -143,7 +143,7 @@ class Resource:
         parts = value if isinstance(value, list) and value and all(isinstance(p, Contents) for p in value) else [value]
         return [self._contents(uri, part) for part in parts]
 
-    async def listed(self, context: Context) -> list[ResourceLink]:
+    async def list_links(self, context: Context) -> list[ResourceLink]:
         """What resources/list shows of a template, for this caller; at most MAX_LISTED."""
         if self.lists is None:
             return []

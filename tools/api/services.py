@@ -39,7 +39,7 @@ class Todos(Protocol):
     async def add(self, task_id: int, text: str) -> Todo: ...
     async def complete(self, task_id: int, step: int | None = None) -> Todo: ...  # unknown step: LookupError
     async def switch(self, task_id: int) -> Todo: ...
-    async def kept(self) -> bool: ...  # cheap, for lists of resources: may there be any
+    async def may_exist(self) -> bool: ...  # cheap, for lists of resources: may there be any
     async def all(self) -> Sequence[Todo]: ...  # by id
     async def current(self) -> int | None: ...
 
@@ -84,7 +84,7 @@ class Callbacks(Protocol):
     async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
     async def list(self) -> Sequence[Callback]: ...
     async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
-    async def fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
+    async def list_fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class Inbox(msgspec.Struct, frozen=True):
 )
 async def inbox(ctx: Context) -> Inbox:
     """The callbacks that fired last, the newest first."""
-    return Inbox([InboxEntry(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.fired()])
+    return Inbox([InboxEntry(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.list_fired()])
 
 
 @tool(

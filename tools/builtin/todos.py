@@ -81,7 +81,7 @@ async def one_task(id: str, ctx: Context) -> TaskRow:
 @one_task.listing
 async def each_task(ctx: Context) -> list[ResourceLink]:
     """The open ones; completed ones can be read all the same."""
-    if not await ctx.todos.kept():
+    if not await ctx.todos.may_exist():
         return []
     held = [task for task in await ctx.todos.all() if not task.completed]
     return [ResourceLink(_uri(task.id), task.name, mime_type="application/json") for task in held[-MAX_SHOWN:]]

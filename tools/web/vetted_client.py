@@ -51,7 +51,7 @@ def pinned_backend(allowed: AddressPolicy, resolve: Resolve) -> "httpcore.AsyncN
 
     inner: Any = httpcore.AnyIOBackend()  # without anyio, to a type checker, it is an empty class
 
-    class Pinned(httpcore.AsyncNetworkBackend):
+    class PinnedBackend(httpcore.AsyncNetworkBackend):
         async def connect_tcp(
             self,
             host: str,
@@ -73,7 +73,7 @@ def pinned_backend(allowed: AddressPolicy, resolve: Resolve) -> "httpcore.AsyncN
                     failure = error
             raise PageUnreachableError(f"could not connect to {host} port {port}: {describe_error(failure)}")
 
-    return Pinned()
+    return PinnedBackend()
 
 
 async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> list[str]:

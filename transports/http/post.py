@@ -7,7 +7,7 @@ from toolgate.server.budget import Claim
 from toolgate.server.principal import Principal
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InvalidRequest, UnsupportedProtocolVersion
-from toolgate.server.protocol.messages import Failure, Inbound, Malformed, Notification, Request
+from toolgate.server.protocol.messages import Failure, Inbound, MalformedMessage, Notification, Request
 from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.transports.http.accept import ReplyForms, parse_accept
 from toolgate.transports.http.asgi import Headers, Receive, Send
@@ -34,7 +34,7 @@ class Post:
     @property
     def id(self) -> Any:
         """Of its request, or of what was malformed."""
-        return self.message.id if isinstance(self.message, (Request, Malformed)) else None
+        return self.message.id if isinstance(self.message, (Request, MalformedMessage)) else None
 
     @property
     def request_ids(self) -> RequestIds | None:
@@ -46,7 +46,7 @@ class Post:
     @property
     def wants_answer(self) -> bool:
         if isinstance(self.message, list):
-            return not self.message or any(isinstance(item, (Request, Malformed)) for item in self.message)
+            return not self.message or any(isinstance(item, (Request, MalformedMessage)) for item in self.message)
         return isinstance(self.message, Request)
 
     @property
@@ -70,7 +70,7 @@ class Post:
     def find_stateless_fault(self) -> Failure | None:
         """What a revision without sessions refuses of a message that is no request; None for a notification."""
         version = self.headers.get(b"mcp-protocol-version", b"").decode("latin-1")
-        if isinstance(self.message, Malformed):
+        if isinstance(self.message, MalformedMessage):
             return Failure(self.message.id, self.message.error)
         if version not in STATELESS:
             data = {"supported": list(SUPPORTED), "requested": version[:40]}

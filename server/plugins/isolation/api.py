@@ -36,7 +36,7 @@ FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve
 CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("todos", Todos, ("create", "add", "complete", "switch", "all", "current")),
     ("plan", Plan, ("active", "state", "enter", "exit", "reset")),
-    ("callbacks", Callbacks, ("set", "list", "cancel", "fired")),
+    ("callbacks", Callbacks, ("set", "list", "cancel", "list_fired")),
     ("workspace", Workspace, (*COMMANDS, *FILES)),
     ("web", Web, ("fetch",)),
 )

@@ -45,7 +45,7 @@ class RemotePeer:
 
     def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         self.wants_progress = standing.wants_progress
-        self.held = standing.held
+        self.is_held = standing.held
         self._line = line
         self._id = id
         self._can = frozenset(standing.can)
@@ -85,7 +85,7 @@ class RemotePeer:
 
     def update(self, held: bool, wants_progress: bool) -> None:
         """Take what the server says has changed."""
-        self.held, self.wants_progress = held, wants_progress
+        self.is_held, self.wants_progress = held, wants_progress
         for tell in self._when_changed:
             tell()
 

@@ -93,7 +93,7 @@ class RemoteResource(Resource):
         )
         return contents
 
-    async def listed(self, context: Context) -> list[ResourceLink]:
+    async def list_links(self, context: Context) -> list[ResourceLink]:
         if self.lists is None:
             return []
         links: list[ResourceLink] = await self._plugin.call(

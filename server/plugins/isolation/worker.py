@@ -66,7 +66,7 @@ async def _read(part: Any, given: Any, context: Context) -> Any:
 
 
 async def _list(part: Any, given: Any, context: Context) -> Any:
-    return await part.listed(context)
+    return await part.list_links(context)
 
 
 async def _complete(part: Any, given: Any, context: Context) -> Any:

@@ -23,7 +23,7 @@ from toolgate.server.auth.scopes import (
 from toolgate.server.config import load
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.errors import ParseError
-from toolgate.server.protocol.messages import Malformed, Notification, Request, Response, decode
+from toolgate.server.protocol.messages import MalformedMessage, Notification, Request, Response, decode
 from toolgate.tools import prompt, resource, tool
 from toolgate.tools.api.registry import Registry
 
@@ -202,7 +202,7 @@ def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
 
 
 def test_what_is_no_request_needs_nothing() -> None:
-    others = (Notification("tools/call", {"name": "Bash"}), Response(1, {}), Malformed(None, ParseError("no")))
+    others = (Notification("tools/call", {"name": "Bash"}), Response(1, {}), MalformedMessage(None, ParseError("no")))
     assert [dispatcher().scopes_of(other) for other in others] == [frozenset()] * 3
 
 

@@ -23,7 +23,7 @@ from toolgate.server.protocol.messages import (
     MAX_STRUCTURE,
     PIECE,
     SMALL,
-    Malformed,
+    MalformedMessage,
     Request,
     decode,
 )
@@ -67,14 +67,14 @@ def test_a_message_of_many_values_is_refused_before_it_is_decoded(kind: str) -> 
     began = time.process_time()
     found = decode(data)
 
-    assert isinstance(found, Malformed) and found.error.code == -32600
+    assert isinstance(found, MalformedMessage) and found.error.code == -32600
     assert time.process_time() - began < 0.5  # decoding them took up to 8 seconds, and a gigabyte
 
 
 def test_a_refused_message_is_answered_under_its_id() -> None:
     for id in (b"7", b'"seven"'):
         found = decode(message(filled(b"{},", MAX_STRUCTURE + 100), id))
-        assert found == Malformed(json.loads(id), found.error)  # type: ignore[union-attr]
+        assert found == MalformedMessage(json.loads(id), found.error)  # type: ignore[union-attr]
         assert "outside of its strings" in found.error.message  # type: ignore[union-attr]
     assert decode(message(filled(b"{},", MAX_STRUCTURE + 100), b"[]")).id is None  # type: ignore[union-attr]
 
@@ -94,7 +94,7 @@ def test_an_escape_may_lie_across_two_pieces(shift: int) -> None:
         text = b'"' + b"a" * (PIECE - head - 4 + shift) + escapes * 3 + b'"'
         assert isinstance(decode(message(text)), Request)
         many = message(b'{"b":' + text + b',"c":' + filled(b"{},", MAX_STRUCTURE) + b"}")
-        assert isinstance(decode(many), Malformed)
+        assert isinstance(decode(many), MalformedMessage)
 
 
 def test_all_outside_of_strings_is_counted_and_nothing_inside() -> None:
@@ -105,7 +105,7 @@ def test_all_outside_of_strings_is_counted_and_nothing_inside() -> None:
         data = message(json.dumps(words, ensure_ascii=random.random() < 0.5).encode()[:-1] + b",%s]")
         room = MAX_STRUCTURE - outside(data) - 4
         assert isinstance(decode(data % filled(b"{},", room)), Request)
-        assert isinstance(decode(data % filled(b"{},", room + 200)), Malformed)
+        assert isinstance(decode(data % filled(b"{},", room + 200)), MalformedMessage)
 
 
 def test_a_small_message_may_hold_anything() -> None:
@@ -118,7 +118,7 @@ def test_ordinary_numbers_with_exponents_are_taken() -> None:
     assert isinstance(decode(message(filled(b"1E-100,", MAX_EXTREMES * 7) + b" " * SMALL)), Request)
     for number in (b"1E-1001,", b"1e+100,", b"1E100,"):
         found = decode(message(filled(number, MAX_EXTREMES * 24)))
-        assert isinstance(found, Malformed) and "exponents" in found.error.message
+        assert isinstance(found, MalformedMessage) and "exponents" in found.error.message
 
 
 def lenient(size: int, structure: int = 0) -> Any:
@@ -131,12 +131,12 @@ def test_a_lone_surrogate_is_taken_in_a_message_of_some_size_only() -> None:
     assert lenient(MAX_LENIENT - 200).params["a"][-1] == "?"
     assert lenient(0, MAX_LENIENT_STRUCTURE - 200).params["a"][-1] == "?"
     for refused in (lenient(MAX_LENIENT), lenient(0, MAX_LENIENT_STRUCTURE + 200)):
-        assert isinstance(refused, Malformed) and refused.error.code == -32700
+        assert isinstance(refused, MalformedMessage) and refused.error.code == -32700
 
 
 def test_an_id_is_short() -> None:
     assert isinstance(decode(message(b"0", b'"%s"' % (b"a" * MAX_ID))), Request)
-    assert decode(message(b"0", b'"%s"' % (b"a" * (MAX_ID + 1)))) == Malformed(None, ANY)
+    assert decode(message(b"0", b'"%s"' % (b"a" * (MAX_ID + 1)))) == MalformedMessage(None, ANY)
 
 
 def test_a_tool_that_is_built_in_takes_texts_of_some_size(connect: Callable[..., Server]) -> None:
@@ -163,4 +163,4 @@ def test_text_in_escapes_of_six_characters_is_taken_and_more_escapes_are_not() -
         decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"%s"}}' % (b"\\u00e9" * 2_796_000)), Request
     )
     found = decode(b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"%s"}}' % (b"\\n" * (MAX_ESCAPES + 1)))
-    assert isinstance(found, Malformed) and "escaped" in found.error.message
+    assert isinstance(found, MalformedMessage) and "escaped" in found.error.message

@@ -172,17 +172,17 @@ def test_there_are_eight_slots_a_principal_and_the_lowest_free_one_is_taken(tmp_
 def test_the_latest_firings_are_remembered_by_their_principal_also_after_a_restart(tmp_path: Path) -> None:
     async def body() -> None:
         async with Process(tmp_path) as process:
-            assert await process.callbacks().fired() == []
+            assert await process.callbacks().list_fired() == []
             await process.callbacks().set("often", 1, -1)
             await process.callbacks("b").set("once", 1, 1)
             for second in range(1, 61):
                 await process.at(second)
         async with Process(tmp_path) as process:
-            fired = await process.callbacks().fired()
+            fired = await process.callbacks().list_fired()
             assert [(held.id, held.message) for held in fired] == [(0, "often")] * 50
             assert [held.at.timestamp() - 1_000_000 for held in fired] == list(range(60, 10, -1))
-            assert [held.message for held in await process.callbacks("b").fired()] == ["once"]
-            assert await process.callbacks("c").fired() == []
+            assert [held.message for held in await process.callbacks("b").list_fired()] == ["once"]
+            assert await process.callbacks("c").list_fired() == []
 
     run(body())
 

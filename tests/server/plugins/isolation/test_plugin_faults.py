@@ -347,7 +347,7 @@ def test_what_a_process_suggests_and_lists_is_bounded_and_sound(
             far = parts["news://{name}"]
             assert await far.completions.complete("name", "", {}, context) == Completion(["x"] * 100, None, True)
             for _ in range(2):
-                assert await far.listed(context) == [ResourceLink("news://a", "a")]
+                assert await far.list_links(context) == [ResourceLink("news://a", "a")]
 
     asyncio.run(run())
     assert sum("is left out" in record.message for record in caplog.records) == 1
