@@ -177,9 +177,8 @@ async def inside(
     """Endpoints with limits of one's own; nothing may be left running in the end. One that `remembers` goes on with the
     sessions of the one before it, by the clock `now`."""
     plugins = [str(ROOT / "tests" / "plugins")]
-    options = load.load(
-        {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
-    )
+    flags = {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
+    options = load.load({**flags, "browser": "none"})
     app = App(options)
     await app.plugins.reload(PATIENCE)
     records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
