@@ -1,19 +1,33 @@
 """Find the cgroups that a server can have, and make a group for each principal."""
 
 import contextlib
+import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
+from toolgate.tools.cgroups.files import read_numbers, read_words
 from toolgate.tools.cgroups.group import Group, GroupFolder
-from toolgate.tools.cgroups.hierarchies import Hierarchy, find_hierarchies
 from toolgate.tools.cgroups.server_group import WEIGHT, ServerGroup, new_name
-from toolgate.tools.cgroups.version import Allowance
+from toolgate.tools.cgroups.versions import V1, V2, Allowance, CgroupVersion
 
 LIMITING: Sequence[str] = ("memory", "pids", "cpu")
 CONTROLLERS = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time
 NAME = re.compile(r"[0-9a-f]{8,128}")
 WITHIN = 5.0  # seconds
+VERSIONS = {"cgroup": V1, "cgroup2": V2}  # by the type of the file system
+PROC = Path("/proc/self")
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """`top`: the folder of the group below which ours go; this process is in it, or in a leaf of it."""
+
+    top: Path
+    controllers: frozenset[str]
+    version: CgroupVersion
 
 
 class Cgroups:
@@ -55,14 +69,14 @@ class Cgroups:
         return folder
 
     def sweep(self, within: float = WITHIN) -> dict[str, str]:
-        """End what dead servers left beside ours: which, and what kept it ("" when nothing did).
+        """End the groups of dead servers beside ours: their names, and the error ("" for none).
 
         Waits `within` seconds for each hierarchy. Raises OSError.
         """
         swept: dict[str, str] = {}
         for group in self._server_groups:
-            for name, kept in group.sweep(time.monotonic() + within).items():
-                swept[name] = swept.get(name) or kept
+            for name, error in group.sweep(time.monotonic() + within).items():
+                swept[name] = swept.get(name) or error
         return swept
 
     def close(self, within: float = WITHIN) -> bool:
@@ -106,6 +120,55 @@ def _make_server_group(
     for controller in controllers:
         lacking.pop(controller, None)
     return group
+
+
+def find_hierarchies(wanted: frozenset[str]) -> list[Hierarchy]:
+    """Those with a wanted controller, each once. Raises OSError where there is no /proc.
+
+    The one of pids is the first: what is killed there starts nothing meanwhile, and is then gone from the others too.
+    """
+    groups = dict(_groups((PROC / "cgroup").read_text()))
+    found: dict[frozenset[str], Hierarchy] = {}
+    for mount, root, kind, options in _mounts((PROC / "mountinfo").read_text()):
+        names = [""] if kind == "cgroup2" else sorted(options)  # v2's line is the one without a controller
+        path = next((groups[name] for name in names if name in groups), None)
+        own = None if path is None else _own(mount, root, path)
+        if own is not None:
+            top = VERSIONS[kind].top(own)
+            offered = wanted & (options if kind == "cgroup" else read_words(top / "cgroup.controllers"))
+            if offered not in found or not os.access(found[offered].top, os.W_OK):  # mounted twice: the better one
+                found[offered] = Hierarchy(top, offered, VERSIONS[kind])
+    found.pop(frozenset(), None)
+    return sorted(found.values(), key=lambda hierarchy: "pids" not in hierarchy.controllers)
+
+
+def _groups(text: str) -> Iterator[tuple[str, str]]:
+    """Controller and path, of lines `4:cpu,cpuacct:/a` and `0::/b`."""
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        yield from ((controller, path) for controller in controllers.split(","))
+
+
+def _mounts(text: str) -> Iterator[tuple[Path, str, str, frozenset[str]]]:
+    """Where, from which root, of which type and with which options: proc_pid_mountinfo(5)."""
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, (kind, _, options) = left.split(), right.split(" ", 2)
+        if kind in VERSIONS:
+            yield Path(_plain(fields[4])), _plain(fields[3]), kind, frozenset(options.split(","))
+
+
+def _plain(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _own(mount: Path, root: str, path: str) -> Path | None:
+    """The folder of our group; None when that is not below what is mounted, or it is not where we are."""
+    own, top = PurePosixPath(path), PurePosixPath(root)
+    if ".." in own.parts or not own.is_relative_to(top):
+        return None
+    folder = mount / own.relative_to(top)
+    return folder if os.getpid() in read_numbers(folder / "cgroup.procs") else None
 
 
 def _format_reasons(lacking: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from toolgate.tools.cgroups import kill
 from toolgate.tools.cgroups.files import list_groups, read_number
-from toolgate.tools.cgroups.version import Allowance, CgroupVersion
+from toolgate.tools.cgroups.versions import Allowance, CgroupVersion
 
 WEIGHT = 100  # what a group has by default
 MODEST = 10  # the part of it that who gives way keeps

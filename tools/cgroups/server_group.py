@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolgate.tools.cgroups import kill
 from toolgate.tools.cgroups.group import GroupFolder
-from toolgate.tools.cgroups.version import Allowance
+from toolgate.tools.cgroups.versions import Allowance
 
 NAME = re.compile(r"toolgate-[0-9]+-[0-9a-f]{16}")
 WEIGHT = 25  # against 100 of the server: it gets four parts of five when both want the CPU

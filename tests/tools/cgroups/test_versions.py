@@ -16,15 +16,12 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE, eventually
-from toolgate.tools.cgroups import Group, Hits, hierarchies
-from toolgate.tools.cgroups.cgroups import Cgroups
+from toolgate.tools.cgroups import Group, Hits, cgroups
+from toolgate.tools.cgroups.cgroups import Cgroups, Hierarchy
 from toolgate.tools.cgroups.group import GroupFolder
-from toolgate.tools.cgroups.hierarchies import Hierarchy
 from toolgate.tools.cgroups.kill import clear
 from toolgate.tools.cgroups.server_group import ServerGroup, new_name
-from toolgate.tools.cgroups.v1 import V1
-from toolgate.tools.cgroups.v2 import BUSY, V2
-from toolgate.tools.cgroups.version import Allowance, CgroupVersion
+from toolgate.tools.cgroups.versions import BUSY, V1, V2, Allowance, CgroupVersion
 
 ALL = frozenset({"memory", "pids", "cpu", "cpuacct"})
 SOME, NONE = Allowance(memory=2**26, processes=20, weight=25), Allowance()
@@ -152,17 +149,17 @@ def test_our_own_group_is_found_where_the_kernel_says(
     proc.mkdir()
     (proc / "mountinfo").write_text(f"23 1 0:2 / /proc rw - proc proc rw\n31 23 0:29 {mount.format(tmp_path)}\n")
     (proc / "cgroup").write_text(f"2:cpuacct:/elsewhere\n{line}\n")
-    monkeypatch.setattr(hierarchies, "PROC", proc)
+    monkeypatch.setattr(cgroups, "PROC", proc)
     expected = [] if own is None else [Hierarchy(top, frozenset({"pids"}), dialect)]
-    assert hierarchies.find_hierarchies(ALL) == expected
+    assert cgroups.find_hierarchies(ALL) == expected
 
 
 def test_a_group_that_we_are_not_in_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cgroup.procs").write_text("1\n")
     (tmp_path / "mountinfo").write_text(f"31 23 0:29 / {tmp_path} rw - cgroup cgroup rw,pids\n")
     (tmp_path / "cgroup").write_text("8:pids:/\n")
-    monkeypatch.setattr(hierarchies, "PROC", tmp_path)
-    assert hierarchies.find_hierarchies(ALL) == []
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
+    assert cgroups.find_hierarchies(ALL) == []
 
 
 # The real v2, with whatever controller v1 has left to it: often hugetlb, which limits nothing that these tests use.
@@ -237,7 +234,7 @@ def test_v2_sweeps_a_dead_servers_house_and_no_living_one(delegated: tuple[Path,
 MOVE = """
 import os, sys
 from pathlib import Path
-from toolgate.tools.cgroups.v2 import V2
+from toolgate.tools.cgroups.versions import V2
 top, move = Path(sys.argv[1]), sys.argv[2] == "move"
 (top / "cgroup.procs").write_text("0")
 try:
