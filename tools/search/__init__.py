@@ -1,7 +1,7 @@
 """WebSearch: many engines asked at once, their answers made one list.
 
 Enter at `tool` (what a model calls) and `search` (all engines at once). `engines` is the table: a new engine is a row,
-and a small file if it answers neither in JSON (`json_engine`) nor as pages that `ddgs` can read (`html_engine`).
+and a function if it answers neither in JSON (`json_engine`) nor as pages that `ddgs` can read (`html_engine`).
 """
 
 from toolgate.tools.search.api_keys import read_api_keys as read_keys

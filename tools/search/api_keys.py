@@ -16,9 +16,8 @@ def read_api_keys(path: Path | None, environment: Mapping[str, str]) -> dict[str
     """
     keys = _lines(path) if path is not None else {}
     for name in KEYED:
-        given = environment.get(f"TOOLGATE_{key_variable(name)}", "").strip()
-        if given:
-            keys[name] = _check_key(name, given)
+        if key := environment.get(f"TOOLGATE_{key_variable(name)}", "").strip():
+            keys[name] = _check_key(name, key)
     return keys
 
 
@@ -35,9 +34,8 @@ def _lines(path: Path) -> dict[str, str]:
         if not name or name.startswith("#"):
             continue
         if not equals or name.lower() not in KEYED:
-            raise ValueError(
-                f"line {number} of {path} is not `ENGINE = KEY` with one of the engines {', '.join(KEYED)}"
-            )
+            engines = ", ".join(KEYED)
+            raise ValueError(f"line {number} of {path} is not `ENGINE = KEY` with one of the engines {engines}")
         keys[name.lower()] = _check_key(name.lower(), value.strip("\"'"))
     return keys
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, JobBatch, JobFailure, ReadResultsJob
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.workers.pool import Workers, WorkerTurn
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ class PendingJob(NamedTuple):
 
 
 class DdgsClient:
-    """Of one engine, which has its turn among all engines. A job has `seconds`."""
+    """The reader of one engine's pages, which takes turns with the other engines'. A job has `seconds`."""
 
     def __init__(self, name: str, workers: "Workers", seconds: float) -> None:
         self._name = name
@@ -37,8 +37,8 @@ class DdgsClient:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, job: BuildRequestJob | ReadResultsJob, kind: type[T], on_start: Callable[[], None]) -> T:
-        """What the worker makes of it; `begin` is called when it gets there. Raises WorkerLimitError and ToolError, and
-        ValueError for a page it stumbles over. When nobody waits any more the worker is ended."""
+        """Return the worker's result; `on_start` is called when the job gets there. Raises WorkerLimitError, ToolError,
+        and ValueError for a page that can't be read. A job without a waiting search is cancelled."""
         waiting = PendingJob(job, on_start, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():

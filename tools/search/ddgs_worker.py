@@ -1,4 +1,4 @@
-"""Has `ddgs`'s engine classes build requests and read pages, for html_engine.py. Runs in a worker; sends nothing.
+"""Have `ddgs`'s engine classes build requests and read pages, for html_engine.py. Runs in a worker; sends nothing.
 
 Its own transport is never made: in its place is one that notes cookies and hands over pages already fetched. Nor are
 its results, which decode URLs until `%2F` is `/`, and take quadratic time to strip tags: texts come as they are.
@@ -34,11 +34,7 @@ NOTHING = re.compile(
 
 
 class PageNeededError(Exception):
-    """A page that is not there yet."""
-
-    def __init__(self, method: str, url: str) -> None:
-        super().__init__(url)
-        self.request = EngineRequest(url, method)
+    """A page has to be fetched first: the argument is the request for it."""
 
 
 class PageTransport:
@@ -54,7 +50,7 @@ class PageTransport:
 
     def request(self, method: str, url: str, **given: Any) -> Any:
         if url not in self.pages:
-            raise PageNeededError(method, url)
+            raise PageNeededError(EngineRequest(url, method))
         text = self.pages[url][:PAGE].decode("utf-8", "replace")
         return SimpleNamespace(status_code=200, text=text, content=self.pages[url])
 
@@ -82,7 +78,7 @@ def build_request(job: BuildRequestJob) -> BuiltRequest:
     try:
         payload = engine.build_payload(query=job.query, region=REGION, safesearch="moderate", timelimit=None, page=1)
     except PageNeededError as needed:
-        return BuiltRequest(needed.request, is_preliminary=True)
+        return BuiltRequest(needed.args[0], is_preliminary=True)
     headers = {name.lower(): value for name, value in engine.headers_update.items()}
     if transport.cookies:
         headers["cookie"] = "; ".join(f"{name}={value}" for name, value in transport.cookies.items())
@@ -102,7 +98,7 @@ def read_results(job: ReadResultsJob) -> ReadResults:
         if article.parse_html(page) is not None:
             raise
         return ReadResults(EngineAnswer([]))  # an empty page is an error to lxml
-    reading = EngineAnswer(clean_results((one.title, one.href, one.body) for one in results))
+    reading = EngineAnswer(clean_results((result.title, result.href, result.body) for result in results))
     return ReadResults(reading) if reading.results else _read_refusal(engine.extract_tree(page), job.query)
 
 

@@ -3,15 +3,13 @@
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from toolgate.tools.api.text import strip_markup
 from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
-
-if TYPE_CHECKING:
-    from toolgate.tools.web.page import Page
+from toolgate.tools.web.page import Page
 
 T = TypeVar("T")
 
@@ -54,7 +52,7 @@ class EngineRequest(msgspec.Struct, frozen=True):
 
 
 class EngineBlockedError(Exception):
-    """It does not want to be asked. `wait`: for how many seconds, if it says so."""
+    """The engine refuses to answer, for `wait` seconds if it says so."""
 
     def __init__(self, reason: str, wait: float = 0.0) -> None:
         super().__init__(reason)
@@ -62,14 +60,14 @@ class EngineBlockedError(Exception):
 
 
 class EngineFailedError(Exception):
-    """It answered, but with nothing that helps. `faulty`: the fault is the engine's, not that of what it was asked."""
+    """The engine's answer has no results. `is_engine_fault`: the query is not the reason."""
 
     def __init__(self, reason: str, wait: float = 0.0, *, is_engine_fault: bool = True) -> None:
         super().__init__(reason)
         self.reason, self.wait, self.is_engine_fault = reason, wait, is_engine_fault
 
 
-FetchPage = Callable[[EngineRequest], Awaitable["Page"]]
+FetchPage = Callable[[EngineRequest], Awaitable[Page]]
 
 
 class RunJob(Protocol):
@@ -95,7 +93,7 @@ class Engine(Protocol):
         ...
 
     async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
-        """Raises Blocked, Failed, ToolError; ValueError or msgspec.DecodeError for an answer that can't be read."""
+        """Raises EngineBlockedError, EngineFailedError, ToolError; ValueError or DecodeError for what is unreadable."""
         ...
 
 
@@ -106,16 +104,15 @@ def clean_results(results: Iterable[tuple[str, str, str]]) -> list[EngineResult]
         target = remove_tracking(unwrap_redirect(url))
         key = page_key(target)
         if key is not None and key not in pages:
-            pages[key] = EngineResult(
-                strip_markup(title, MAX_TITLE) or target, target, strip_markup(snippet, MAX_SNIPPET)
-            )
+            name = strip_markup(title, MAX_TITLE) or target
+            pages[key] = EngineResult(name, target, strip_markup(snippet, MAX_SNIPPET))
         if len(pages) == MAX_FOUND:
             break
     return list(pages.values())
 
 
-def check_answer(page: "Page") -> "Page":
-    """The page, if it is an answer. Raises Blocked or Failed otherwise."""
+def check_answer(page: Page) -> Page:
+    """Return the page if it is an answer. Raises EngineBlockedError or EngineFailedError."""
     status, wait = page.status, parse_wait(page)
     if status in BLOCKED or REFUSED_AT.search(page.headers.get("location", "")):
         raise EngineBlockedError(f"HTTP {status}", wait)
@@ -123,9 +120,8 @@ def check_answer(page: "Page") -> "Page":
         raise EngineBlockedError(f"HTTP {status}: it asks to wait or to prove being human", wait)
     if status >= 400:
         detail = " (it does not take the key)" if status == 401 else ""
-        raise EngineFailedError(
-            f"HTTP {status}{detail}", wait, is_engine_fault=status >= 500 or status in (401, 402, 404, 410)
-        )
+        is_fault = status >= 500 or status in (401, 402, 404, 410)
+        raise EngineFailedError(f"HTTP {status}{detail}", wait, is_engine_fault=is_fault)
     if status >= 300:
         raise EngineFailedError(f"HTTP {status}: it redirects searches")
     return page
@@ -136,7 +132,7 @@ def is_refusal(body: bytes) -> bool:
     return REFUSAL.search(body[:REFUSALS_WITHIN].decode("utf-8", "replace").lower()) is not None
 
 
-def parse_wait(page: "Page") -> float:
+def parse_wait(page: Page) -> float:
     """Seconds, from `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or GitHub's x-ratelimit headers; else 0.
 
     A date is compared with the engine's own clock where it tells that, since ours may be off.

@@ -1,20 +1,43 @@
 """The table of search engines: where to query each, and how to read its answer.
 
 An entry of the option `engines` is a name, or `name=URL` to ask that engine's interface at another address: a mirror,
-a proxy, or a stand-in in a test. A new engine is a row, and a small file if it answers neither in JSON nor as `ddgs`
-can read.
+a proxy, or a stand-in in a test. A new engine is a row, and a function if it answers neither in JSON nor as `ddgs` can
+read.
 """
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from toolgate.tools.search import arxiv
-from toolgate.tools.search.engine import Engine
+from toolgate.tools.search.engine import Engine, EngineAnswer, clean_results
 from toolgate.tools.search.html_engine import HtmlEngine
 from toolgate.tools.search.json_engine import JsonEngine, JsonPaths
 
 GITHUB = {"accept": "application/vnd.github+json"}
 STACK = {"site": "stackoverflow", "sort": "relevance", "order": "desc", "pagesize": "10", "filter": "withbody"}
+
+ATOM = "{http://www.w3.org/2005/Atom}"
+
+
+def parse_arxiv(body: bytes) -> EngineAnswer:
+    """Parse an Atom feed (info.arxiv.org/help/api). Raises ValueError for another, or one with a document type.
+
+    Entities are how XML attacks.
+    """
+    from xml.etree import ElementTree  # start-up
+
+    text = body.decode()  # as UTF-8, whatever it declares: so nothing hides from the next line in another encoding
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise ValueError("the feed declares a document type")
+    try:
+        feed = ElementTree.fromstring(text)  # noqa: S314  # no entities get here
+    except ElementTree.ParseError as error:
+        raise ValueError(f"not XML: {error}") from None
+    if feed.tag != f"{ATOM}feed":
+        raise ValueError("not an Atom feed")
+    names = [f"{ATOM}{name}" for name in ("title", "id", "summary")]
+    entries = ([entry.findtext(name, "") for name in names] for entry in feed.iterfind(f"{ATOM}entry"))
+    return EngineAnswer(clean_results((title, url, snippet) for title, url, snippet in entries))
+
 
 ENGINES: tuple[Engine, ...] = (
     HtmlEngine("duckduckgo"),
@@ -64,7 +87,7 @@ ENGINES: tuple[Engine, ...] = (
     JsonEngine(
         "arxiv",
         "https://export.arxiv.org/api/query",
-        arxiv.parse,
+        parse_arxiv,
         {"search_query": "all:{query}", "max_results": "10"},
         standard=False,  # it wants three seconds between two questions
     ),
@@ -196,9 +219,8 @@ def _check_usable(engine: Engine) -> Engine:
     if engine.name == "searxng" and not engine.url:
         raise ValueError("searxng needs an address: --searxng URL")
     if isinstance(engine, JsonEngine) and engine.key is not None:
-        raise ValueError(
-            f"{engine.name} needs a key: TOOLGATE_{key_variable(engine.name)}, or a line in --search-keys FILE"
-        )
+        variable = f"TOOLGATE_{key_variable(engine.name)}"
+        raise ValueError(f"{engine.name} needs a key: {variable}, or a line in --search-keys FILE")
     return engine
 
 

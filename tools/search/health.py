@@ -69,7 +69,7 @@ class EngineHealth:
         return EngineOutcome(self._name, self._last, reason=f"{self._reason}; {when}")
 
     def begin(self) -> EngineAttempt:
-        """It is being asked: `learn` or `forget` ends that."""
+        """It is being asked: `record` or `cancel` ends that."""
         self._trying = self.is_open
         return EngineAttempt(self._trying, self._ever)
 
@@ -85,9 +85,8 @@ class EngineHealth:
             self._failures = FAILURES if outcome.status == "blocked" else self._failures + 1
             self._ever += 1
         wait = min(outcome.wait, MAX_WAIT)
-        if (
-            outcome.is_engine_fault and self.is_open and (attempt.is_trial or not was_open)
-        ):  # not what was asked before it opened
+        is_news = attempt.is_trial or not was_open  # not what was asked before it opened
+        if outcome.is_engine_fault and self.is_open and is_news:
             wait = wait or self._rest
             self._rest = min(self._rest * 2, MAX_REST) if attempt.is_trial else self._rest
         if wait > 0:

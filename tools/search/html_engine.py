@@ -5,7 +5,7 @@ redirects by itself, so an engine's answer, or a forged DNS one, could lead it t
 blocks a thread that can't be cancelled, so sockets would outlive a cancelled search; which reads bodies of any size;
 and which poses as a random browser, where we say who asks. So what is asked for goes out by the guarded `Web`, and
 `ddgs` only builds requests and reads pages, in a worker (ddgs_worker.py) that may be killed and is never connected. The
-price: an engine that lets in only what looks like a browser answers with a refusal. It is then told as blocked.
+price: an engine that lets in only what looks like a browser answers with a refusal. It counts as blocked.
 """
 
 from typing import TypeVar
@@ -28,10 +28,7 @@ from toolgate.tools.search.engine import (
 T = TypeVar("T")
 
 MAX_FIRST = 2  # pages that have to be read before the one of results can be asked for: Startpage's own, for a token
-BROWSER_HEADERS = {
-    "accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5",
-    "accept-language": "en-US,en;q=0.8",
-}
+BROWSER_HEADERS = {"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5", "accept-language": "en-US,en;q=0.8"}
 
 
 class BuildRequestJob(msgspec.Struct, frozen=True, tag=True):
@@ -57,14 +54,14 @@ class JobBatch(msgspec.Struct, frozen=True):
 
 
 class BuiltRequest(msgspec.Struct, frozen=True, tag=True):
-    """The request; `first`: only to see its page."""
+    """`is_preliminary`: the request is for a page that the next request needs."""
 
     request: EngineRequest
     is_preliminary: bool = False
 
 
 class ReadResults(msgspec.Struct, frozen=True, tag=True):
-    """`nothing`: the page says that nothing was found; `refused`: that it does not want to be asked."""
+    """`is_empty`: the page says that nothing was found; `is_refusal`: that the engine refuses to answer."""
 
     answer: EngineAnswer
     is_empty: bool = False
@@ -100,9 +97,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
             return read.answer
         if read.is_refusal or REFUSED_AT.search(urlsplit(page.url).path):
             raise EngineBlockedError("it asks for proof of being human instead of giving results")
-        if (
-            not read.is_empty
-        ):  # nothing hides: an engine that has changed its pages must not look like one without results
+        if not read.is_empty:  # an engine that has changed its pages must not look like one without results
             raise EngineFailedError("no results could be read from its page")
         return read.answer
 
@@ -129,7 +124,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
 
 
 async def _run_job(work: RunJob, job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
-    from toolgate.tools.workers.pool import WorkerLimitError  # start-up
+    from toolgate.tools.workers.pool import WorkerLimitError  # start-up of a worker
 
     try:
         return await work(job, kind)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -21,9 +21,7 @@ from toolgate.tools.search.engine import (
     clean_results,
     is_refusal,
 )
-
-if TYPE_CHECKING:
-    from toolgate.tools.web.page import Page
+from toolgate.tools.web.page import Page
 
 DAY = 86_400  # seconds
 MAX_ERROR = 64 * 1024  # bytes of what is read of an error
@@ -86,7 +84,7 @@ class JsonEngine(msgspec.Struct, frozen=True):
         except msgspec.DecodeError:
             return 0.0
 
-    def _read(self, page: "Page") -> EngineAnswer:
+    def _read(self, page: Page) -> EngineAnswer:
         if page.truncated:
             raise EngineFailedError("its answer is too large")
         try:

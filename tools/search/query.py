@@ -13,11 +13,10 @@ from toolgate.tools.api.text import to_line
 from toolgate.tools.search.ddgs_client import DdgsClient
 from toolgate.tools.search.engine import Engine, EngineBlockedError, EngineFailedError, EngineRequest, EngineResult
 from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob
-from toolgate.tools.web.page import PageTimeoutError
+from toolgate.tools.web.page import Page, PageTimeoutError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.web.fetch import Web
-    from toolgate.tools.web.page import Page
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -29,10 +28,10 @@ Status = Literal["ok", "empty", "blocked", "timeout", "error"]
 
 
 class EngineOutcome(msgspec.Struct, frozen=True):
-    """How one engine did: `found` is its results, best first; `ms` how long it took; `reason` why it has none.
+    """How one engine did: `results` are its results, best first; `ms` how long it took; `reason` why it has none.
 
-    `wait`: seconds it wants to be left alone for. `faulty`: this tells of the engine, not of what it was asked, nor of
-    how busy we are. `age`: seconds since it said so, where it was not asked again.
+    `wait`: seconds it wants to be left alone for. `is_engine_fault`: neither the query nor the server's load is the
+    reason. `age`: seconds since it said so, where it was not asked again.
     """
 
     name: str
@@ -47,8 +46,7 @@ class EngineOutcome(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class EngineQuery:
-    """What is put to an engine. `queued`: it waits for other questions, so that the engine is not to blame if it is
-    late."""
+    """A query for one engine. `is_queued`: it waits for other queries, so the engine is not to blame for a delay."""
 
     engine: Engine
     query: str
@@ -62,12 +60,13 @@ async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact
     """Ask it, for at most the engine's own time. Raises nothing but CancelledError."""
     engine = query.engine
 
-    async def fetch(request: EngineRequest) -> "Page":
-        headers = {**_user_agent(contact), **request.headers}
+    async def fetch(request: EngineRequest) -> Page:
+        # Name this program, so that the operator of an engine can ask its users to stop
+        agent = {"user-agent": f"Mozilla/5.0 (compatible; toolgate; +{contact})"} if contact else {}
         return await web.fetch(
             request.url,
             method=request.method,
-            headers=headers,
+            headers={**agent, **request.headers},
             body=request.body,
             limit=MAX_ANSWER,
             redirects=5,
@@ -90,9 +89,8 @@ async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact
     except EngineBlockedError as error:
         outcome = EngineOutcome(engine.name, "blocked", reason=error.reason, wait=error.wait, is_engine_fault=True)
     except EngineFailedError as error:
-        outcome = EngineOutcome(
-            engine.name, "error", reason=error.reason, wait=error.wait, is_engine_fault=error.is_engine_fault
-        )
+        is_fault = error.is_engine_fault
+        outcome = EngineOutcome(engine.name, "error", reason=error.reason, wait=error.wait, is_engine_fault=is_fault)
     except ToolError as error:
         outcome = EngineOutcome(engine.name, "error", reason=to_line(error.text, MAX_REASON), is_engine_fault=True)
     except Exception:  # an engine that answers nonsense must not take the others with it
@@ -109,10 +107,4 @@ def timeout_outcome(query: EngineQuery, when: str) -> EngineOutcome:
 
 
 def elapsed_ms(start: float) -> int:
-    """Milliseconds."""
     return round((time.monotonic() - start) * 1000)
-
-
-def _user_agent(contact: str) -> dict[str, str]:
-    """Name this program, so that the operator of an engine can ask its users to stop."""
-    return {"user-agent": f"Mozilla/5.0 (compatible; toolgate; +{contact})"} if contact else {}

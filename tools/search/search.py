@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,13 +11,12 @@ import msgspec
 
 from toolgate.tools.api.spans import span
 from toolgate.tools.fair_queue import FairQueue
-from toolgate.tools.search.cache import AnswerCache
 from toolgate.tools.search.ddgs_client import DdgsClient
 from toolgate.tools.search.engine import Engine
 from toolgate.tools.search.health import EngineAttempt, EngineHealth
 from toolgate.tools.search.query import EngineOutcome, EngineQuery, ask_engine, elapsed_ms, timeout_outcome
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.web.fetch import Web
     from toolgate.tools.workers.pool import Workers
 
@@ -24,8 +24,40 @@ DEADLINE = 6.0  # seconds; a model waits, and most engines answer within two
 AT_ONCE = 16  # questions to one engine: more would get us refused; and 2 MiB of answer each
 IN_TIME = 0.75  # of a search's time: an engine whose turn comes later could hardly answer, and would be blamed for that
 LETTING_GO = 0.2  # seconds for what is cancelled to close its sockets; nothing waits for a slow one
+AGE = 120.0  # seconds; long enough for a model that asks again, short enough for news
+MAX_ANSWERS = 1_000  # answers of one engine each, of about 5 kB: some 90 searches
 
-Key = tuple[str, str, str]  # who asks, which engine, what
+Key = tuple[str, str, str]  # principal, engine, query
+
+
+class AnswerCache:
+    """The latest answers, never failures, by principal, engine and query.
+
+    By principal, since a quick answer would tell one caller what another was looking for.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answers: OrderedDict[Key, tuple[float, EngineOutcome]] = OrderedDict()
+
+    def get(self, principal: str, engine: str, query: str) -> EngineOutcome | None:
+        at, outcome = self._answers.get((principal, engine, query), (0.0, None))
+        age = self._clock() - at
+        if outcome is None or age > AGE:
+            return None
+        return msgspec.structs.replace(outcome, age=age, ms=0)
+
+    def store(self, principal: str, query: str, outcome: EngineOutcome) -> None:
+        if outcome.status not in ("ok", "empty"):
+            return
+        key = (principal, outcome.name, query)
+        self._answers[key] = (self._clock(), outcome)
+        self._answers.move_to_end(key)
+        while len(self._answers) > MAX_ANSWERS:
+            self._answers.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._answers)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,12 +131,13 @@ class Search:
                 tally.engines += outcome.status == "ok"
         try:
             if joined:
-                tasks = [asking.task for asking in joined.values()]
+                tasks = [query.task for query in joined.values()]
                 await asyncio.wait(tasks, timeout=patience)
         finally:
             missed = {name: asking for name, asking in joined.items() if not asking.task.done()}
             abandoned = self._leave_queries(joined.values(), tally)
-            await _wait_cancelled([asking.task for asking in abandoned])
+            if abandoned:
+                await asyncio.wait([query.task for query in abandoned], timeout=LETTING_GO)
         for name, asking in joined.items():
             if name in missed:
                 outcomes[name] = self._missed_outcome(asking, asking in abandoned, elapsed_ms(start))
@@ -169,8 +202,3 @@ class Search:
         if abandoned and asking.attempt is not None:
             self.health[asking.question.engine.name].record(outcome, asking.attempt)
         return outcome
-
-
-async def _wait_cancelled(tasks: list["asyncio.Task[EngineOutcome]"]) -> None:
-    if tasks:
-        await asyncio.wait(tasks, timeout=LETTING_GO)

@@ -1,5 +1,6 @@
-"""The WebSearch tool."""
+"""The WebSearch tool: query all engines and merge their lists into one."""
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -9,13 +10,29 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text
 from toolgate.tools.api.tool import tool
+from toolgate.tools.search.engine import EngineResult
 from toolgate.tools.search.query import EngineOutcome, Status
-from toolgate.tools.search.ranking import SearchResult, fuse_rankings
 from toolgate.tools.search.search import Search
+from toolgate.tools.search.urls import page_key
 
+K = 60  # the paper's: the first of one list does not outweigh what two lists agree on
+MAX_RESULTS = 20
 MAX_QUERY = 400  # characters; engines take no more
 FAILED = "the search failed: no engine answered; try again later, or read a known URL with ReadDocs"
 NOTHING = "no results; try other or fewer words"
+
+
+class EngineRank(msgspec.Struct, frozen=True):
+    name: str
+    rank: int  # from 1
+
+
+class SearchResult(msgspec.Struct, frozen=True):
+    title: str
+    url: str
+    snippet: str
+    engines: list[EngineRank]
+    score: float
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,10 +75,7 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
         raise ToolError(f"the query is {len(words)} characters long; give at most {MAX_QUERY}")
     outcomes = await ctx.service(Search).ask(ctx.principal, words, ctx.settings.hold)
     results = fuse_rankings((outcome.name, outcome.results) for outcome in outcomes)
-    rows = [
-        Row(outcome.name, outcome.status, len(outcome.results), outcome.ms, _format_note(outcome))
-        for outcome in outcomes
-    ]
+    rows = [Row(each.name, each.status, len(each.results), each.ms, _format_note(each)) for each in outcomes]
     failed = not any(outcome.status in ("ok", "empty") for outcome in outcomes)
     note = FAILED if failed else None if results else NOTHING
     return Output([Text(_text(results, outcomes, note))], Findings(results, rows, note), is_error=failed)
@@ -88,3 +102,38 @@ def _format_outcome(outcome: EngineOutcome) -> str:
 def _format_note(outcome: EngineOutcome) -> str | None:
     age = [] if outcome.age is None else [f"as {outcome.age:.0f} s ago"]
     return ": ".join([*age, *([outcome.reason] if outcome.reason else [])]) or None
+
+
+def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[SearchResult]:
+    """Return the best of all results, each page once. `lists`: an engine's name and its results, best first.
+
+    By reciprocal rank fusion (Cormack, Clarke, Büttcher 2009): 1/(K + rank) for each engine that found the page.
+    """
+    pages: dict[str, SearchResult] = {}
+    for name, engine_results in lists:
+        ranked: set[str] = set()
+        for rank, item in enumerate(engine_results, start=1):
+            key = page_key(item.url)
+            if key is None or key in ranked:
+                continue
+            ranked.add(key)
+            hit = EngineRank(name, rank)
+            new = SearchResult(item.title, item.url, item.snippet, [hit], _score([hit]))
+            pages[key] = _merge(pages[key], new) if key in pages else new
+    results = sorted(pages.values(), key=lambda result: (-result.score, _best(result), result.url))
+    return results[:MAX_RESULTS]
+
+
+def _merge(earlier: SearchResult, new: SearchResult) -> SearchResult:
+    """Both engines' finding of one page: in the words of the one that ranked it higher."""
+    first, second = (earlier, new) if _best(earlier) <= _best(new) else (new, earlier)
+    hits = sorted([*earlier.engines, *new.engines], key=lambda hit: hit.rank)
+    return SearchResult(first.title, first.url, first.snippet or second.snippet, hits, _score(hits))
+
+
+def _score(hits: list[EngineRank]) -> float:
+    return round(sum(1 / (K + hit.rank) for hit in hits), 6)
+
+
+def _best(result: SearchResult) -> int:
+    return min(hit.rank for hit in result.engines)

@@ -8,31 +8,10 @@ from toolgate.tools.api.text import clean_text
 MAX_URL = 2_000  # characters
 PORTS = {"http": 80, "https": 443}
 MOBILE = frozenset({"www", "m", "mobile"})  # labels of a host that name the same site
-TRACKING = frozenset(
-    {
-        "_openstat",
-        "gclid",
-        "gclsrc",
-        "fbclid",
-        "dclid",
-        "gbraid",
-        "wbraid",
-        "msclkid",
-        "yclid",
-        "twclid",
-        "ttclid",
-        "igsh",
-        "igshid",
-        "mc_cid",
-        "mc_eid",
-        "mkt_tok",
-        "ref_src",
-        "_ga",
-        "_gl",
-        "_hsenc",
-        "_hsmi",
-        "srsltid",
-    }
+TRACKING = re.compile(  # parameters of counters
+    r"(?:utm_|mtm_|pk_campaign|hsa_).*|_openstat|gclid|gclsrc|fbclid|dclid|gbraid|wbraid|msclkid|yclid|twclid|ttclid"
+    r"|igsh|igshid|mc_cid|mc_eid|mkt_tok|ref_src|_ga|_gl|_hsenc|_hsmi|srsltid",
+    re.DOTALL,
 )
 ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 OUTSIDE = re.compile(r"[^\x21-\x7e]+")
@@ -119,5 +98,4 @@ def _remove_dots(path: str) -> str:
 
 
 def _is_tracking(pair: str) -> bool:
-    name = pair.partition("=")[0].lower()
-    return name.startswith(("utm_", "mtm_", "pk_campaign", "hsa_")) or name in TRACKING
+    return TRACKING.fullmatch(pair.partition("=")[0].lower()) is not None

@@ -18,11 +18,10 @@ from tests.tools.fake_web_site import Answer, Request, gone, never
 from tests.tools.search.test_search import answered, github, hn
 from tests.tools.tool_calls import text
 from toolgate.tools.fair_queue import FairQueue
-from toolgate.tools.search.cache import MAX_KEPT, AnswerCache
 from toolgate.tools.search.engine import parse_wait
 from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
 from toolgate.tools.search.query import EngineOutcome
-from toolgate.tools.search.search import AT_ONCE, Tally
+from toolgate.tools.search.search import AT_ONCE, MAX_ANSWERS, AnswerCache, Tally
 from toolgate.tools.web.page import Page
 
 FINE = hn("https://a.example/")
@@ -274,9 +273,9 @@ def test_a_search_that_is_cancelled_takes_nothing_from_the_same_one_of_another_c
 
 def test_what_is_remembered_is_bounded() -> None:
     recent = AnswerCache(lambda: 0.0)
-    for n in range(MAX_KEPT + 50):
+    for n in range(MAX_ANSWERS + 50):
         recent.store("me", f"q{n}", EngineOutcome("x", "ok"))
-    assert len(recent) == MAX_KEPT
+    assert len(recent) == MAX_ANSWERS
     assert recent.get("me", "x", "q0") is None
     for status in ("blocked", "timeout", "error"):
         recent.store("me", status, EngineOutcome("x", status))  # type: ignore[arg-type]

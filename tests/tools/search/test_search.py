@@ -20,7 +20,7 @@ from toolgate.tools.search import choose_engines, web_search
 from toolgate.tools.search.engine import EngineResult
 from toolgate.tools.search.engines import ENGINES
 from toolgate.tools.search.json_engine import JsonPaths
-from toolgate.tools.search.ranking import EngineRank, SearchResult, fuse_rankings
+from toolgate.tools.search.tool import EngineRank, SearchResult, fuse_rankings
 
 NAMES = tuple(engine.name for engine in ENGINES)
 PAGES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # made for people
