@@ -63,7 +63,7 @@ FACTS: Mapping[str, Fact] = {
     "InvokeSkill": Fact("InvokeSkill: the instructions", TOOLS, lambda run: run.says("skill", drive.IN_THE_SKILL)),
     "ReadImage": Fact("ReadImage: the picture", TOOLS, lambda run: run.images("picture") == 1),
     "AskUserQuestion": Fact(
-        "AskUserQuestion: the questions, where nobody is there to answer",
+        "AskUserQuestion: the questions as text, if no person can answer",
         TOOLS,
         lambda run: run.says("question", re.escape(drive.QUESTION), "frosted"),
     ),
@@ -74,11 +74,13 @@ FACTS: Mapping[str, Fact] = {
         TOOLS,
         lambda run: run.says("plan", drive.GOAL) and run.says("end of plan", 'is off|"active": ?false'),
     ),
-    "BackgroundBash": Fact("BackgroundBash: its number", TOOLS, lambda run: run.says("background", drive.TASK.pattern)),
+    "BackgroundBash": Fact(
+        "BackgroundBash: the task id", TOOLS, lambda run: run.says("background", drive.TASK.pattern)
+    ),
     "ReadBgOutput": Fact("ReadBgOutput: the output", TOOLS, lambda run: run.says("output", "from-behind")),
     "ListBgTasks": Fact("ListBgTasks: the commands", TOOLS, lambda run: run.says("tasks", "from-behind", "sleep 61")),
-    "KillBgTask": Fact("KillBgTask: that it ended", TOOLS, lambda run: run.says("kill", "killed")),
-    "SetCallback": Fact("SetCallback: that it is set", TOOLS, lambda run: run.says("callback", "scheduled|fires_in")),
+    "KillBgTask": Fact("KillBgTask: how it ended", TOOLS, lambda run: run.says("kill", "killed")),
+    "SetCallback": Fact("SetCallback: the confirmation", TOOLS, lambda run: run.says("callback", "scheduled|fires_in")),
     "fired": Fact("a callback that fired", TOOLS, lambda run: run.mentions(f"fired: {drive.REMINDER}")),
     "ended": Fact(
         "a background task that ended",
@@ -86,20 +88,20 @@ FACTS: Mapping[str, Fact] = {
         lambda run: run.mentions("echo from-behind.* exited with code 0", but=("output", "tasks")),
     ),
     "handover": Fact(
-        "Bash: that it goes on in the background",
+        "Bash: the task id of a long command that continues in the background",
         TOOLS,
         lambda run: run.says("long", r"background task \d+", "ReadBgOutput"),
     ),
     "plugin": Fact("a plugin's structured result", TOOLS, lambda run: run.says("plugin", "42", "of brass")),
     "new plugin": Fact(
-        "the tool of a plugin added meanwhile", TOOLS, lambda run: drive.LATER in run.offered.get("kill", [])
+        "the tool of a plugin added during the session", TOOLS, lambda run: drive.LATER in run.offered.get("kill", [])
     ),
     "signin": Fact(
         "the tools, after signing in by the agent's own command",
         ("signin",),
         lambda run: run.done and run.says("shell", "said-42"),
     ),
-    "restart": Fact("the call after `kill -9` and a new start", HTTP, lambda run: run.says("restart", "again-55")),
+    "restart": Fact("a call after `kill -9` and a restart", HTTP, lambda run: run.says("restart", "again-55")),
     "folder": Fact("the working directory after that", HTTP, lambda run: run.says("restart", "/work/deep\\b")),
     "cut": Fact(
         "an error for the call that runs during `kill -9`, within 15 s",
@@ -109,7 +111,9 @@ FACTS: Mapping[str, Fact] = {
     "after the cut": Fact("the next call", ("http",), lambda run: run.says("after the cut", "after-66")),
 }
 
-LIMITS: Mapping[tuple[str, str], str] = {  # what an agent withholds, whatever a server does: (agent, fact) -> why
-    ("claude-code", "cut"): "it waits until `MCP_TOOL_TIMEOUT`",
-    ("codex", "new plugin"): "it lists the tools once, and does not heed `list_changed`",
+LIMITS: Mapping[
+    tuple[str, str], str
+] = {  # what an agent does not pass on, whatever the server does: (agent, fact) -> why
+    ("claude-code", "cut"): "it waits for `MCP_TOOL_TIMEOUT`",
+    ("codex", "new plugin"): "it lists the tools once, and ignores `list_changed`",
 }
