@@ -17,27 +17,14 @@ from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
 # The attribute of a Context, its type, and the methods. Everything else would need an object that can't travel.
-COMMANDS = (
-    "start",
-    "run",
-    "list",
-    "read",
-    "size",
-    "take",
-    "mark_read",
-    "wait_output",
-    "wait_shell",
-    "wait",
-    "kill",
-    "keep",
-    "forget",
-)
+COMMANDS = ("start", "run", "list", "wait", "wait_shell", "kill", "keep", "forget")
+OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
 FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve")
 CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("todos", Todos, ("create", "add", "complete", "switch", "all", "current")),
     ("plan", Plan, ("active", "state", "enter", "exit", "reset")),
     ("callbacks", Callbacks, ("set", "list", "cancel", "list_fired")),
-    ("workspace", Workspace, (*COMMANDS, *FILES)),
+    ("workspace", Workspace, (*COMMANDS, *OUTPUT, *FILES)),
     ("web", Web, ("fetch",)),
 )
 

@@ -95,15 +95,13 @@ class RemotePeer:
         self._no_questions.clear()
         try:
             answers = await self._line.request(self._id, "ask", api.AskArguments(dict(requests), timeout))
-        except QuestionAskedError:
+        except BaseException as error:
             self._finish_question()
-            if self._asking:
-                await self._no_questions.wait()
-            else:
-                await asyncio.sleep(0)  # those who wait are to be the first, and none is to miss its turn
-            raise
-        except BaseException:
-            self._finish_question()
+            if isinstance(error, QuestionAskedError):
+                if self._asking:
+                    await self._no_questions.wait()
+                else:
+                    await asyncio.sleep(0)  # the calls that wait go first, and none misses its turn
             raise
         self._finish_question()
         found: dict[str, Any] = msgspec.json.decode(answers)

@@ -3,24 +3,17 @@
 Notes need no answer, requests do: a table of each. Methods of a Context's objects are declared in api.py.
 """
 
+import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from toolgate.server.calls.client import CAPABILITY, InputRequired
 from toolgate.server.plugins.isolation import api, messages
-from toolgate.server.plugins.isolation.messages import (
-    ApiAnswer,
-    ApiRequest,
-    ContextData,
-    ContextUpdate,
-    ErrorData,
-    MalformedFrameError,
-)
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.context import Context
 from toolgate.tools.builtin.skills.skills import Skills
@@ -34,19 +27,24 @@ MAX_DATA = 16 * 2**20  # bytes of one answer: what a plugin gets of a file, an o
 MAX_CHANGES = 64  # files watched by one call
 
 
-class CallState(Protocol):
-    """The call on whose behalf notes and requests come."""
+class PluginCall:
+    """One call in the process. `news` is set when a watch has found a change, and at the end."""
 
-    context: Context
-    questions: dict[int, InputRequired]
-    changes: dict[int, AsyncIterator[object]]
-    news: Any  # an asyncio.Event
+    def __init__(self, id: int, context: Context) -> None:
+        self.id = id
+        self.context = context
+        # None where the process ended before the call
+        self.result: asyncio.Future[messages.CallResult | None] = asyncio.get_running_loop().create_future()
+        self.news = asyncio.Event()
+        self.questions: dict[int, InputRequired] = {}  # by the number of the request that asked
+        self.requests: dict[int, asyncio.Task[None]] = {}
+        self.changes: dict[int, AsyncIterator[object]] = {}  # watches of files, by the process's own numbers
 
 
-def context_data(context: Context) -> ContextData:
+def context_data(context: Context) -> messages.ContextData:
     """Return all of a Context that is data."""
     place, workspace = context.caller_state, context.workspace
-    return ContextData(
+    return messages.ContextData(
         principal=context.principal,
         place=place.key,
         cwd=None if place.cwd is None else str(place.cwd),
@@ -61,9 +59,9 @@ def context_data(context: Context) -> ContextData:
     )
 
 
-def context_update(id: int, context: Context) -> ContextUpdate:
+def context_update(id: int, context: Context) -> messages.ContextUpdate:
     """Return what of a Context's data may have changed."""
-    return ContextUpdate(id, context.hold is not None, context.wants_progress)
+    return messages.ContextUpdate(id, context.hold is not None, context.wants_progress)
 
 
 def move_caller(context: Context, cwd: str) -> None:
@@ -75,52 +73,35 @@ def move_caller(context: Context, cwd: str) -> None:
 # -- notes
 
 
-async def _progress(call: CallState, given: api.ProgressNote) -> None:
-    await call.context.progress(given.progress, given.total, given.message)
-
-
-async def _log(call: CallState, given: api.LogNote) -> None:
-    await call.context.log(given.level, given.data, given.logger)
-
-
-async def _note_update(call: CallState, given: api.UriNote) -> None:
-    call.context.updated(given.uri)
-
-
-async def _list_changed(call: CallState, given: api.EmptyNote) -> None:
-    call.context.list_changed()
-
-
-async def _close_stream(call: CallState, given: api.EmptyNote) -> None:
-    call.context.close_stream()
-
-
-async def _note_change(call: CallState, given: api.EmptyNote) -> None:
-    call.news.set()
-
-
-async def _note_run(call: CallState, given: api.RunNote) -> None:
-    call.context.service(Workspace).drop_notice(given.run)
-
-
-NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], Awaitable[None]]]] = {
-    "progress": (messages.create_decoder(api.ProgressNote), _progress),
-    "log": (messages.create_decoder(api.LogNote), _log),
-    "updated": (messages.create_decoder(api.UriNote), _note_update),
-    "list_changed": (messages.create_decoder(api.EmptyNote), _list_changed),
-    "close_stream": (messages.create_decoder(api.EmptyNote), _close_stream),
-    "changed": (messages.create_decoder(api.EmptyNote), _note_change),
-    "workspace.drop_notice": (messages.create_decoder(api.RunNote), _note_run),
+NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any], Awaitable[None] | None]]] = {
+    "progress": (
+        messages.create_decoder(api.ProgressNote),
+        lambda call, note: call.context.progress(note.progress, note.total, note.message),
+    ),
+    "log": (
+        messages.create_decoder(api.LogNote),
+        lambda call, note: call.context.log(note.level, note.data, note.logger),
+    ),
+    "updated": (messages.create_decoder(api.UriNote), lambda call, note: call.context.updated(note.uri)),
+    "list_changed": (messages.create_decoder(api.EmptyNote), lambda call, _: call.context.list_changed()),
+    "close_stream": (messages.create_decoder(api.EmptyNote), lambda call, _: call.context.close_stream()),
+    "changed": (messages.create_decoder(api.EmptyNote), lambda call, _: call.news.set()),
+    "workspace.drop_notice": (
+        messages.create_decoder(api.RunNote),
+        lambda call, note: call.context.service(Workspace).drop_notice(note.run),
+    ),
 }
 
 
-async def take_note(call: CallState, name: str, given: msgspec.Raw) -> None:
-    """Handle a note. Raises MalformedFrameError."""
+async def take_note(call: PluginCall, name: str, given: msgspec.Raw) -> None:
+    """Handle a note. Raises messages.MalformedFrameError."""
     try:
         decoder, take = NOTES[name]
-        await take(call, decoder.decode(given))
+        result = take(call, decoder.decode(given))
+        if result is not None:
+            await result
     except Exception as error:  # noqa: BLE001  # a number beyond all bounds, a level that is none, …
-        raise MalformedFrameError(f"a note that is none, {name!r}: {error!r}"[:300]) from None
+        raise messages.MalformedFrameError(f"a note that is none, {name!r}: {error!r}"[:300]) from None
 
 
 # -- requests
@@ -130,11 +111,7 @@ class _UnknownKeyError(Exception):
     """Nothing is remembered under the key."""
 
 
-async def _ask(call: CallState, given: api.AskArguments) -> Any:
-    return await call.context.ask(given.requests, timeout=given.timeout)
-
-
-async def _recall(call: CallState, given: api.RecallArguments) -> Any:
+async def _recall(call: PluginCall, given: api.RecallArguments) -> Any:
     """Return what `once` has remembered, in a list: empty when that is nothing."""
 
     async def unknown() -> Any:
@@ -146,18 +123,14 @@ async def _recall(call: CallState, given: api.RecallArguments) -> Any:
         return []
 
 
-async def _keep(call: CallState, given: api.KeepArguments) -> Any:
+async def _keep(call: PluginCall, given: api.KeepArguments) -> Any:
     async def value() -> Any:
         return given.value
 
     return await call.context.once(given.key, value)
 
 
-async def _as_task(call: CallState, given: api.AsTaskArguments) -> Any:
-    return await call.context.as_task(required=given.required)
-
-
-async def _change(call: CallState, given: api.WatchArguments) -> Any:
+async def _change(call: PluginCall, given: api.WatchArguments) -> Any:
     """Whether the file changed again; False where changes can't be watched."""
     if given.number not in call.changes and len(call.changes) >= MAX_CHANGES:
         raise OverflowError(f"more than {MAX_CHANGES} files watched by one call")
@@ -167,11 +140,17 @@ async def _change(call: CallState, given: api.WatchArguments) -> Any:
     return False
 
 
-REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[CallState, Any], Awaitable[Any]]]] = {
-    "ask": (messages.create_decoder(api.AskArguments), _ask),
+REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any], Awaitable[Any]]]] = {
+    "ask": (
+        messages.create_decoder(api.AskArguments),
+        lambda call, given: call.context.ask(given.requests, timeout=given.timeout),
+    ),
     "recall": (messages.create_decoder(api.RecallArguments), _recall),
     "keep": (messages.create_decoder(api.KeepArguments), _keep),
-    "as_task": (messages.create_decoder(api.AsTaskArguments), _as_task),
+    "as_task": (
+        messages.create_decoder(api.AsTaskArguments),
+        lambda call, given: call.context.as_task(required=given.required),
+    ),
     "change": (messages.create_decoder(api.WatchArguments), _change),
 }
 
@@ -182,21 +161,21 @@ def returns_data(name: str) -> bool:
     return method is not None and method.returns_data
 
 
-async def answer_request(call: CallState, request: ApiRequest) -> ApiAnswer:
+async def answer_request(call: PluginCall, request: messages.ApiRequest) -> messages.ApiAnswer:
     """Perform a request and return its answer. Raises nothing but CancelledError."""
     try:
         result = messages.encode_raw(await _perform(call, request))
         if len(bytes(result)) > messages.MAX_FRAME - 100:
             raise OverflowError(f"the answer is larger than {messages.MAX_FRAME:,} bytes")
-        return ApiAnswer(request.number, result)
+        return messages.ApiAnswer(request.number, result)
     except InputRequired as questions:
         call.questions[request.number] = questions
-        return ApiAnswer(request.number, ends=True)
+        return messages.ApiAnswer(request.number, ends=True)
     except Exception as error:  # noqa: BLE001  # it is told; a fault of ours is logged
-        return ApiAnswer(request.number, error=messages.error_to_data(error) or _log_fault(request.name))
+        return messages.ApiAnswer(request.number, error=messages.error_to_data(error) or _log_fault(request.name))
 
 
-async def _perform(call: CallState, request: ApiRequest) -> Any:
+async def _perform(call: PluginCall, request: messages.ApiRequest) -> Any:
     if request.name in REQUESTS:
         decoder, work = REQUESTS[request.name]
         return await work(call, decoder.decode(request.arguments))
@@ -211,7 +190,7 @@ async def _perform(call: CallState, request: ApiRequest) -> Any:
     return await getattr(getattr(call.context, owner), name)(**keywords)
 
 
-def _log_fault(name: str) -> ErrorData:
+def _log_fault(name: str) -> messages.ErrorData:
     reference = secrets.token_hex(6)
     log.exception("reference %s: ctx.%s failed", reference, name)
-    return ErrorData("ToolError", f"ctx.{name} failed, reference {reference}")
+    return messages.ErrorData("ToolError", f"ctx.{name} failed, reference {reference}")

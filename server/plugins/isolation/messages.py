@@ -4,23 +4,16 @@ JSON, because what travels is JSON by nature, whole numbers of any size included
 the other; what does not fit is a MalformedFrameError.
 """
 
+import asyncio
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from toolgate.server.protocol.messages import replace_surrogates
-from toolgate.tools.api.errors import (
-    CannotAskError,
-    NotFound,
-    StillWaitingError,
-    TasksUnsupportedError,
-    ToolError,
-    UnansweredError,
-    WrongArgumentsError,
-)
+from toolgate.tools.api import errors
 from toolgate.tools.api.prompt import PromptArgument
 from toolgate.tools.api.services import Settings
 from toolgate.tools.api.tool import ToolAnnotations
@@ -29,20 +22,11 @@ from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageU
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
 LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
-TOOL_ERRORS: dict[str, type[ToolError]] = {
+ASKING_ERRORS = (errors.CannotAskError, errors.UnansweredError, errors.StillWaitingError, errors.TasksUnsupportedError)
+PAGE_ERRORS = (PageUnreachableError, PageTimeoutError, AddressRefusedError)
+TOOL_ERRORS: dict[str, type[errors.ToolError]] = {
     error.__name__: error
-    for error in (
-        *(
-            ToolError,
-            NotFound,
-            WrongArgumentsError,
-            CannotAskError,
-            UnansweredError,
-            StillWaitingError,
-            TasksUnsupportedError,
-        ),
-        *(PageUnreachableError, PageTimeoutError, AddressRefusedError),
-    )
+    for error in (errors.ToolError, errors.NotFound, errors.WrongArgumentsError, *ASKING_ERRORS, *PAGE_ERRORS)
 }
 PYTHON_ERRORS = {
     error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)
@@ -53,10 +37,6 @@ T = TypeVar("T")
 
 class MalformedFrameError(Exception):
     """The other end broke the rules; the text completes "it sent …"."""
-
-
-class FrameReader(Protocol):
-    async def readexactly(self, n: int) -> bytes: ...
 
 
 class ErrorData(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -254,7 +234,7 @@ def encode_frame(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-async def read_frame(source: FrameReader, words: "msgspec.json.Decoder[T]") -> T:
+async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]") -> T:
     """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
     if size > MAX_FRAME:
@@ -270,8 +250,8 @@ def error_to_data(error: BaseException) -> ErrorData | None:
     """Return the error as the other end can raise it, or None for one the API does not name."""
     for kind in type(error).__mro__:
         if TOOL_ERRORS.get(kind.__name__) is kind:
-            assert isinstance(error, ToolError)
-            required = error.required if isinstance(error, CannotAskError) else None
+            assert isinstance(error, errors.ToolError)
+            required = error.required if isinstance(error, errors.CannotAskError) else None
             return ErrorData(kind.__name__, str(error.text), required=required)
         if PYTHON_ERRORS.get(kind.__name__) is kind:
             return ErrorData(kind.__name__, arguments=[_plain(argument) for argument in error.args])
@@ -283,7 +263,7 @@ def data_to_error(error: ErrorData) -> Exception:
     kind = TOOL_ERRORS.get(error.name)
     if kind is None:
         return PYTHON_ERRORS.get(error.name, RuntimeError)(*error.arguments)
-    if issubclass(kind, CannotAskError):
+    if issubclass(kind, errors.CannotAskError):
         required: Mapping[str, Any] = error.required if isinstance(error.required, dict) else {}
         return kind(error.text, dict(required))
     return kind(error.text)

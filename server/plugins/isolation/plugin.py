@@ -15,8 +15,9 @@ import msgspec
 
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.plugins.isolation import api_server, messages
+from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.server.plugins.isolation.messages import CallResult, PartData
-from toolgate.server.plugins.isolation.process import PluginCall, PluginNotLoadedError, PluginProcess
+from toolgate.server.plugins.isolation.process import PluginNotLoadedError, PluginProcess
 from toolgate.server.plugins.isolation.remote_parts import create_remote_part
 from toolgate.server.plugins.loader import PluginLoadError
 from toolgate.tools.api.context import Context

@@ -12,26 +12,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.client import InputRequired
 from toolgate.server.plugins.isolation import api_server, messages
-from toolgate.server.plugins.isolation.messages import (
-    ApiNote,
-    ApiRequest,
-    BeginCall,
-    CallResult,
-    CancelReceived,
-    LoadFailure,
-    MalformedFrameError,
-    PartData,
-    PluginReady,
-    RequestWithdrawn,
-)
+from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace import supervisor
 
@@ -58,21 +46,6 @@ class PluginNotLoadedError(Exception):
         self.by_plugin = by_plugin
 
 
-class PluginCall:
-    """One call in the process. `news` is set when a watch has found a change, and at the end."""
-
-    def __init__(self, id: int, context: Context) -> None:
-        self.id = id
-        self.context = context
-        self.result: asyncio.Future[CallResult | None] = (
-            asyncio.get_running_loop().create_future()
-        )  # None: with its process
-        self.news = asyncio.Event()
-        self.questions: dict[int, InputRequired] = {}  # by the number of the request that asked
-        self.requests: dict[int, asyncio.Task[None]] = {}
-        self.changes: dict[int, AsyncIterator[object]] = {}  # watches of files, by the process's own numbers
-
-
 class PluginProcess:
     """One process, with its arguments for logging; `on_end(process)` is called when it and its calls have ended."""
 
@@ -91,13 +64,13 @@ class PluginProcess:
         self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_end = on_end
         self._calls: dict[int, PluginCall] = {}
-        self._cancel_timers: dict[
-            int, asyncio.TimerHandle
-        ] = {}  # cancellations, by the call; each kills when it is overdue
+        self._cancel_timers: dict[int, asyncio.TimerHandle] = {}  # by the call; each kills when it is overdue
         self._last_id = 0
         self._request_size = 0  # bytes
         self._data_requests = asyncio.Semaphore(MAX_DATA_REQUESTS)
-        self._loaded: asyncio.Future[Sequence[PartData] | LoadFailure] = asyncio.get_running_loop().create_future()
+        self._loaded: asyncio.Future[Sequence[messages.PartData] | messages.LoadFailure] = (
+            asyncio.get_running_loop().create_future()
+        )
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._cleanup: asyncio.Task[None] | None = None
@@ -129,7 +102,7 @@ class PluginProcess:
     def is_alive(self) -> bool:
         return self.kill_reason is None and not self.exited.done() and self._cleanup is None
 
-    async def load(self) -> Sequence[PartData]:
+    async def load(self) -> Sequence[messages.PartData]:
         """Wait until the plugin is loaded and return its parts. Raises PluginNotLoadedError."""
         reader, self._writer = await asyncio.open_unix_connection(sock=self._socket, limit=CHUNK)
         self._reading = asyncio.create_task(self._read(reader, self._writer))
@@ -141,7 +114,7 @@ class PluginProcess:
             if not self._loaded.done():
                 raise PluginNotLoadedError(f"not loaded within {LOAD_WITHIN:g} s")
             parts = self._loaded.result()
-            if isinstance(parts, LoadFailure):
+            if isinstance(parts, messages.LoadFailure):
                 raise PluginNotLoadedError(parts.fault, by_plugin=parts.by_plugin)
         except BaseException:
             self.kill("it could not be loaded")
@@ -156,7 +129,7 @@ class PluginProcess:
         self._last_id += 1
         call = PluginCall(self._last_id, context)
         data = messages.encode_frame(
-            BeginCall(call.id, verb, kind, key, messages.encode_raw(given), api_server.context_data(context))
+            messages.BeginCall(call.id, verb, kind, key, messages.encode_raw(given), api_server.context_data(context))
         )
         if not self.is_alive:
             raise ConnectionResetError
@@ -252,7 +225,7 @@ class PluginProcess:
                     await asyncio.sleep(0)
         except (EOFError, ConnectionError):
             self._end_process()  # it has closed the socket: it ends, or is made to
-        except MalformedFrameError as fault:
+        except messages.MalformedFrameError as fault:
             log.error("plugin %s: its process sent %s", self.file, fault)
             self.kill(f"its process sent {fault}")
         except Exception:
@@ -261,22 +234,22 @@ class PluginProcess:
 
     async def _take(self, message: Any) -> None:
         match message:
-            case PluginReady(parts) if not self._loaded.done():
+            case messages.PluginReady(parts) if not self._loaded.done():
                 self._loaded.set_result(parts)
-            case LoadFailure() if not self._loaded.done():
+            case messages.LoadFailure() if not self._loaded.done():
                 self._loaded.set_result(message)
-            case CallResult(id):
+            case messages.CallResult(id):
                 self._stop_cancel_timer(id)
                 if id in self._calls:
                     self.answered_calls += 1
                     self._end(self._calls[id], message)
-            case ApiNote(id, name, given) if id in self._calls:
+            case messages.ApiNote(id, name, given) if id in self._calls:
                 await api_server.take_note(self._calls[id], name, given)
-            case ApiRequest():
+            case messages.ApiRequest():
                 self._request(message)
-            case RequestWithdrawn(id, number) if id in self._calls and number in self._calls[id].requests:
+            case messages.RequestWithdrawn(id, number) if id in self._calls and number in self._calls[id].requests:
                 self._calls[id].requests[number].cancel()
-            case CancelReceived(id):
+            case messages.CancelReceived(id):
                 self._stop_cancel_timer(id)
             case _:
                 log.debug("plugin %s: ignored a message of its process about no running call", self.file)
@@ -286,23 +259,23 @@ class PluginProcess:
         if overdue is not None:
             overdue.cancel()
 
-    def _end(self, call: PluginCall, ended: CallResult | None) -> None:
+    def _end(self, call: PluginCall, ended: messages.CallResult | None) -> None:
         if not call.result.done():
             call.result.set_result(ended)
             call.news.set()
 
-    def _request(self, request: ApiRequest) -> None:
+    def _request(self, request: messages.ApiRequest) -> None:
         call = self._calls.get(request.id)
         if call is None or call.result.done():
             self._send(messages.ApiAnswer(request.number, error=messages.ErrorData("ToolError", "the call is over")))
             return
         if request.number in call.requests:
-            raise MalformedFrameError("a request of a number that is taken")
+            raise messages.MalformedFrameError("a request of a number that is taken")
         size = len(bytes(request.arguments))
         self._request_size += size
         count = sum(len(each.requests) for each in self._calls.values())
         if count >= MAX_REQUESTS or self._request_size > MAX_REQUESTED:
-            raise MalformedFrameError("too many requests at once")
+            raise messages.MalformedFrameError("too many requests at once")
         task = asyncio.get_running_loop().create_task(self._answer(call, request))
         call.requests[request.number] = task
         task.add_done_callback(lambda task: self._finish_request(task, call, request.number, size))
@@ -313,7 +286,7 @@ class PluginProcess:
         if not task.cancelled() and task.exception() is not None:  # the process ended meanwhile
             log.debug("plugin %s: an answer was not delivered", self.file, exc_info=task.exception())
 
-    async def _answer(self, call: PluginCall, request: ApiRequest) -> None:
+    async def _answer(self, call: PluginCall, request: messages.ApiRequest) -> None:
         if api_server.returns_data(request.name):
             async with self._data_requests:
                 self._send(await api_server.answer_request(call, request))

@@ -27,17 +27,6 @@ from toolgate.server import run_loop
 from toolgate.server.plugins.discovery import MAX_SOURCE
 from toolgate.server.plugins.isolation import api, messages, reaper
 from toolgate.server.plugins.isolation.api_client import ContextFactory, QuestionAskedError
-from toolgate.server.plugins.isolation.messages import (
-    ApiAnswer,
-    BeginCall,
-    CallResult,
-    CancelCall,
-    ContextUpdate,
-    PartData,
-    PromptData,
-    ResourceData,
-    ToolData,
-)
 from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.api.context import Context
@@ -53,32 +42,13 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 MAX_UNSENT = 16 * 2**20  # bytes the server has not taken: news beyond them is dropped
 
 
-async def _run(part: Any, given: Any, context: Context) -> Any:
-    return await part.run(given, context)
-
-
-async def _get(part: Any, given: Any, context: Context) -> Any:
-    return await part.get(given, context)
-
-
-async def _read(part: Any, given: Any, context: Context) -> Any:
-    return await part.read(given["uri"], given["variables"], context)
-
-
-async def _list(part: Any, given: Any, context: Context) -> Any:
-    return await part.list_links(context)
-
-
-async def _complete(part: Any, given: Any, context: Context) -> Any:
-    return await part.completions.complete(given["name"], given["value"], given["arguments"], context)
-
-
+# What is done with a part: each verb of BeginCall.
 VERBS: dict[str, Callable[[Any, Any, Context], Awaitable[Any]]] = {
-    "run": _run,
-    "get": _get,
-    "read": _read,
-    "list": _list,
-    "complete": _complete,
+    "run": lambda part, given, context: part.run(given, context),
+    "get": lambda part, given, context: part.get(given, context),
+    "read": lambda part, given, context: part.read(given["uri"], given["variables"], context),
+    "list": lambda part, _, context: part.list_links(context),
+    "complete": lambda part, given, context: part.completions.complete(**given, context=context),
 }
 
 
@@ -90,9 +60,9 @@ class PluginWorker:
         self._file = file
         self._modules = PluginLoader(MAX_SOURCE)
         self._parts: dict[tuple[str, str], Part] = {}
-        self._tasks: dict[int, asyncio.Task[CallResult]] = {}
+        self._tasks: dict[int, asyncio.Task[messages.CallResult]] = {}
         self._cancelled: set[int] = set()
-        self._requests: dict[int, asyncio.Future[ApiAnswer]] = {}
+        self._requests: dict[int, asyncio.Future[messages.ApiAnswer]] = {}
         self._last_number = 0
         self._lender = ContextFactory(self)
         self._loop = asyncio.get_running_loop()
@@ -125,7 +95,7 @@ class PluginWorker:
         self._last_number += 1
         number = self._last_number
         message = messages.ApiRequest(id, number, name, messages.encode_raw(given))
-        answered: asyncio.Future[ApiAnswer] = self._loop.create_future()
+        answered: asyncio.Future[messages.ApiAnswer] = self._loop.create_future()
         self._requests[number] = answered
         try:
             self._send(message)
@@ -141,47 +111,47 @@ class PluginWorker:
             raise messages.data_to_error(answer.error)
         return answer.result
 
-    def _take(self, message: BeginCall | CancelCall | ContextUpdate | ApiAnswer) -> None:
+    def _take(
+        self, message: messages.BeginCall | messages.CancelCall | messages.ContextUpdate | messages.ApiAnswer
+    ) -> None:
         match message:
-            case BeginCall(id):
+            case messages.BeginCall(id):
                 task = self._loop.create_task(self._work(message, self._lender.create(id, message.context)))
                 self._tasks[id] = task
                 task.add_done_callback(lambda task: self._finish_call(id, task))
-            case CancelCall(id):
+            case messages.CancelCall(id):
                 if id in self._tasks:
                     self._cancelled.add(id)
                     self._tasks[id].cancel()
                 self._send(messages.CancelReceived(id))
-            case ContextUpdate():
+            case messages.ContextUpdate():
                 self._lender.update(message)
-            case ApiAnswer(number):
+            case messages.ApiAnswer(number):
                 waiting = self._requests.get(number)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(message)
 
-    async def _work(self, begin: BeginCall, context: Context) -> CallResult:
+    async def _work(self, begin: messages.BeginCall, context: Context) -> messages.CallResult:
         """Run one call and return its end. Whatever the plugin raises ends this call alone."""
         try:
-            ended = CallResult(begin.id, messages.encode_raw(await self._verb(begin, context)))
+            ended = messages.CallResult(begin.id, messages.encode_raw(await self._verb(begin, context)))
         except asyncio.CancelledError:
             if begin.id in self._cancelled:
-                ended = CallResult(begin.id, is_cancelled=True)
+                ended = messages.CallResult(begin.id, is_cancelled=True)
             else:  # of something it had cancelled itself
-                ended = CallResult(begin.id, fault=traceback.format_exc())
+                ended = messages.CallResult(begin.id, fault=traceback.format_exc())
         except ToolError as error:
-            ended = CallResult(begin.id, error=messages.error_to_data(error))
+            ended = messages.CallResult(begin.id, error=messages.error_to_data(error))
         except BaseException as error:  # noqa: BLE001
-            ended = (
-                CallResult(begin.id, questions=find_questions(error))
-                if find_questions(error)
-                else CallResult(begin.id, fault=fault())
-            )
+            questions = find_questions(error)
+            fault = None if questions else traceback.format_exc()
+            ended = messages.CallResult(begin.id, questions=questions, fault=fault)
         cwd = context.caller_state.cwd
         if cwd is not None and str(cwd) != begin.context.cwd:
             ended = msgspec.structs.replace(ended, cwd=str(cwd))
         return ended
 
-    async def _verb(self, begin: BeginCall, context: Context) -> Any:
+    async def _verb(self, begin: messages.BeginCall, context: Context) -> Any:
         part = self._parts.get((begin.kind, begin.key))
         if part is None:
             raise ToolError(f"the plugin has no {begin.key!r} any more")
@@ -195,31 +165,30 @@ class PluginWorker:
             async for _ in changes:
                 self.note(id, "changed", api.EmptyNote())
 
-    def _finish_call(self, id: int, task: "asyncio.Task[CallResult]") -> None:
+    def _finish_call(self, id: int, task: "asyncio.Task[messages.CallResult]") -> None:
         del self._tasks[id]
         self._lender.release(id)
         self._cancelled.discard(id)
-        ended = (
-            CallResult(id, is_cancelled=True) if task.cancelled() else task.result()
-        )  # cancelled before its first step
+        # a task is cancelled itself only before its first step
+        ended = messages.CallResult(id, is_cancelled=True) if task.cancelled() else task.result()
         try:
             self._send(ended)
         except OverflowError as error:
             refusal = messages.ErrorData("ToolError", f"the result is too much for a plugin's own process: {error}")
-            self._send(CallResult(id, error=refusal, cwd=ended.cwd))
+            self._send(messages.CallResult(id, error=refusal, cwd=ended.cwd))
 
     def _send(self, message: msgspec.Struct, *, news: bool = False) -> None:
         if not news or self._writer.transport.get_write_buffer_size() < MAX_UNSENT:
             self._writer.write(messages.encode_frame(message))
 
 
-def describe_part(part: Part) -> PartData:
+def describe_part(part: Part) -> messages.PartData:
     """Return a part as the server needs it."""
     words = (part.name, part.title, part.description)
     match part:
         case Tool():
             icons, meta = _plain(part.icons), _plain(part.meta)
-            return ToolData(
+            return messages.ToolData(
                 *words,
                 part.annotations,
                 part.input,
@@ -234,11 +203,11 @@ def describe_part(part: Part) -> PartData:
             )
         case Prompt():
             icons, meta = _plain(part.icons), _plain(part.meta)
-            return PromptData(*words, part.role, list(part.arguments), part.scope, part.source, icons, meta)
+            return messages.PromptData(*words, part.role, list(part.arguments), part.scope, part.source, icons, meta)
         case Resource():
             does = (part.lists is not None, part.watches is not None)
             extras = [_plain(extra) for extra in (part.annotations, part.icons, part.meta)]
-            return ResourceData(part.uri, *words, part.mime_type, part.scope, part.source, *does, *extras)
+            return messages.ResourceData(part.uri, *words, part.mime_type, part.scope, part.source, *does, *extras)
 
 
 def find_questions(error: BaseException) -> list[int]:
@@ -248,10 +217,6 @@ def find_questions(error: BaseException) -> list[int]:
     if isinstance(error, BaseExceptionGroup):
         return [number for inner in error.exceptions for number in find_questions(inner)]
     return []
-
-
-def fault() -> str:
-    return traceback.format_exc()
 
 
 def _plain(value: Any) -> Any:
