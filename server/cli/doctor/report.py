@@ -27,7 +27,7 @@ class CheckNote:
     remedy: str
 
 
-class CheckFailedError(Exception):
+class CheckError(Exception):
     """A check found a fault; `remedy` says what to do."""
 
     def __init__(self, finding: str, remedy: str) -> None:
@@ -85,7 +85,7 @@ async def _run_check(name: str, look: CheckFunction) -> CheckResult:
         found = await look()
     except CheckSkippedError as skipped:
         return CheckResult(name, SKIP, to_line(str(skipped), MAX_LINE))
-    except CheckFailedError as broken:
+    except CheckError as broken:
         return CheckResult(name, FAIL, to_line(str(broken), MAX_LINE), to_line(broken.remedy, MAX_LINE))
     except OSError as error:  # the other checks still run
         return CheckResult(

@@ -119,11 +119,11 @@ def test_work_goes_on_where_the_terminal_goes(terminal: Terminal) -> None:
 def test_doctor_says_what_it_looks_at_on_standard_error_alone(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(main, "LOOKS", {"python": main.MACHINE_CHECKS["python"], "clock": main.MACHINE_CHECKS["clock"]})
-    assert asyncio.run(main.check_machine(load.load({}, TERMINAL))) == 0
+    monkeypatch.setattr(main, "MACHINE_CHECKS", {name: main.MACHINE_CHECKS[name] for name in ("python", "clock")})
+    assert asyncio.run(main.check(load.load({}, TERMINAL), url=None, json=False)) == 0
     told = terminal.seen()
-    assert told.index("looking at python …") < told.index("looking at clock …") and left(told).strip() == ""
-    assert "looking" not in capsys.readouterr().out
+    assert told.index("checking python …") < told.index("checking clock …") and left(told).strip() == ""
+    assert "checking" not in capsys.readouterr().out
 
 
 def test_verifying_the_record_says_how_far_it_is(
@@ -134,6 +134,6 @@ def test_verifying_the_record_says_how_far_it_is(
     (tmp_path / "keys" / "audit").write_bytes(bytes(32))
     (tmp_path / "audit" / "audit.jsonl").write_bytes(b"{}\n" * 20)
     monkeypatch.setattr(reader, "PROGRESS_EVERY", 10)
-    assert audit.audit(load.load({}, {**TERMINAL, "TOOLGATE_STATE": str(tmp_path)}), ["verify"], {}) == 1
+    assert audit.verify(load.load({}, {**TERMINAL, "TOOLGATE_STATE": str(tmp_path)})) == 1
     assert "reading bytes of the record … 30 of 60" in terminal.seen()
     assert "BROKEN" in capsys.readouterr().out

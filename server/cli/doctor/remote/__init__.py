@@ -11,7 +11,7 @@ Source: MCP 2026-07-28 basic/authorization, basic/transports; RFC 9728, 8414, 75
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
-from toolgate.server.cli.doctor.remote import calls, connection, metadata, oauth, streams
+from toolgate.server.cli.doctor.remote import calls, connection, sign_in
 from toolgate.server.cli.doctor.remote.target import RemoteTarget
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow
 from toolgate.server.config.load import Config
@@ -30,24 +30,24 @@ REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order
     "challenge": (connection.challenge, ("no redirect",)),
     "errors": (connection.errors, ("challenge",)),
     "made-up token": (connection.made_up_token, ("challenge",)),
-    "resource metadata": (metadata.resource_metadata, ("challenge",)),
-    "resource": (metadata.same_resource, ("resource metadata",)),
-    "server metadata": (metadata.server_metadata, ("resource metadata",)),
-    "issuer": (metadata.same_issuer, ("server metadata",)),
-    "abilities": (metadata.abilities, ("server metadata",)),
-    "keys": (metadata.keys, ("server metadata",)),
-    "CORS": (metadata.cors, ("server metadata",)),
-    "registration": (oauth.registration, ("server metadata",)),
-    "sign-in page": (oauth.sign_in_page, ("registration",)),
-    "token endpoint": (oauth.token_endpoint, ("server metadata",)),
-    "clean-up": (oauth.clean_up, ()),
+    "resource metadata": (sign_in.resource_metadata, ("challenge",)),
+    "resource": (sign_in.same_resource, ("resource metadata",)),
+    "server metadata": (sign_in.server_metadata, ("resource metadata",)),
+    "issuer": (sign_in.same_issuer, ("server metadata",)),
+    "abilities": (sign_in.abilities, ("server metadata",)),
+    "keys": (sign_in.keys, ("server metadata",)),
+    "CORS": (sign_in.cors, ("server metadata",)),
+    "registration": (sign_in.registration, ("server metadata",)),
+    "sign-in page": (sign_in.sign_in_page, ("registration",)),
+    "token endpoint": (sign_in.token_endpoint, ("server metadata",)),
+    "clean-up": (sign_in.clean_up, ()),
     "first call": (calls.first_call, ("resource",)),
     "session": (calls.session, ()),
     "protocol version": (calls.protocol_version, ()),
     "newest revision": (calls.newest_revision, ()),
     "large message": (calls.large_message, ("challenge",)),
-    "event streams": (streams.event_streams, ()),
-    "quiet stream": (streams.quiet_stream, ("event streams",)),
+    "event streams": (calls.event_streams, ()),
+    "quiet stream": (calls.quiet_stream, ("event streams",)),
     "session's end": (calls.session_end, ()),
 }
 

@@ -1,13 +1,12 @@
-"""What somebody who is signed in does: calls with the headers of both eras, a large one, and the end of a session."""
+"""Check what a signed-in client does: calls of both eras, a large message, event streams, and the end of a session."""
 
 from typing import Any
 
 import msgspec
 
 from toolgate.server.cli.doctor.remote.connection import INITIALIZE
-from toolgate.server.cli.doctor.remote.http import PROXY, STATUSES, ProbeResponse, parse_challenge
-from toolgate.server.cli.doctor.remote.target import ACCESS_NEEDED, RemoteTarget
-from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.doctor.remote.target import ACCESS_NEEDED, PROXY, STATUSES, ProbeResponse, RemoteTarget
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import CLIENT_IDENTITY
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.protocol import request_meta
@@ -18,7 +17,14 @@ LARGE = 2 * 2**20  # bytes: an image in base64, and more than the 1 MiB at which
 MADE_UP_REVISION = "1900-01-01"  # no revision
 LET_THROUGH = "have the proxy pass {} on as it comes"
 KEEPS_NONE = "look at the proxy's log: most keep large bodies in a folder of theirs, which has to be writable"
+PING = msgspec.json.encode({"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {}})
 TOO_LARGE = "have the proxy take 16 MiB, as the server does: client_max_body_size 16m"
+QUIET_TIME = 20.0  # seconds: more than a Toolgate lets pass between two signs of life
+PING_INTERVAL = 15.0  # seconds between those
+BUFFERS = "have the proxy pass event streams on as they come: proxy_buffering off, gzip off"
+COMPRESSES = "have the proxy leave text/event-stream as it is: gzip off, or name other types alone"
+IMPATIENT = "have the proxy hold quiet streams for minutes: proxy_read_timeout 1h"
+READABLE = {"Accept": "text/event-stream", "Accept-Encoding": "gzip, br, zstd"}
 
 
 async def first_call(target: RemoteTarget) -> CheckFinding:
@@ -28,14 +34,13 @@ async def first_call(target: RemoteTarget) -> CheckFinding:
     try:
         headers = bearer_headers(token, target.url)
     except UsageError as error:
-        raise CheckFailedError(str(error), "give the access token alone, and an https URL") from None
-    got = await target.probe.send("POST", target.url, headers, INITIALIZE)
+        raise CheckError(str(error), "give the access token alone, and an https URL") from None
+    got = await target.post(headers, INITIALIZE)
     if got.status == 401:
-        why = parse_challenge(got.headers.get("www-authenticate", "").partition(" ")[2])
-        told = why.get("error_description") or why.get("error") or "no token arrived there"
-        raise CheckFailedError(f"401: {told}", "take a fresh token, or have the proxy pass Authorization on")
+        told = got.challenge.get("error_description") or got.challenge.get("error") or "no token arrived there"
+        raise CheckError(f"401: {told}", "take a fresh token, or have the proxy pass Authorization on")
     if got.status != 200 or b'"protocolVersion"' not in got.body:
-        raise CheckFailedError(f"initialize is answered {got.status}", STATUSES.get(got.status, PROXY))
+        raise CheckError(f"initialize is answered {got.status}", STATUSES.get(got.status, PROXY))
     target.auth_headers = headers
     id = got.headers.get("mcp-session-id")
     if id is not None:
@@ -56,24 +61,22 @@ def _describe_server(result: Any) -> CheckFinding:
 async def session(target: RemoteTarget) -> str:
     """A session's second message: its id has to come with the answer to initialize, and to arrive with the next."""
     target.require_token()
-    got = await target.probe.send("POST", target.url, target.session_headers or target.auth_headers, _ping())
+    got = await target.post(target.session_headers or target.auth_headers, PING)
     if got.status == 200:
         return "its id comes and arrives" if target.session_headers else "none: this server keeps none"
     if not target.session_headers:
-        raise CheckFailedError(
+        raise CheckError(
             "the answer to initialize has lost its Mcp-Session-Id",
             LET_THROUGH.format("the response header Mcp-Session-Id"),
         )
     if got.status == 404:
-        raise CheckFailedError(
+        raise CheckError(
             "its Mcp-Session-Id is not known when it comes back: changed on the way, or another server answers",
             f"{LET_THROUGH.format('Mcp-Session-Id')}, and have all of a session go to one server",
         )
     if b"Mcp-Session-Id is missing" in got.body:
-        raise CheckFailedError(
-            "Mcp-Session-Id does not arrive", LET_THROUGH.format("the request header Mcp-Session-Id")
-        )
-    raise CheckFailedError(
+        raise CheckError("Mcp-Session-Id does not arrive", LET_THROUGH.format("the request header Mcp-Session-Id"))
+    raise CheckError(
         f"its second message is answered {got.status} {_read_error(got)}".rstrip(), STATUSES.get(got.status, PROXY)
     )
 
@@ -81,11 +84,9 @@ async def session(target: RemoteTarget) -> str:
 async def protocol_version(target: RemoteTarget) -> str:
     """One that is made up is refused, if it arrives."""
     target.require_session()
-    got = await target.probe.send(
-        "POST", target.url, {**target.session_headers, "MCP-Protocol-Version": MADE_UP_REVISION}, _ping()
-    )
+    got = await target.post({**target.session_headers, "MCP-Protocol-Version": MADE_UP_REVISION}, PING)
     if got.status == 200:
-        raise CheckFailedError(
+        raise CheckError(
             "MCP-Protocol-Version does not arrive: a made-up one is taken",
             LET_THROUGH.format("the request header MCP-Protocol-Version"),
         )
@@ -98,12 +99,12 @@ async def newest_revision(target: RemoteTarget) -> str:
     newest = next(iter(STATELESS))
     meta = {request_meta.VERSION: newest, request_meta.CAPABILITIES: {}, request_meta.CLIENT: CLIENT_IDENTITY}
     headers = {**target.auth_headers, "MCP-Protocol-Version": newest, "Mcp-Method": "server/discover"}
-    got = await target.probe.send("POST", target.url, headers, _message("server/discover", {"_meta": meta}))
+    got = await target.post(headers, _message("server/discover", {"_meta": meta}))
     if got.status == 200:
         return f"{newest} is spoken"
     error = got.json().get("error")
     if isinstance(error, dict) and error.get("code") == -32020:  # HeaderMismatch
-        raise CheckFailedError(
+        raise CheckError(
             f"a header does not arrive: {error.get('message')}", LET_THROUGH.format("each header that begins with Mcp-")
         )
     raise CheckSkippedError(f"{newest} is answered {got.status}: clients speak an older one")
@@ -113,18 +114,16 @@ async def large_message(target: RemoteTarget) -> str:
     """More than many a proxy takes as it comes. Without a token the server refuses it too, but otherwise."""
     padding = {"_meta": {"toolgate.example/padding": "x" * LARGE}}
     try:
-        got = await target.probe.send(
-            "POST", target.url, target.session_headers or target.auth_headers, _message("ping", padding)
-        )
-    except CheckFailedError:
+        got = await target.post(target.session_headers or target.auth_headers, _message("ping", padding))
+    except CheckError:
         if target.auth_headers:
             raise
         raise CheckSkippedError(f"not told without a token: {ACCESS_NEEDED}") from None
     if got.status == 413:
-        raise CheckFailedError(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
+        raise CheckError(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
     if target.auth_headers and got.status not in (200, 400, 404):  # those are of the session, and told above
         remedy = KEEPS_NONE if got.status >= 500 else TOO_LARGE
-        raise CheckFailedError(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
+        raise CheckError(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
     return (
         f"{LARGE // 2**20} MiB arrive" if target.auth_headers else f"{LARGE // 2**20} MiB are not refused by the proxy"
     )
@@ -137,13 +136,9 @@ async def session_end(target: RemoteTarget) -> str:
         return "it can be ended"
     if got.status == 405 and not got.is_page and "allow" in got.headers:
         return "the server ends it by itself"
-    raise CheckFailedError(
+    raise CheckError(
         f"DELETE is answered {got.status}", "have the proxy let DELETE pass: sessions are left over without"
     )
-
-
-def _ping() -> bytes:
-    return _message("ping", {})
 
 
 def _message(method: str, params: dict[str, Any]) -> bytes:
@@ -153,3 +148,37 @@ def _message(method: str, params: dict[str, Any]) -> bytes:
 def _read_error(got: ProbeResponse) -> str:
     error = got.json().get("error")
     return str(error.get("message", "")) if isinstance(error, dict) else ""
+
+
+async def event_streams(target: RemoteTarget) -> str:
+    """A stream that stays open, of the first call's session: a proxy that buffers holds its beginning back."""
+    target.require_session()
+    try:
+        got = await target.probe.send("GET", target.url, {**target.session_headers, **READABLE})
+    except CheckError as broken:
+        raise CheckError(f"held back by a buffer: {broken}", BUFFERS) from None
+    if got.status == 405:
+        raise CheckSkippedError("the server has none")
+    if got.status != 200:
+        raise CheckError(f"a stream is answered {got.status}", STATUSES.get(got.status, PROXY))
+    if got.headers.get("content-encoding", "identity") != "identity":
+        raise CheckError(
+            f"they are compressed, by {got.headers['content-encoding']}, which holds them back", COMPRESSES
+        )
+    if not got.headers.get("content-type", "").startswith("text/event-stream"):
+        raise CheckError(f"a stream comes as {got.headers.get('content-type', 'nothing in particular')}", PROXY)
+    if not got.body and target.is_toolgate:
+        raise CheckError("held back by a buffer: a stream opens, and its first event does not come", BUFFERS)
+    if not got.body:
+        raise CheckSkippedError("one opens at once; no event came that could be held back")
+    return "they come as they are sent"
+
+
+async def quiet_stream(target: RemoteTarget) -> str:
+    """Nothing happens on it but signs of life: whoever cuts it before they come cuts every client that waits."""
+    ended, pieces = await target.probe.hold_stream(target.url, {**target.session_headers, **READABLE}, QUIET_TIME)
+    if ended is not None:
+        raise CheckError(f"a quiet stream is cut after {ended:.0f} s", IMPATIENT)
+    if target.is_toolgate and pieces < 2 and QUIET_TIME > PING_INTERVAL:
+        raise CheckError(f"held back by a buffer: no sign of life came in {QUIET_TIME:g} s", BUFFERS)
+    return f"one stays open for {QUIET_TIME:g} s"

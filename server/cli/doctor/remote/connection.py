@@ -8,13 +8,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from toolgate.server.cli.doctor.remote.http import PROXY, STATUSES, TIMEOUT, parse_challenge
-from toolgate.server.cli.doctor.remote.target import RemoteTarget
-from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.doctor.remote.target import PROXY, STATUSES, TIMEOUT, RemoteTarget, resolve_host
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import initialize_params
 from toolgate.server.cli.mcp_client.http import close_connection
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
+from toolgate.tools.web.address_policy import AddressPolicy, check_address
 
 INITIALIZE = msgspec.json.encode(
     {
@@ -37,26 +37,16 @@ INTERCEPTED = "have the proxy pass errors on as they come: proxy_intercept_error
 
 
 async def name(target: RemoteTarget) -> str:
-    from toolgate.tools.web.address_policy import AddressPolicy, check_address  # start-up
-
     host = target.parts.hostname or ""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        raise CheckFailedError(
-            f"{host} has no address", "set its A record; names of a private network won't do"
-        ) from None
-    addresses = sorted({str(row[4][0]) for row in found})
+    addresses = await resolve_host(host, "set its A record; names of a private network won't do")
     told = f"{host} is {', '.join(addresses)}"
     if is_loopback(host):
         return f"{told}: this machine, which hosted clients don't reach"
     inside = [f"{each} is {kind}" for each in addresses if (kind := check_address(each, AddressPolicy())) is not None]
     if inside:
-        raise CheckFailedError(
-            "; ".join(inside), "hosted clients reach public addresses alone: all of its records must be"
-        )
+        raise CheckError("; ".join(inside), "hosted clients reach public addresses alone: all of its records must be")
     if all(":" in each for each in addresses):
-        raise CheckFailedError(told, "add an A record: some platforms have no IPv6")
+        raise CheckError(told, "add an A record: some platforms have no IPv6")
     return told
 
 
@@ -66,7 +56,7 @@ async def connection(target: RemoteTarget) -> str:
         async with asyncio.timeout(TIMEOUT):
             _, sink = await asyncio.open_connection(host, port)
     except OSError as error:
-        raise CheckFailedError(
+        raise CheckError(
             f"{host}, port {port}: {error.strerror or str(error) or 'no answer in time'}",
             "start the server, and have this address and port lead to it",
         ) from None
@@ -81,18 +71,17 @@ async def tls(target: RemoteTarget) -> CheckFinding:
     if target.parts.scheme == "http":
         if is_loopback(host):
             raise CheckSkippedError("http on loopback has none")
-        raise CheckFailedError("the URL is http", "serve https: a proxy in front with a certificate will do")
+        raise CheckError("the URL is http", "serve https: a proxy in front with a certificate will do")
     try:
         async with asyncio.timeout(TIMEOUT):
             _, sink = await asyncio.open_connection(host, target.port, ssl=True)
     except ssl.SSLCertVerificationError as error:
-        remedy = CERTIFICATE_REMEDIES.get(
-            error.verify_code, "serve the whole chain of a certificate that browsers trust"
-        )
-        raise CheckFailedError(error.verify_message, remedy.format(host=host)) from None
+        chain = "serve the whole chain of a certificate that browsers trust"
+        remedy = CERTIFICATE_REMEDIES.get(error.verify_code, chain)
+        raise CheckError(error.verify_message, remedy.format(host=host)) from None
     except (OSError, TimeoutError) as error:
         reason = str(error) or "no connection in time"
-        raise CheckFailedError(reason, "have the proxy speak TLS there") from None
+        raise CheckError(reason, "have the proxy speak TLS there") from None
     certificate = sink.get_extra_info("peercert") or {}
     await close_connection(sink)
     left = (
@@ -114,13 +103,11 @@ async def https_alone(target: RemoteTarget) -> CheckFinding:
     clear = urlunsplit(("http", place, target.parts.path, "", ""))
     try:
         got = await target.probe.send("POST", clear, {}, INITIALIZE, clear=True)
-    except CheckFailedError:
+    except CheckError:
         return "nobody answers http"
     if got.is_mcp or "bearer" in got.headers.get("www-authenticate", "").lower():
-        raise CheckFailedError(
-            f"{clear} serves MCP too: tokens may go in the clear", "have the proxy redirect http to https"
-        )
-    met = await target.probe.send("POST", target.url, {}, INITIALIZE)
+        raise CheckError(f"{clear} serves MCP too: tokens may go in the clear", "have the proxy redirect http to https")
+    met = await target.post({}, INITIALIZE)
     if "strict-transport-security" not in met.headers:
         return CheckNote(
             f"http is answered {got.status}, and browsers aren't told to stay with https",
@@ -134,7 +121,7 @@ async def no_redirect(target: RemoteTarget) -> str:
         got = await target.probe.send("POST", url, {}, INITIALIZE)
         if 300 <= got.status < 400:
             where = got.headers.get("location", "somewhere")
-            raise CheckFailedError(f"{url} redirects to {where}", f"tokens get lost there; {PROXY}")
+            raise CheckError(f"{url} redirects to {where}", f"tokens get lost there; {PROXY}")
         target.first_response = target.first_response or got
     return "neither with nor without a slash at the end"
 
@@ -157,7 +144,7 @@ async def clock(target: RemoteTarget) -> CheckFinding:
     except ValueError:
         raise CheckSkippedError("its answers have no Date") from None
     if abs(ahead) > MAX_CLOCK_DRIFT:
-        raise CheckFailedError(
+        raise CheckError(
             f"its clock is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} ours",
             "set both by NTP: tokens and certificates go by them",
         )
@@ -174,7 +161,7 @@ async def server(target: RemoteTarget) -> CheckFinding:
             f"{target.public_url}/ready is answered {got.status}: no Toolgate, or the proxy keeps it to itself"
         )
     if got.status != 200:
-        raise CheckFailedError(
+        raise CheckError(
             f"it is not ready: {told['status']}", "wait until it has started or ended, then look at its log"
         )
     if told["sandbox"] == "none":
@@ -183,11 +170,11 @@ async def server(target: RemoteTarget) -> CheckFinding:
 
 
 async def challenge(target: RemoteTarget) -> str:
-    got = target.unauthorized_response = await target.probe.send("POST", target.url, {}, INITIALIZE)
+    got = target.unauthorized_response = await target.post({}, INITIALIZE)
     if got.status == 200 and got.is_mcp:
-        raise CheckFailedError("it answers without a token", "anybody may call: serve with --auth oauth")
+        raise CheckError("it answers without a token", "anybody may call: serve with --auth oauth")
     if got.status == 200:
-        raise CheckFailedError(
+        raise CheckError(
             "this is no MCP server: it answers 200 without JSON-RPC",
             "paste the URL with /mcp at its end, and have the proxy lead that path to Toolgate",
         )
@@ -195,12 +182,11 @@ async def challenge(target: RemoteTarget) -> str:
         remedy = STATUSES.get(got.status, PROXY if got.status < 500 else "start the server, or mend the proxy")
         if got.status == 404 and urlsplit(target.public_url).path:
             remedy += f", or take {urlsplit(target.public_url).path} off, as --public-url has it"
-        raise CheckFailedError(f"it answers {got.status} to a call without a token, not 401", remedy)
-    header = got.headers.get("www-authenticate", "")
-    scheme, _, rest = header.partition(" ")
-    target.challenge = parse_challenge(rest)
-    if scheme.lower() != "bearer" or "resource_metadata" not in target.challenge:
-        raise CheckFailedError("its 401 has no WWW-Authenticate: Bearer with resource_metadata", PROXY)
+        raise CheckError(f"it answers {got.status} to a call without a token, not 401", remedy)
+    target.challenge = got.challenge
+    is_bearer = got.headers.get("www-authenticate", "").lower().startswith("bearer ")
+    if not is_bearer or "resource_metadata" not in target.challenge:
+        raise CheckError("its 401 has no WWW-Authenticate: Bearer with resource_metadata", PROXY)
     return f"401, scope {target.challenge.get('scope', 'none')}"
 
 
@@ -208,20 +194,20 @@ async def errors(target: RemoteTarget) -> CheckFinding:
     """What the server says in a refusal has to come with it: a page of the proxy's own can't be read by a client."""
     assert target.unauthorized_response is not None
     if target.unauthorized_response.is_page:
-        raise CheckFailedError("its 401 comes with a page of the proxy's own", INTERCEPTED)
+        raise CheckError("its 401 comes with a page of the proxy's own", INTERCEPTED)
     return "they come as the server says them"
 
 
 async def made_up_token(target: RemoteTarget) -> str:
     """A token that is refused as one has arrived: where a proxy strips it, the server only asks for one again."""
     token = secrets.token_urlsafe(24)
-    got = await target.probe.send("POST", target.url, {"Authorization": f"Bearer {token}"}, INITIALIZE)
+    got = await target.post({"Authorization": f"Bearer {token}"}, INITIALIZE)
     if got.status == 200:
-        raise CheckFailedError("it takes a token that was made up", "look at what answers there: it is no Toolgate")
+        raise CheckError("it takes a token that was made up", "look at what answers there: it is no Toolgate")
     if got.status != 401:
-        raise CheckFailedError(f"it answers {got.status} to one, not 401", STATUSES.get(got.status, PROXY))
-    if parse_challenge(got.headers.get("www-authenticate", "").partition(" ")[2]).get("error") != "invalid_token":
-        raise CheckFailedError(
+        raise CheckError(f"it answers {got.status} to one, not 401", STATUSES.get(got.status, PROXY))
+    if got.challenge.get("error") != "invalid_token":
+        raise CheckError(
             "it is answered like none at all: Authorization does not arrive", "have the proxy pass Authorization on"
         )
     return "refused as invalid_token: Authorization arrives"

@@ -1,14 +1,205 @@
-"""Hold what the checks of one server have found: later checks use it."""
+"""Send requests to the server under examination, and hold what earlier checks found."""
 
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
-from toolgate.server.cli.doctor.remote.http import HttpProbe, ProbeResponse, get_origin
-from toolgate.server.cli.doctor.report import CheckFailedError, CheckSkippedError
-from toolgate.server.cli.mcp_client.http import parse_url
+import msgspec
+
+from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
 from toolgate.server.config.load import Config
+from toolgate.server.config.types import is_loopback
+from toolgate.server.protocol.errors import UsageError
+from toolgate.tools.web.address_policy import AddressPolicy, check_host
 
+TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer for one of these
+FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for the first of a stream
+MAX_BODY = 1_048_576  # bytes
+ORIGIN = {"Origin": "https://client.example"}  # any page: what answers to all has to answer to this
+PUBLIC_URL = "start the server with --public-url set to this address"
+PROXY = "check the proxy: it must pass the path, Host and Authorization unchanged"
 ACCESS_NEEDED = "needs an access token in TOOLGATE_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResponse:
+    """A response, with the body read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    version: str = "HTTP/1.1"
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is an HTML page."""
+        return self.headers.get("content-type", "").lower().startswith(("text/html", "application/xhtml"))
+
+    @property
+    def is_mcp(self) -> bool:
+        """Whether it may be the answer to a message: JSON-RPC, or a stream that will have it."""
+        return "jsonrpc" in self.json() or self.headers.get("content-type", "").startswith("text/event-stream")
+
+    @property
+    def challenge(self) -> dict[str, str]:
+        """The quoted parameters of WWW-Authenticate, as in `name="value"` (RFC 9110 section 11.6.1)."""
+        parameters = self.headers.get("www-authenticate", "").partition(" ")[2]
+        return {name.lower(): value for name, value in re.findall(r'([A-Za-z_]+)\s*=\s*"([^"]*)"', parameters)}
+
+    def json(self) -> dict[str, Any]:
+        """Return the JSON object in the body, {} where it is none."""
+        try:
+            found = msgspec.json.decode(self.body)
+        except (ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class HttpProbe:
+    """Send requests to `url` and to where its server points: https, or http on this machine.
+
+    Where `url` is not on this machine, only public addresses are asked: hosted clients reach no others, and the server
+    under examination must not choose what inside this network is asked.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._origin = get_origin(url)
+        self._public = not is_loopback(self._origin[1])
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
+    ) -> ProbeResponse:
+        """Return the response; of a stream, what comes first. `clear` allows http, for what is no secret.
+
+        Raises CheckError when no answer comes in time.
+        """
+        given = {"Content-Type": "" if not body else "application/json", "User-Agent": "toolgate-doctor", **headers}
+        try:
+            if get_origin(parse_url(url).geturl()) != self._origin and not is_secure_url(url) and not clear:
+                raise CheckError(f"{url} is not an https URL", PUBLIC_URL)
+            async with asyncio.timeout(TIMEOUT):
+                address = await _public_address(url) if self._public else None
+                async with open_response(method, url, given, body, address=address) as response:
+                    content = await _read_body(method, response)
+                    return ProbeResponse(response.status, response.headers, content, response.version)
+        except TimeoutError:
+            remedy = "hosted clients wait no longer: fix the proxy"
+            raise CheckError(f"{url}: no answer in {TIMEOUT:g} s", remedy) from None
+        except McpClientError as fault:
+            raise CheckError(str(fault), "start the server, and have this address lead to it") from None
+        except UsageError:
+            raise CheckError(f"{url} is not a usable URL", "look at what answers there") from None
+
+    async def hold_stream(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
+        """Read a stream for `within` seconds. Return when it ended, None where it did not, and how many pieces came.
+
+        Raises CheckError where there is no stream.
+        """
+        began, pieces = time.monotonic(), 0
+        try:
+            address = await _public_address(url) if self._public else None
+            async with asyncio.timeout(within), open_response("GET", url, headers, b"", address=address) as response:
+                if response.status != 200:
+                    raise CheckError(f"a second stream is answered {response.status}", PROXY)
+                async for _ in response.body:
+                    pieces += 1
+        except TimeoutError:
+            return None, pieces
+        except (McpClientError, UsageError):
+            pass
+        return time.monotonic() - began, pieces
+
+    async def fetch_json(self, url: str, remedy: str) -> tuple[ProbeResponse, dict[str, Any]]:
+        """Return the response and its JSON object. Raises CheckError."""
+        got = await self.send("GET", url, {"Accept": "application/json", **ORIGIN})
+        told = got.json()
+        if got.status != 200 or not told:
+            what = f"redirects to {got.headers.get('location')}" if 300 <= got.status < 400 else f"answers {got.status}"
+            raise CheckError(f"{url} {what if got.status != 200 else 'is not a JSON object'}", remedy)
+        return got, told
+
+
+async def _public_address(url: str) -> str:
+    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError where one of the
+    host's addresses is not public."""
+    host = parse_url(url).hostname or ""
+    addresses = await resolve_host(host, "set its A record, or look at what names it")
+    if found := check_host(host, addresses, AddressPolicy()):
+        address, kind = found
+        raise CheckError(f"{url} is not asked for: {address} is {kind}", "hosted clients reach public addresses alone")
+    return addresses[0]
+
+
+async def resolve_host(host: str, remedy: str) -> list[str]:
+    """Return the addresses of a host, IPv4 first. Raises CheckError where it has none."""
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        raise CheckError(f"{host} has no address", remedy) from None
+    return sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
+
+
+async def _read_body(method: str, response: HttpResponse) -> bytes:
+    content = b""
+    if response.is_stream:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_EVENT_TIMEOUT):
+                content = await anext(aiter(response.body), b"")
+    elif method != "HEAD" and response.status not in (204, 304):
+        async for part in response.body:
+            content += part
+            if len(content) > MAX_BODY:
+                break
+    return content
+
+
+STATUSES: Mapping[int, str] = {
+    403: "the server or the proxy's bot protection refuses: let it through, or look at --allowed-origins",
+    404: "paste the URL with /mcp at its end, serve with -t, and have the proxy keep the path",
+    405: "serve with -t: a POST has to be answered here",
+    421: "the proxy has to pass Host on as it came; or name that host with --allowed-hosts",
+    429: "wait a minute; then look at the proxy's limits: hosted platforms share few addresses",
+    502: "start the server, and look at where the proxy sends requests",
+    503: "start the server, and look at where the proxy sends requests",
+    504: "start the server, and look at where the proxy sends requests",
+}
+
+
+def parse_issuer_url(issuer: str) -> Any:
+    """Return the parts of the issuer's URL. Raises CheckError."""
+    if not is_secure_url(issuer):
+        raise CheckError(f"the issuer {issuer} is not an https URL", PUBLIC_URL)
+    return urlsplit(issuer)
+
+
+def is_secure_url(value: object) -> bool:
+    """Whether it is an https URL, or http on this machine: all that is asked because a server named it."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        return False
+    try:
+        parts = urlsplit(value)
+        good = bool(parts.hostname) and parts.port != 0 and " " not in value
+    except ValueError:
+        return False
+    return good and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
+
+
+def get_origin(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of a valid URL."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def get_list(document: Mapping[str, Any], name: str) -> list[Any]:
+    value = document.get(name)
+    return value if isinstance(value, list) else []
 
 
 class RemoteTarget:
@@ -42,6 +233,9 @@ class RemoteTarget:
     def port(self) -> int:
         return self.parts.port or (443 if self.parts.scheme == "https" else 80)
 
+    async def post(self, headers: Mapping[str, str], body: bytes) -> ProbeResponse:
+        return await self.probe.send("POST", self.url, headers, body)
+
     def own_remedy(self, remedy: str) -> str:
         """Return `remedy`, unless an outside issuer answered."""
         if get_origin(self.issuer) == get_origin(self.url):
@@ -49,9 +243,9 @@ class RemoteTarget:
         return f"look at {self.issuer} and its log: that server refuses, not this one"
 
     def require_https(self, what: str, told: object) -> None:
-        """Raise CheckFailedError where a server behind https names an http URL: others could read along."""
+        """Raise CheckError where a server behind https names an http URL: others could read along."""
         if self.parts.scheme == "https" and isinstance(told, str) and told.startswith("http://"):
-            raise CheckFailedError(
+            raise CheckError(
                 f"{what} is told as http: {told}",
                 f"start the server with --public-url {self.public_url}: it can't see TLS that ends in front of it",
             )

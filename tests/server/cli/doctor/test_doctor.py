@@ -21,8 +21,8 @@ from tests.servers.faulty_proxy import listening, verdicts
 from tests.tools.web.test_fetch import certificate
 from toolgate.server.cli import user
 from toolgate.server.cli.doctor import main
-from toolgate.server.cli.doctor.remote import http as chain_wire
-from toolgate.server.cli.doctor.report import CheckFailedError
+from toolgate.server.cli.doctor.remote.target import HttpProbe
+from toolgate.server.cli.doctor.report import CheckError
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
@@ -98,7 +98,8 @@ def test_looking_upgrades_no_database(
     version = store.VERSION
     monkeypatch.setattr(store, "VERSION", version + 1)  # as the next Toolgate looks at it
     config = load.load({"state": str(tmp_path / "state")}, {})
-    assert f"version {version}, will be upgraded at the next start" in asyncio.run(main._database(config))
+    found = asyncio.run(main.MACHINE_CHECKS["state database"](config))
+    assert f"version {version}, will be upgraded at the next start" in str(found)
     assert user.list_users(config) == 1 and f"is of version {version}" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()} == before
 
@@ -239,10 +240,10 @@ def test_a_token_goes_to_the_resource_it_is_for_alone_and_never_in_the_clear(
 
 
 def test_a_server_elsewhere_can_send_nobody_inside() -> None:
-    wire = chain_wire.HttpProbe("https://tools.example.com/mcp")
+    wire = HttpProbe("https://tools.example.com/mcp")
     with liar({}) as (url, heard):
         for inside in (url, url.replace("http:", "https:"), "https://10.0.0.1/", "https://[::1]/", "http://8.8.8.8/"):
-            with pytest.raises(CheckFailedError):
+            with pytest.raises(CheckError):
                 asyncio.run(wire.send("GET", inside, {}))
         assert heard == []
 

@@ -43,10 +43,9 @@ from tests.servers.faulty_proxy import (
 from tests.tools.web.test_fetch import certificate
 from toolgate.server.auth.clients import document_copies
 from toolgate.server.auth.clients.document_copies import DocumentCopy
-from toolgate.server.cli.doctor import main, remote
-from toolgate.server.cli.doctor.local import machine
+from toolgate.server.cli.doctor import machine, main, remote
+from toolgate.server.cli.doctor.remote import calls, target
 from toolgate.server.cli.doctor.remote import connection as reaching
-from toolgate.server.cli.doctor.remote import http, streams
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
 
@@ -85,9 +84,9 @@ def walking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walking]:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "FIRST_EVENT_TIMEOUT", 0.5)
-    monkeypatch.setattr(http, "TIMEOUT", 2.0)
-    monkeypatch.setattr(streams, "QUIET_TIME", 0.6)
+    monkeypatch.setattr(target, "FIRST_EVENT_TIMEOUT", 0.5)
+    monkeypatch.setattr(target, "TIMEOUT", 2.0)
+    monkeypatch.setattr(calls, "QUIET_TIME", 0.6)
 
 
 def moved(_method: str, path: str, _headers: Headers) -> Answer | None:

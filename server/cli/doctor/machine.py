@@ -1,17 +1,18 @@
-"""Check disk space, memory, open files and namespaces."""
+"""Check Python, the clock, disk space, memory, open files and namespaces."""
 
 import asyncio
 import os
 import resource
+import sys
+import time
 from pathlib import Path
 
-from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
 from toolgate.server.config.load import Config
 
-DISK_FULL, DISK_LOW = (
-    64 * 2**20,
-    2**30,
-)  # bytes free
+OLDEST = 1_767_225_600.0  # 2026-01-01: a clock that says less was never set, and no certificate or token is good then
+DRIFT = 300.0  # seconds the files of the state may be newer than the clock
+DISK_FULL, DISK_LOW = (64 * 2**20, 2**30)  # bytes free
 INODES_FULL, INODES_LOW = 1_000, 10_000  # files that can still be made: a project takes thousands
 MEMORY_FULL, MEMORY_LOW = 64 * 2**20, 512 * 2**20  # bytes: a server has some 80 MiB, a browser several hundred
 DESCRIPTORS_FULL, DESCRIPTORS_LOW = 256, 4_096  # descriptors: a stream takes one, and a command several
@@ -35,40 +36,35 @@ async def disk(config: Config) -> CheckFinding:
         if folder is not None:
             above = next(each for each in (folder, *folder.parents) if each.exists())
             seen.setdefault(above.stat().st_dev, (folder, await asyncio.to_thread(os.statvfs, above), option))
-    told = [_judge_disk(folder, room, option) for folder, room, option in seen.values()]
-    notes = [each for each in told if isinstance(each, CheckNote)]
-    return notes[0] if notes else "; ".join(str(each) for each in told)
+    found = [_judge_disk(*disk) for disk in seen.values()]
+    notes = [each for each in found if isinstance(each, CheckNote)]
+    return notes[0] if notes else "; ".join(map(str, found))
 
 
-def _judge_disk(folder: Path, room: os.statvfs_result, option: str) -> CheckFinding:
-    free, files = room.f_bavail * room.f_frsize, room.f_favail
-    is_counted = room.f_files > 0  # some file systems have no fixed number
+def _judge_disk(folder: Path, space: os.statvfs_result, option: str) -> CheckFinding:
+    free, files = space.f_bavail * space.f_frsize, space.f_favail
+    is_counted = space.f_files > 0  # some file systems have no fixed number
     told = f"{folder} has {format_size(free)} free" + (f" for {files:,} files" if is_counted else "")
     remedy = f"free some space there, or name another folder with {option}"
     if free < DISK_FULL or (is_counted and files < INODES_FULL):
-        raise CheckFailedError(f"the disk is full: {told}", f"{remedy}: writes fail or are lost")
+        raise CheckError(f"the disk is full: {told}", f"{remedy}: writes fail or are lost")
     if free < DISK_LOW or (is_counted and files < INODES_LOW):
         return CheckNote(f"the disk is nearly full: {told}", remedy)
     return told
 
 
 async def memory(_config: Config) -> CheckFinding:
-    """What the kernel says is to be had, or less where a control group holds this process."""
-    free = await asyncio.to_thread(_available_memory)
+    """Check the free memory of the machine, or of this process's control group where that is less."""
+    found = [await asyncio.to_thread(read) for read in (_available_on_machine, _available_in_cgroup)]
+    free = min((each for each in found if each is not None), default=None)
     if free is None:
         return "not reported by this system"
+    left = f"{format_size(free)} left"
     if free < MEMORY_FULL:
-        raise CheckFailedError(
-            f"{format_size(free)} left", "stop what uses it, or add memory to this machine or container"
-        )
+        raise CheckError(left, "stop what uses it, or add memory to this machine or container")
     if free < MEMORY_LOW:
-        return CheckNote(f"{format_size(free)} left", "a browser takes 300 MiB: use --browser none, or add memory")
-    return f"{format_size(free)} left"
-
-
-def _available_memory() -> int | None:
-    free = [held for held in (_available_on_machine(), _available_in_cgroup()) if held is not None]
-    return min(free, default=None)
+        return CheckNote(left, "a browser takes 300 MiB: use --browser none, or add memory")
+    return left
 
 
 def _available_on_machine() -> int | None:
@@ -99,12 +95,10 @@ async def open_files(config: Config) -> CheckFinding:
         return "unlimited"
     remedy = "raise it: ulimit -n 65536, or LimitNOFILE=65536 in the unit"
     if most < DESCRIPTORS_FULL:
-        raise CheckFailedError(f"a process may open {most:,}", remedy)
-    return (
-        f"{most:,}"
-        if not config.is_remote or most >= DESCRIPTORS_LOW
-        else CheckNote(f"{most:,}, and each client takes one", remedy)
-    )
+        raise CheckError(f"a process may open {most:,}", remedy)
+    if config.is_remote and most < DESCRIPTORS_LOW:
+        return CheckNote(f"{most:,}, and each client takes one", remedy)
+    return f"{most:,}"
 
 
 def find_namespace_remedy() -> str | None:
@@ -130,3 +124,24 @@ def _read_text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+async def python(_config: Config) -> str:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.platform not in ("linux", "darwin"):
+        raise CheckError(f"{sys.platform} is not supported", "use Linux, macOS, or WSL on Windows")
+    return f"{version} on {sys.platform}"
+
+
+async def clock(config: Config) -> str:
+    now = time.time()
+    told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
+    if now < OLDEST:
+        raise CheckError(f"it says {told}", "set the clock: tokens and certificates go by it")
+    if await asyncio.to_thread(_modified_at, config.state / "state.db") > now + DRIFT:
+        raise CheckError(f"it says {told}, and the state database is newer", "set the clock: tokens go by it")
+    return told
+
+
+def _modified_at(file: Path) -> float:
+    return file.stat().st_mtime if file.exists() else 0.0

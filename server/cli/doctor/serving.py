@@ -1,12 +1,13 @@
-"""Check the sandbox and its limits, the proxies in front, and the port."""
+"""Check the options, the sandbox and its limits, the proxies in front, clients' metadata documents, and the port."""
 
 import asyncio
 import ipaddress
 import socket
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from toolgate.server.cli.doctor.local.machine import find_namespace_remedy
-from toolgate.server.cli.doctor.report import CheckFailedError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.doctor.machine import find_namespace_remedy
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
@@ -24,13 +25,13 @@ async def sandbox(config: Config) -> CheckFinding:
         remedy = (
             "do what it says" if str(error).startswith("--state") else "fix what is named, or choose another --sandbox"
         )
-        raise CheckFailedError(str(error), kernel or remedy) from None
+        raise CheckError(str(error), kernel or remedy) from None
     if found is None:
         raise CheckSkippedError("stdio has none without --sandbox: commands run as the user who starts the client")
     lacking = "".join(f"; no stronger one: {why}" for why in found.lacking)
     if found.level == "none":
         risk = "anyone with tools:shell has all permissions of this user"
-        raise CheckFailedError(f"{found.describe()}{lacking}", f"{risk}: {kernel or 'install bubblewrap'}")
+        raise CheckError(f"{found.describe()}{lacking}", f"{risk}: {kernel or 'install bubblewrap'}")
     return found.describe() + lacking
 
 
@@ -46,9 +47,9 @@ async def limits(config: Config) -> CheckFinding:
             f"limits hold for each process, not for all of a principal together: {found}",
             "delegate a control group: Delegate=yes in the unit, or --cgroupns=private and a writable /sys/fs/cgroup",
         )
-    told = str(found)
+    name = str(found)
     await asyncio.to_thread(found.close, 0.0)
-    return told
+    return name
 
 
 async def proxies(config: Config) -> CheckFinding:
@@ -61,13 +62,13 @@ async def proxies(config: Config) -> CheckFinding:
 
     wide = [each for each in config.trusted_proxies if ipaddress.ip_network(each.strip()).prefixlen == 0]
     if wide:
-        raise CheckFailedError(
+        raise CheckError(
             f"--trusted-proxies {wide[0]} trusts everybody: callers could claim any address",
             "name the address of the proxy",
         )
     forged = setup.describe_forgeable_header(config)
     if forged and can_reach_machine(config, config.sandbox_level):
-        raise CheckFailedError(f"{forged}, and so can commands", setup.PROVE_PROXY)
+        raise CheckError(f"{forged}, and so can commands", setup.PROVE_PROXY)
     if forged:
         return CheckNote(forged, setup.PROVE_PROXY)
     public = urlsplit(config.public_url or "http://127.0.0.1")
@@ -99,9 +100,7 @@ async def port(config: Config) -> CheckFinding:
         if await _is_toolgate(config.host, config.port):
             return f"{where} is in use by a running Toolgate"
         reason = (error.strerror or str(error)).lower()
-        raise CheckFailedError(
-            f"{where}: {reason}", "stop what uses it, or choose another with --host and --port"
-        ) from None
+        raise CheckError(f"{where}: {reason}", "stop what uses it, or choose another with --host and --port") from None
     return f"{where} is free"
 
 
@@ -118,3 +117,57 @@ async def _is_toolgate(host: str, port: int) -> bool:
             return response.status == 200
     except (McpClientError, TimeoutError):
         return False
+
+
+async def options(config: Config) -> str:
+    """Find what a start with these options would refuse."""
+    if not config.is_remote:
+        return "for stdio; add -t or -s and your other options to check those"
+    from toolgate.server import http_app  # start-up
+
+    try:
+        http_app.check_http(config)
+    except UsageError as error:
+        raise CheckError(str(error), "change the option that is named") from None
+    return "a server can start with them"
+
+
+if TYPE_CHECKING:
+    from toolgate.tools.web.fetch import Web
+
+
+async def documents(config: Config) -> CheckFinding:
+    if not config.is_remote or config.auth != "oauth":
+        raise CheckSkippedError("clients do not sign in here")
+    if config.registration not in ("open", "metadata"):
+        raise CheckSkippedError(f"--registration {config.registration} accepts none")
+    from toolgate.server.auth.clients import document_copies
+    from toolgate.server.auth.clients.metadata_documents import is_accepted_host
+    from toolgate.server.auth.setup import client_fetch_hosts  # start-up
+    from toolgate.tools.web.fetch import Web
+
+    urls = [url for url in document_copies.DOCUMENT_COPIES if is_accepted_host(url, config.client_hosts)]
+    if not urls:
+        raise CheckSkippedError("--client-hosts accepts none of the well-known hosts")
+    web = Web(client_fetch_hosts(config.allow_private, config.public_url or "http://127.0.0.1"))
+    try:
+        failures = [fault for fault in await asyncio.gather(*(_find_failure(web, url) for url in urls)) if fault]
+    finally:
+        await web.close()
+    if not failures:
+        return f"fetched: {', '.join(urls)}"
+    remedy = "let this server reach that host, or start it with --registration "
+    others = "open: only clients with a copy here can come" if config.registration == "metadata" else "dynamic"
+    return CheckNote("; ".join(failures), remedy + others)
+
+
+async def _find_failure(web: "Web", url: str) -> str:
+    """Return why the document at `url` can't be fetched; "" where it can."""
+    from toolgate.server.auth.clients.metadata_documents import fetch_json  # start-up
+    from toolgate.tools.api.errors import ToolError
+
+    try:
+        page = await fetch_json(web.fetch, url)
+    except ToolError as error:
+        return f"{url}: {error.text}"
+    return "" if page.status == 200 else f"{url} answers {page.status}"

@@ -1,0 +1,127 @@
+"""Check the state folder, its database, the key that signs tokens, and the record of calls."""
+
+import asyncio
+import os
+import stat
+import time
+from pathlib import Path
+
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.config.load import Config
+from toolgate.server.state import key_file
+from toolgate.server.text import describe_os_error
+
+DAY = 86_400.0
+EXPIRED_AFTER = 2  # times its lifetime: no server has run to replace it
+RESTORE_KEYS = "restore keys/ from the backup that state.db is from"
+SLACK = 300.0  # seconds: clocks differ
+
+
+async def signing_key(config: Config) -> CheckFinding:
+    """Check that the key can be opened, and how old it is."""
+    from toolgate.server.auth.tokens.signing_keys import AGE, PURPOSE  # start-up
+    from toolgate.server.protocol.errors import InvalidParams
+    from toolgate.server.state import key_rows
+    from toolgate.server.state.sealed_state import Sealer
+    from toolgate.server.state.store import StateError
+
+    try:
+        row = await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db")
+    except StateError as error:
+        raise CheckSkippedError(str(error)) from None
+    if row is None:
+        raise CheckSkippedError("none yet")
+    kid, sealed, made_at = row
+    file = config.state / "keys" / "signing"
+    remedy = f"{RESTORE_KEYS}; otherwise the next start makes a new key, and everybody signs in again"
+    try:
+        key_file.read_key(file)
+        Sealer(file, None).unseal(sealed, PURPOSE, kid)
+    except FileNotFoundError:
+        raise CheckError(f"{file} is missing: the key that signs tokens can't be opened", remedy) from None
+    except (OSError, InvalidParams) as error:
+        reason = describe_os_error(error) if isinstance(error, OSError) else f"{file} belongs to another state"
+        raise CheckError(f"the key that signs tokens can't be opened: {reason}", remedy) from None
+    return _judge_age(time.time() - made_at, AGE)
+
+
+def _judge_age(age: float, lasting: float) -> CheckFinding:
+    days = f"{max(0.0, age) / DAY:.0f} days"
+    if age < -SLACK:
+        raise CheckError("it was made in the future", "set the clock: tokens go by it")
+    if age > EXPIRED_AFTER * lasting:
+        return CheckNote(f"the signing key has expired: it is {days} old", "toolgate key rotate, or start the server")
+    if age > lasting:
+        return f"made {days} ago; the server replaces it when it signs next"
+    return f"made {days} ago; replaced in {(lasting - age) / DAY:.0f} days"
+
+
+async def audit(config: Config) -> CheckFinding:
+    """Check the newest file of the record. All of it may be 160 MiB, and `audit verify` reads that."""
+    from toolgate.server.telemetry.audit import reader  # start-up
+
+    folder, key = config.state / "audit", config.state / "keys" / "audit"
+    if not await asyncio.to_thread(lambda: folder.is_dir() or key.exists()):
+        raise CheckSkippedError("nothing is on record")
+    try:
+        verdict = await asyncio.to_thread(reader.verify, folder, key_file.read_key(key), newest=True)
+    except (OSError, TimeoutError) as error:
+        raise CheckError(f"the record of calls can't be read: {describe_os_error(error)}", RESTORE_KEYS) from None
+    broken = next((finding for finding in verdict.findings if not finding.is_harmless), None)
+    if broken is not None:
+        raise CheckError(
+            f"the record of calls is broken: {broken.place}: {broken.text}",
+            f"keep a copy of {folder}, run toolgate audit verify, and find out who can write there",
+        )
+    if verdict.newest is None:
+        raise CheckSkippedError("nothing is on record")
+    return f"whole in its newest file, {verdict.lines:,} lines up to {verdict.newest.time}"
+
+
+async def folder(config: Config) -> str:
+    return await asyncio.to_thread(_check_folder, config.state)
+
+
+def _check_folder(folder: Path) -> str:
+    if not folder.exists():
+        above = next(parent for parent in folder.parents if parent.exists())
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise CheckError(f"{folder} does not exist, and {above} is not writable", "name another with --state")
+        return f"{folder} will be made at the start"
+    found = folder.stat()
+    if not stat.S_ISDIR(found.st_mode) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise CheckError(f"{folder} is not a writable folder", "name another with --state")
+    if found.st_uid != os.geteuid():
+        raise CheckError(
+            f"{folder} belongs to another user",
+            f"chown it, or name another with --state (its owner is uid {found.st_uid})",
+        )
+    for path in (folder, folder / "keys", folder / "state.db", *(folder / "keys").glob("*")):
+        private = 0o066 if path == folder else 0o077  # at level uid, the users of commands pass through it
+        if path.exists() and stat.S_IMODE(path.stat().st_mode) & private:
+            remedy = f"chmod go-rw {path}" if path == folder else f"chmod go= {path}"
+            raise CheckError(f"{path} can be read by others", remedy)
+    return f"{folder}, private"
+
+
+async def database(config: Config) -> str:
+    from toolgate.server.state.store import VERSION, StateError, Store, check_database
+
+    store = Store(config.state)
+    if store.is_empty():
+        raise CheckSkippedError("none yet")
+    try:
+        version = await asyncio.to_thread(check_database, store.path)
+    except StateError as error:
+        raise CheckError(
+            str(error), "restore state.db and keys/ from a backup, or name another folder with --state"
+        ) from None
+    if version > VERSION:
+        raise CheckError(
+            f"version {version} is from a newer Toolgate; this one knows {VERSION}", "use the newer Toolgate"
+        )
+    if version < 1:
+        raise CheckError("it was not made by Toolgate", "move it away, or name another folder with --state")
+    if version < VERSION:
+        return f"whole; version {version}, will be upgraded at the next start: make a backup first"
+    return f"whole; version {version}"

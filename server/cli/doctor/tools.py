@@ -1,0 +1,156 @@
+"""Check what the tools need: the shell, the browser, plugins, skills and the rules about them."""
+
+import asyncio
+import logging
+import shutil
+import subprocess
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from subprocess import DEVNULL, PIPE
+from typing import TYPE_CHECKING
+
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.output import format_count
+from toolgate.server.config.load import Config
+
+if TYPE_CHECKING:
+    from toolgate.tools.api.registry import Part, Registry
+
+RUN_WITHIN = 10.0  # seconds; it takes milliseconds
+LOAD_TIMEOUT = 30.0  # seconds for all plugins
+
+
+async def plugins(config: Config) -> CheckFinding:
+    if not config.plugins:
+        raise CheckSkippedError("none are configured")
+    for folder in config.plugins:
+        if not folder.is_dir():
+            raise CheckError(f"there is no folder {folder}", "correct --plugins")
+    with _capture_warnings("toolgate.plugins") as told:
+        parts = list((await _load_registry(config, [])).parts)
+    if told:
+        raise CheckError("; ".join(told), "fix that file; the server starts without it")
+    return format_count(len(parts), "part")
+
+
+async def skills(config: Config) -> CheckFinding:
+    """Read the files of all skills, not the cache."""
+    from toolgate.server import build as parts  # start-up
+    from toolgate.tools.builtin.skills.skills import Skills
+
+    with _capture_warnings("toolgate.tools.builtin.skills.skills") as told:
+        found = await asyncio.to_thread(Skills(parts.skill_folders(config)).catalogue)
+    counted = format_count(len(found), "skill")
+    if told:
+        return CheckNote(f"{counted}; {'; '.join(told)}", "fix that SKILL.md; the other skills are offered")
+    return counted
+
+
+async def rules(config: Config) -> CheckFinding:
+    """Find rules that match no tool: most likely a slip, and then they protect nothing."""
+    configured = [*config.deny, *config.approve, *config.allow]
+    if not configured:
+        raise CheckSkippedError("none are configured")
+    from toolgate.server import build as parts
+    from toolgate.server import builtin_tools  # start-up
+    from toolgate.tools.builtin.skills.skills import Skills
+
+    with _capture_warnings("toolgate.plugins"):
+        registry = await _load_registry(config, builtin_tools.builtin_parts(Skills([])))
+    unused = [str(rule) for rule in parts.build_rules(config).find_unused(registry.tools)]
+    if unused:
+        raise CheckError(
+            f"{', '.join(unused)}: matches no tool; tools are {', '.join(registry.tools)}",
+            "name a tool as `toolgate tools` does, or a glob such as git_*",
+        )
+    return f"all {len(configured)} match a tool" if len(configured) > 1 else "it matches a tool"
+
+
+async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registry":
+    from toolgate.server.plugins.loader import PluginLoader  # start-up
+    from toolgate.server.plugins.reload import PluginReloader
+    from toolgate.tools.api.registry import Registry
+
+    with (
+        closing(PluginLoader()) as loader,
+        closing(PluginReloader(config.plugins, loader.load, on_change=lambda: None)) as plugins,
+    ):
+        if config.plugins:
+            await plugins.reload(LOAD_TIMEOUT)
+        return plugins.registry(Registry(built_in))
+
+
+@contextmanager
+def _capture_warnings(name: str) -> Generator[list[str]]:
+    """Collect what this logger warns of, in place of the log."""
+    handler, logger = _WarningHandler(), logging.getLogger(name)
+    logger.addHandler(handler)
+    propagate, logger.propagate = logger.propagate, False
+    try:
+        yield handler.lines
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _WarningHandler(logging.Handler):
+    """Keep the first line of each warning, and the exception with it."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raised = f" ({record.exc_info[1]})" if record.exc_info and record.exc_info[1] else ""
+        self.lines.append(record.getMessage().splitlines()[0] + raised)
+
+
+async def browser(config: Config) -> CheckFinding:
+    """Start the browser: only that shows whether its own sandbox works here."""
+    from toolgate.tools.browser.browser import Browser  # start-up
+    from toolgate.tools.browser.chromium import BrowserStartError
+    from toolgate.tools.browser.find_chromium import find_chromium
+    from toolgate.tools.web.address_policy import AddressPolicy
+
+    try:
+        found = find_chromium(config.browser, config.environment.get("PATH"))
+    except ValueError as error:
+        raise CheckError(str(error), "correct --browser") from None
+    if found is None:
+        without = "optional: ReadDocs works without a browser, but runs no scripts of pages"
+        raise CheckSkippedError(
+            f"{without}; to add one: apt-get install chromium-headless-shell, pip install 'toolgate[browser]'"
+        )
+    browser = Browser(found, AddressPolicy())
+    try:
+        sandboxed = await browser.try_start()
+    except BrowserStartError as failure:
+        raise CheckError(
+            f"{found}: {failure}", "optional: ReadDocs works without a browser; --browser none silences this"
+        ) from None
+    finally:
+        await browser.close()
+    return f"{found}, its sandbox {'on' if sandboxed else 'OFF: this machine does not allow one'}"
+
+
+async def shell(config: Config) -> str:
+    bash = shutil.which("bash", path=config.environment.get("PATH"))
+    if bash is None:
+        raise CheckError("there is no bash in PATH", "install bash: Bash and BackgroundBash need it")
+    said = await asyncio.to_thread(_run_echo, bash, config.command_environment)
+    if said != b"ready\n":
+        raise CheckError(
+            f"{bash} can't run a command", "put a working bash first in PATH: Bash and BackgroundBash need it"
+        )
+    return bash
+
+
+def _run_echo(bash: str, environment: Mapping[str, str]) -> bytes:
+    """Return the output of a command; nothing where it can't be run."""
+    try:
+        command = [bash, "-c", "echo ready"]
+        return subprocess.run(
+            command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=environment, timeout=RUN_WITHIN, check=False
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return b""
