@@ -1,16 +1,15 @@
-"""A function that a part is made of, and how it is called: plain or async, with a context or without.
-
-Knows nothing of tools, prompts or resources.
-"""
+"""Call the function that a part is made of, plain or async; and hold what tools, prompts and resources share."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from toolgate.tools.api import schema
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.scopes import PLUGINS
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
 MAX_SYNC_CALLS = 32  # calls at once of a plain function, those that were given up and still run included
@@ -64,3 +63,34 @@ def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | No
         return None
     first = refusals.exceptions[0]
     return _only_tool_error(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+@dataclass(eq=False, repr=False)
+class DeclaredPart:
+    """What every part has. `icons` and `meta` are sent as they are, to revisions that know them."""
+
+    kind: ClassVar[str]
+    function: Function
+    name: str
+    title: str
+    description: str
+    _: KW_ONLY
+    scope: str = PLUGINS
+    icons: Sequence[Mapping[str, Any]] | None = None
+    meta: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.removesuffix('s')} {self.key} from {self.source}>"
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def source(self) -> str:
+        return self.function.source
+
+    @property
+    def functions(self) -> Sequence[Function]:
+        """All functions that a plugin wrote for it."""
+        return (self.function,)

@@ -1,4 +1,4 @@
-"""One prompt: a typed function that writes messages, and what a person is told of it. Knows nothing of the wire.
+"""Make a typed function a prompt, check a client's arguments and convert what it returns to messages.
 
 Source: MCP server/prompts.
 """
@@ -6,8 +6,9 @@ Source: MCP server/prompts.
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, overload
+from typing import Annotated, Any, overload
 
 import msgspec
 
@@ -15,7 +16,7 @@ from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import ROLES, Audio, EmbeddedResource, Image, Message, ResourceLink, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import WrongArgumentsError
-from toolgate.tools.api.function import Function
+from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
 
 MAX_NAME = 128  # characters, as of a tool's
@@ -29,54 +30,29 @@ class PromptArgument(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
 
 
-class Prompt:
-    """A named function that writes messages for a model. `role` is that of a message returned as a plain string."""
+@dataclass(eq=False, repr=False)
+class Prompt(DeclaredPart):
+    """A named function that writes messages for a model. `role` is that of a message returned as a plain string.
 
-    kind: ClassVar = "prompts"
+    `declared_arguments` stand in for those of the function's signature.
+    """
 
-    def __init__(
-        self,
-        function: Function,
-        name: str,
-        title: str,
-        description: str,
-        role: str,
-        scope: str,
-        icons: Sequence[Mapping[str, Any]] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        arguments: Sequence[PromptArgument] | None = None,
-    ) -> None:
-        self.function = function
-        self.name = name
-        self.title = title
-        self.description = description
-        self.role = role
-        self.scope = scope
-        self.icons = icons
-        self.meta = meta
-        self.completions = Completions(function.call, lambda: [argument.name for argument in self.arguments])
-        self._arguments = arguments
+    kind = "prompts"
+    _: KW_ONLY
+    role: str = "user"
+    declared_arguments: Sequence[PromptArgument] | None = None
 
-    def __repr__(self) -> str:
-        return f"<prompt {self.name} from {self.source}>"
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    @property
-    def source(self) -> str:
-        return self.function.source
+    def __post_init__(self) -> None:
+        self.completions = Completions(self.function.call, lambda: [argument.name for argument in self.arguments])
 
     @property
     def functions(self) -> Sequence[Function]:
-        """All that a plugin wrote for it."""
         return (self.function, *self.completions.functions)
 
     @cached_property
     def arguments(self) -> Sequence[PromptArgument]:
-        if self._arguments is not None:
-            return self._arguments
+        if self.declared_arguments is not None:
+            return self.declared_arguments
         hints = typing.get_type_hints(self.function.call, include_extras=True)
         parameters = inspect.signature(self.function.call).parameters
         return [_to_argument(parameters[name], hints.get(name)) for name in parameters if name != self.function.context]
@@ -111,7 +87,7 @@ class Prompt:
         missing = [name for name, argument in known.items() if argument.required and name not in arguments]
         if missing:
             raise WrongArgumentsError(f"missing argument {', '.join(map(repr, missing))}")
-        if self._arguments is not None:
+        if self.declared_arguments is not None:
             return dict(arguments)
         hints = typing.get_type_hints(self.function.call, include_extras=True)
         return {name: _convert_value(name, value, hints.get(name, str)) for name, value in arguments.items()}
@@ -169,12 +145,12 @@ def prompt(
     """
 
     def declare(call: Callable[..., Any]) -> Prompt:
-        made = Function(call)
+        function = Function(call)
         called = call.__name__ if name is None else name
-        text = description or made.description
+        text = description or function.description
         if not text:
             raise TypeError(f"prompt {called!r} has no docstring: nobody would know what it is for")
-        return Prompt(made, called, title or called, text, role, scope, icons, meta)
+        return Prompt(function, called, title or called, text, scope=scope, icons=icons, meta=meta, role=role)
 
     return declare if function is None else declare(function)
 

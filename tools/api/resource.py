@@ -1,4 +1,4 @@
-"""One resource, or a family of them behind a URI template: a function that reads it. Knows nothing of the wire.
+"""Make a function a resource, or a URI template for many of them: read, list and watch it.
 
 Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py).
 """
@@ -6,8 +6,9 @@ Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from toolgate.tools.api import uri_templates
 from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import Contents, ResourceLink
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.function import Function
+from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
 
 MAX_LISTED = 1_000  # of one template in resources/list: more is no list a person reads
@@ -23,61 +24,34 @@ MAX_LISTED = 1_000  # of one template in resources/list: more is no list a perso
 log = logging.getLogger(__name__)
 
 
-class Resource:
+@dataclass(eq=False, repr=False)
+class Resource(DeclaredPart):
     """What is read at one URI; with variables in it (`{name}`), a template for many.
 
-    `uri` is the URI or the template. `annotations` (audience, priority, lastModified), `icons` and `meta` are sent as
-    they are, to revisions that know them.
+    `uri` is the URI or the template. `annotations` (audience, priority, lastModified) are sent as they are.
     """
 
-    kind: ClassVar = "resources"
+    kind = "resources"
+    uri: str
+    mime_type: str | None
+    _: KW_ONLY
+    annotations: Mapping[str, Any] | None = None
+    owns_scheme: bool = False
+    tool: str | None = None
+    lists: Function | None = field(default=None, init=False)
+    watches: Function | None = field(default=None, init=False)
+    # in the log, that it lists what can't be listed: once, for lists are asked for often
+    _has_warned: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        function: Function,
-        uri: str,
-        name: str,
-        title: str,
-        description: str,
-        mime_type: str | None,
-        scope: str,
-        annotations: Mapping[str, Any] | None = None,
-        icons: Sequence[Mapping[str, Any]] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        owns_scheme: bool = False,
-        tool: str | None = None,
-    ) -> None:
-        self.function = function
-        self.uri = uri
-        self.name = name
-        self.title = title
-        self.description = description
-        self.mime_type = mime_type
-        self.scope = scope
-        self.annotations = annotations
-        self.icons = icons
-        self.meta = meta
-        self.owns_scheme = owns_scheme
-        self.tool = tool
-        self.completions = Completions(function.call, lambda: self.variables)
-        self.lists: Function | None = None
-        self.watches: Function | None = None
-        self._has_warned = False  # in the log, that it lists what can't be listed: once, for lists are asked for often
-
-    def __repr__(self) -> str:
-        return f"<resource {self.uri} from {self.source}>"
+    def __post_init__(self) -> None:
+        self.completions = Completions(self.function.call, lambda: self.variables)
 
     @property
     def key(self) -> str:
         return self.uri
 
     @property
-    def source(self) -> str:
-        return self.function.source
-
-    @property
     def functions(self) -> Sequence[Function]:
-        """All that a plugin wrote for it."""
         declared = (self.function, self.lists, self.watches)
         return (*(function for function in declared if function is not None), *self.completions.functions)
 
@@ -230,8 +204,8 @@ def resource(
         text = description or function.description
         if not text:
             raise TypeError(f"resource {uri!r} has no docstring: nobody would know what it is")
-        return Resource(
-            function, uri, called, title or called, text, mime_type, scope, annotations, icons, meta, owns_scheme, tool
-        )
+        made = Resource(function, called, title or called, text, uri, mime_type, scope=scope, icons=icons, meta=meta)
+        made.annotations, made.owns_scheme, made.tool = annotations, owns_scheme, tool
+        return made
 
     return declare

@@ -348,7 +348,7 @@ def _format_mismatch(error: Any, is_masked: bool) -> str:
     kind, name = error.kind, error.kind.name
     value = "" if is_masked else _shorten(_to_json(error.instance))
     if name == "type":
-        wanted = " or ".join(TYPE_NOUNS.get(each, each) for each in kind.types)
+        wanted = " or ".join(TYPE_NOUNS.get(each, str(each)) for each in kind.types)
         return f" must be {wanted}{f', not {value}' if value else ''}"
     if name == "enum":
         options = ", ".join(_quote(each) if isinstance(each, str) else str(each) for each in kind.options)

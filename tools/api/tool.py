@@ -1,4 +1,4 @@
-"""One tool: a typed function, what a model is told of it, and how a call of it runs. Knows nothing of the wire."""
+"""Make a typed function a tool, check the arguments of a call and convert what it returns to an Output."""
 
 import copy
 import inspect
@@ -6,9 +6,9 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, overload
+from typing import Any, overload
 
 import msgspec
 
@@ -16,7 +16,7 @@ from toolgate.tools.api import schema
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError
-from toolgate.tools.api.function import Function
+from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
 
 MAX_ARGUMENT = 2**20  # characters of one text for a tool that is built in: no model writes as much at once
@@ -33,62 +33,25 @@ class ToolAnnotations:
     open_world: bool
 
 
-class Tool:
+@dataclass(eq=False, repr=False)
+class Tool(DeclaredPart):
     """A named function that a client may call.
 
-    `input` and `output` are JSON Schemas; one that was handed in raw reaches clients verbatim. `icons` and `meta` are
-    sent as they are, to revisions that know them. `as_task`: a call that takes long becomes a task. `lean`: its payload
-    is text or a picture, and it has an output schema with `--structured-output full` only.
+    `raw_input` is a JSON Schema that reaches clients verbatim, in place of the signature's; `output_type` is a JSON
+    Schema or a type. `as_task`: a call that takes long becomes a task. `lean`: its payload is text or a picture, and it
+    has an output schema with `--structured-output full` only. `plugin` is the name of the plugin that it comes from;
+    None: it is built in.
     """
 
-    kind: ClassVar = "tools"
-
-    def __init__(
-        self,
-        function: Function,
-        name: str,
-        title: str,
-        description: str,
-        annotations: ToolAnnotations,
-        input: dict[str, Any] | None,
-        output: Any,
-        scope: str,
-        icons: Sequence[Mapping[str, Any]] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        as_task: bool = False,
-        lean: bool = False,
-        in_plan: bool = False,
-    ) -> None:
-        self.function = function
-        self.name = name
-        self.title = title
-        self.description = description
-        self.annotations = annotations
-        self.scope = scope
-        self.icons = icons
-        self.meta = meta
-        self.as_task = as_task
-        self.lean = lean
-        self.in_plan = in_plan
-        self.plugin: str | None = None  # the name of the plugin that it comes from; None: it is built in
-        self._input = input
-        self._output = output
-
-    def __repr__(self) -> str:
-        return f"<tool {self.name} from {self.source}>"
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    @property
-    def source(self) -> str:
-        return self.function.source
-
-    @property
-    def functions(self) -> Sequence[Function]:
-        """All that a plugin wrote for it."""
-        return (self.function,)
+    kind = "tools"
+    annotations: ToolAnnotations
+    _: KW_ONLY
+    raw_input: dict[str, Any] | None = None
+    output_type: Any = None
+    as_task: bool = False
+    lean: bool = False
+    in_plan: bool = False
+    plugin: str | None = field(default=None, init=False)
 
     @property
     def is_held_by_plan(self) -> bool:
@@ -97,15 +60,15 @@ class Tool:
 
     @cached_property
     def input(self) -> dict[str, Any]:
-        return (
-            self._input if self._input is not None else schema.input_schema(self.function.call, self.function.context)
-        )
+        if self.raw_input is not None:
+            return self.raw_input
+        return schema.input_schema(self.function.call, self.function.context)
 
     @cached_property
     def output(self) -> dict[str, Any] | None:
-        if self._output is None or isinstance(self._output, dict):
-            return self._output
-        return schema.add_news(schema.of_type(self._output))
+        if self.output_type is None or isinstance(self.output_type, dict):
+            return self.output_type
+        return schema.add_news(schema.of_type(self.output_type))
 
     @cached_property
     def allows_news(self) -> bool:
@@ -133,13 +96,12 @@ class Tool:
             raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
         if self.input.get("type") != "object":
             raise schema.UnusableSchemaError(f'the input schema of {self.name} must have "type": "object"')
-        msgspec.json.encode(
-            [*told, self.input, self.output, self.icons, self.meta]
-        )  # raises for what no message could hold
+        # raises for what no message could hold
+        msgspec.json.encode([*told, self.input, self.output, self.icons, self.meta])
         schema.check_limits(self.input)
         schema.find_mirrored_headers(self.input)
-        if self._input is not None:
-            schema.compile_check(self._input)  # a raw schema may be anything; ours are right by construction
+        if self.raw_input is not None:
+            schema.compile_check(self.raw_input)  # a raw schema may be anything; ours are right by construction
         if self.output is not None:
             schema.check_limits(self.output)
 
@@ -191,7 +153,7 @@ class Tool:
     @cached_property
     def _casts(self) -> dict[str, Callable[[Any], Any]]:
         """What JSON leaves open: 3.0 is an integer there, and a struct arrives as an object."""
-        if self._input is not None:
+        if self.raw_input is not None:
             return {}
         casts: dict[str, Callable[[Any], Any]] = {}
         for name, declared in self.input["properties"].items():
@@ -298,10 +260,10 @@ def tool(
             idempotent=read_only if idempotent is None else idempotent,
             open_world=open_world,
         )
-        shape = output if output is not None else _structured_return_type(call)
-        return Tool(
-            function, called, title or called, text, hints, input, shape, scope, icons, meta, as_task, lean, in_plan
-        )
+        made = Tool(function, called, title or called, text, hints, scope=scope, icons=icons, meta=meta)
+        made.raw_input, made.output_type = input, output if output is not None else _structured_return_type(call)
+        made.as_task, made.lean, made.in_plan = as_task, lean, in_plan
+        return made
 
     return declare if function is None else declare(function)
 

@@ -45,9 +45,8 @@ class RemoteTool(Tool):
     def __init__(self, data: ToolData, plugin: RemotePlugin) -> None:
         function = RemoteFunction(data.source, has_context=data.has_context)
         words = (data.name, data.title, data.description, data.annotations)
-        super().__init__(
-            function, *words, None, data.output, data.scope, data.icons, data.meta, data.as_task, data.lean
-        )
+        super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta)
+        self.output_type, self.as_task, self.lean = data.output, data.as_task, data.lean
         self.input = data.input  # verified and compiled over there
         self._plugin = plugin
 
@@ -64,8 +63,9 @@ class RemoteTool(Tool):
 class RemotePrompt(Prompt):
     def __init__(self, data: PromptData, plugin: RemotePlugin) -> None:
         function = RemoteFunction(data.source)
-        words = (data.name, data.title, data.description, data.role, data.scope)
-        super().__init__(function, *words, data.icons, data.meta, data.arguments)
+        words = (data.name, data.title, data.description)
+        super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta, role=data.role)
+        self.declared_arguments = data.arguments
         self.completions = RemoteCompletions(self, plugin)
         self._plugin = plugin
 
@@ -79,8 +79,9 @@ class RemotePrompt(Prompt):
 class RemoteResource(Resource):
     def __init__(self, data: ResourceData, plugin: RemotePlugin) -> None:
         function = RemoteFunction(data.source)
-        words = (data.uri, data.name, data.title, data.description, data.mime_type, data.scope)
-        super().__init__(function, *words, data.annotations, data.icons, data.meta)
+        words = (data.name, data.title, data.description, data.uri, data.mime_type)
+        super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta)
+        self.annotations = data.annotations
         self.completions = RemoteCompletions(self, plugin)
         self.lists = function if data.lists else None
         self._is_watched = data.watches

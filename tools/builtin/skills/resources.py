@@ -63,7 +63,7 @@ def manifest_of(skill: Skill) -> Resource:
 
     function = Function(read, str(skill.folder / MANIFEST))
     kind = mime_type(MANIFEST)
-    made = Resource(function, uri, skill.name, skill.name, skill.description, kind, "tools:workflow")
+    made = Resource(function, skill.name, skill.name, skill.description, uri, kind, scope="tools:workflow")
     made.watching(changes)
     return made
 
@@ -76,7 +76,9 @@ def prompt_of(skill: Skill) -> Prompt:
         return await asyncio.to_thread(instructions, ctx.service(Skills), skill.name, arguments)
 
     function = Function(ask, str(skill.folder / MANIFEST))
-    return Prompt(function, skill.name, skill.name, skill.description, "user", "tools:workflow", arguments=ARGUMENTS)
+    made = Prompt(function, skill.name, skill.name, skill.description, scope="tools:workflow")
+    made.declared_arguments = ARGUMENTS
+    return made
 
 
 async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
