@@ -38,22 +38,22 @@ STATE = _options("state")
 CLIENTS = _options("state", "clients")
 SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # what a server over stdio takes
 CONFIGURING = (*SPAWNING, *_options("public-url"))
-URL = Option("url", "ask the server at this URL, with the access token in TOOLGATE_TOKEN", metavar="URL")
-HEALTH_URL = Option("url", "ask the server at this URL", metavar="URL")
-CONFIDENTIAL = Option("confidential", "give the client a secret, which it can keep", parse_bool)
+URL = Option("url", "use the server at this URL, with the access token in TOOLGATE_TOKEN", metavar="URL")
+HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
+CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
 DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
 WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no server may run", parse_bool)
-REPLACE = Option("replace", "move aside what is in the state folder", parse_bool)
+REPLACE = Option("replace", "replace the state, and move the old one to STATE/replaced-TIME", parse_bool)
 JSON = Option("json", "print one JSON object, for programs", parse_bool)
 FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
-    Option("principal", "calls of one person: a name, or the principal in the record", metavar="WHO"),
+    Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
     Option("tool", "calls of one tool, or of all that match a pattern such as git_*", metavar="NAME"),
     Option("since", "calls since a time such as 2026-01-31T12:00, or 90m, 12h, 7d ago", metavar="WHEN"),
     Option("until", "calls until a time", metavar="WHEN"),
     Option("decision", "calls that were allowed, approved, …", metavar="WORD"),
     Option("outcome", "calls that ended as ok, error, refused, cancelled, fault, task or asked", metavar="WORD"),
-    Option("json", "print the lines of the record themselves", parse_bool),
+    Option("json", "print the lines of the audit log as JSON", parse_bool),
     Option("follow", "keep printing new calls", parse_bool),
 )
 
@@ -61,7 +61,7 @@ GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",
     "workspace": "people's workspaces",
     "client": "OAuth clients",
-    "token": "what people granted to clients",
+    "token": "people's grants to clients",
     "token revoke": "end access",
     "key": "the keys that sign tokens",
 }
@@ -121,10 +121,10 @@ COMMANDS = {
         Command("token revoke user", "end all access of a person", "oauth_client:revoke_user", STATE, "NAME"),
         Command("token revoke client", "end all access of a client", "oauth_client:revoke_client", CLIENTS, "ID"),
         Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", STATE, "ID"),
-        Command("token revoke all", "end everybody's access", "oauth_client:revoke_all", STATE),
-        Command("key rotate", "let a new key sign tokens", "oauth_client:rotate_key", STATE, "", (DROP_OLD,)),
-        Command("audit", "show the newest calls on record", "audit:show", STATE, "", FILTERS),
-        Command("audit verify", "check that the record of calls is whole", "audit:verify", STATE),
+        Command("token revoke all", "end everyone's access", "oauth_client:revoke_all", STATE),
+        Command("key rotate", "create a new key to sign tokens", "oauth_client:rotate_key", STATE, "", (DROP_OLD,)),
+        Command("audit", "show the newest calls in the audit log", "audit:show", STATE, "", FILTERS),
+        Command("audit verify", "check that the audit log is complete and unchanged", "audit:verify", STATE),
         Command(
             "backup",
             "write the state to a file (- is standard output), also while a server runs",

@@ -81,7 +81,7 @@ async def remove_client(store: Store, config: Config, *, id: str) -> None:
 
 @with_store(upgrades=False)
 async def list_grants(store: Store, config: Config) -> None:
-    """Print what people granted to clients."""
+    """Print the grants of people to clients."""
     from toolgate.server.auth.clients.model import display_name
     from toolgate.server.auth.grants import Grants
     from toolgate.server.state.people_rows import BUILT_IN

@@ -106,7 +106,7 @@ OPTION_GROUPS = {
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
         _http("host", "address to listen on (default 127.0.0.1)", str, "127.0.0.1", "HOST"),
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
-        Option("name", "server name told to clients", parse_server_name, "toolgate", "NAME", "-n"),
+        Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
         Option(
             "grace",
@@ -144,7 +144,13 @@ OPTION_GROUPS = {
             "keep",
             "WHAT",
         ),
-        _http("idle-after", "a time such as 12h or 90d (default 90d)", parse_long_time, 90 * 86_400, "TIME"),
+        _http(
+            "idle-after",
+            "time without a call before --idle-workspaces applies, such as 12h or 90d (default 90d)",
+            parse_long_time,
+            90 * 86_400,
+            "TIME",
+        ),
         _http(
             "gone-workspaces",
             "what happens to the workspace of a person who could not sign in for --gone-after: keep, archive (default) "
@@ -153,11 +159,17 @@ OPTION_GROUPS = {
             "archive",
             "WHAT",
         ),
-        _http("gone-after", "a time such as 12h or 30d (default 30d)", parse_long_time, 30 * 86_400, "TIME"),
+        _http(
+            "gone-after",
+            "time without access before --gone-workspaces applies, such as 12h or 30d (default 30d)",
+            parse_long_time,
+            30 * 86_400,
+            "TIME",
+        ),
     ),
     "Plugins and skills": (
         Option("plugins", "plugin folder, searched recursively", parse_path, (), "DIR", "-p"),
-        Option("isolate-plugins", "run each plugin in a process of its own", parse_bool, False),
+        Option("isolate-plugins", "run each plugin in its own process", parse_bool, False),
         Option("skills", "skill folder that comes before the others", parse_path, (), "DIR"),
     ),
     "Logs and records": (
@@ -166,15 +178,15 @@ OPTION_GROUPS = {
         Option("log-format", "text (default), or json (one object per line)", one_of("text", "json"), "text", "FORMAT"),
         Option(
             "audit",
-            "record tool calls in STATE/audit: off, on (a digest of the arguments), full (the arguments, with what "
-            "looks like a secret redacted) (default: on over HTTP and with a sandbox, else off)",
+            "record tool calls in STATE/audit: off, on (a digest of the arguments), full (the arguments, with "
+            "apparent secrets redacted) (default: on over HTTP and with a sandbox, else off)",
             one_of("off", "on", "full"),
             metavar="LEVEL",
         ),
         _http(
             "metrics-token",
-            "file with the token for /metrics (default: STATE/keys/metrics, made at the start; not needed where only "
-            "this machine is served)",
+            "file with the token for /metrics (default: STATE/keys/metrics, created at start; not needed if the server "
+            "serves only this machine)",
             parse_path,
             metavar="FILE",
         ),
@@ -189,7 +201,7 @@ OPTION_GROUPS = {
         ),
         _http("allowed-hosts", "further Host name to serve", str, (), "HOST"),
         _http("allowed-origins", "further Origin of web pages that may call", str, (), "ORIGIN"),
-        _http("trusted-proxies", "address or network of a proxy to believe", parse_network, (), "NET"),
+        _http("trusted-proxies", "address or network of a trusted proxy", parse_network, (), "NET"),
     ),
     "Sign-in": (
         _http(
@@ -260,7 +272,7 @@ OPTION_GROUPS = {
     "Sandbox and limits": (
         Option(
             "sandbox",
-            "how commands are isolated: bwrap, uid, none, or auto, the strongest there is (default: auto over HTTP, "
+            "how commands are isolated: bwrap, uid, none, or auto (the strongest available) (default: auto over HTTP, "
             "none over stdio)",
             one_of("auto", "bwrap", "uid", "none"),
             metavar="LEVEL",
@@ -268,8 +280,8 @@ OPTION_GROUPS = {
         Option("accept-unsandboxed", "confirm --sandbox none beyond localhost", parse_bool, False),
         Option(
             "sandbox-network",
-            "what sandboxed commands reach: none, public (no private addresses) or all (default: public over HTTP, all "
-            "over stdio)",
+            "networks that sandboxed commands can reach: none, public (no private addresses) or all (default: public "
+            "over HTTP, all over stdio)",
             one_of("none", "public", "all"),
             metavar="WHAT",
         ),
@@ -310,14 +322,14 @@ OPTION_GROUPS = {
         ),
         Option(
             "engines",
-            "search engine to ask, or NAME=URL to ask one elsewhere (default: eleven without a key, and those with a "
-            "key or an address)",
+            "search engine to use, or NAME=URL for another address of one (default: eleven that need no key, and those "
+            "that have a key or an address)",
             str,
             (),
             "NAME",
         ),
         Option("search-deadline", "longest search, in seconds (default 6)", parse_seconds, 6.0, "SECONDS"),
-        Option("searxng", "a SearXNG instance to ask too", parse_web_url, metavar="URL"),
+        Option("searxng", "a SearXNG instance to use too", parse_web_url, metavar="URL"),
         Option(
             "search-keys",
             "file of lines ENGINE = KEY, for brave-api, tavily, exa, kagi and serper; or TOOLGATE_BRAVE_API_KEY and so "
@@ -325,7 +337,7 @@ OPTION_GROUPS = {
             parse_path,
             metavar="FILE",
         ),
-        Option("search-contact", "URL or e-mail address told to search engines", parse_contact, "", "WHO"),
+        Option("search-contact", "URL or e-mail address sent to search engines", parse_contact, "", "WHO"),
         Option("browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH"),
     ),
     "Replicas": (
