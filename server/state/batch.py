@@ -3,15 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from toolgate.server.state import tables
 from toolgate.server.state.store import Store
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    Write = Callable[[Connection], None]
-    Waiting = tuple[Write, asyncio.Future[None]]
+Write = Callable[["tables.Connection"], None]
+Waiting = tuple[Write, "asyncio.Future[None]"]
 
 
 class WriteBatch:
@@ -22,7 +20,7 @@ class WriteBatch:
         self._waiting: list[Waiting] = []
         self._work: asyncio.Task[None] | None = None
 
-    def add(self, write: "Write") -> "asyncio.Future[None]":
+    def add(self, write: Write) -> "asyncio.Future[None]":
         """Return a future that is done when `write(connection)` is committed, or fails with StateError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((write, done))
@@ -47,14 +45,12 @@ class WriteBatch:
                     done.set_exception(failure)
         self._work = None
 
-    def _write_all(self, batch: "list[Waiting]", connection: "Connection") -> list[Exception | None]:
+    def _write_all(self, batch: list[Waiting], connection: "tables.Connection") -> list[Exception | None]:
         """Do each write and return its error, if any. A failed write undoes no other."""
         return [self._write_one(write, connection) for write, _ in batch]
 
-    def _write_one(self, write: "Write", connection: "Connection") -> Exception | None:
-        raw: Any = (
-            connection.connection.driver_connection
-        )  # SQLAlchemy's savepoints cost more than what they are around
+    def _write_one(self, write: Write, connection: "tables.Connection") -> Exception | None:
+        raw: Any = connection.connection.driver_connection  # SQLAlchemy's own savepoints cost more than a write
         raw.execute("SAVEPOINT one")
         try:
             write(connection)

@@ -2,16 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from toolgate.server.state import tables
-from toolgate.server.state.callback_timer import CallbackTimer
-from toolgate.server.state.firings import PENDING
+from toolgate.server.state.callback_timer import PENDING, CallbackTimer
 from toolgate.server.state.store import Store
 from toolgate.tools.api.services import Callback, FiredCallback
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 SLOTS = 8
 
@@ -29,7 +24,7 @@ class CallbackStore:
         """Set a callback: `delay` in seconds; `repeats` firings, -1 for ever. Raises OverflowError when all slots are
         in use."""
 
-        def insert(connection: "Connection") -> Callback:
+        def insert(connection: "tables.Connection") -> Callback:
             used_slots = {callback.id for callback in self._read(connection)}
             free = [slot for slot in range(SLOTS) if slot not in used_slots]
             if not free:
@@ -60,7 +55,7 @@ class CallbackStore:
     async def cancel(self, slot: int | None) -> Sequence[Callback]:
         """Cancel one, or all; return what was cancelled. Raises KeyError for a free slot."""
 
-        def cancel(connection: "Connection") -> Sequence[Callback]:
+        def cancel(connection: "tables.Connection") -> Sequence[Callback]:
             callbacks = [callback for callback in self._read(connection) if slot in (None, callback.id)]
             if slot is not None and not callbacks:
                 raise KeyError(slot)
@@ -79,7 +74,7 @@ class CallbackStore:
         if self.store.is_empty():
             return []
 
-        def read(connection: "Connection") -> Sequence[FiredCallback]:
+        def read(connection: "tables.Connection") -> Sequence[FiredCallback]:
             firing = tables.firing
             rows = firing.select().where(firing.c.principal == self.principal).order_by(firing.c.id.desc())
             return [
@@ -89,7 +84,7 @@ class CallbackStore:
 
         return await self.store.transact(read)
 
-    def _read(self, connection: "Connection") -> Sequence[Callback]:
+    def _read(self, connection: "tables.Connection") -> Sequence[Callback]:
         columns, now = tables.callback.c, self.clock.now()
         rows = tables.callback.select().where(columns.principal == self.principal).order_by(columns.slot)
         return [

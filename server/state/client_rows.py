@@ -3,32 +3,26 @@
 Each function runs inside a transaction. Times are seconds since the epoch.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolgate.server.state import tables
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 UNAPPROVED_LIFETIME = 7 * 86_400.0  # seconds after which a client without any approval is removed
 CONFIGURED = "configured"  # the kind of those the operator added
-UNUSED_LIFETIME = (
-    90 * 86_400.0
-)  # seconds after the last approval when one without a grant goes: that is as long as grants last
+UNUSED_LIFETIME = 90 * 86_400.0  # seconds from the last approval to the end of one without a grant: a grant's lifetime
 
 
-def save_client(connection: "Connection", id: str, **row: Any) -> None:
+def save_client(connection: "tables.Connection", id: str, **row: Any) -> None:
     """Write a client in place of an older row: kind, metadata, secret, made_at, fresh_until, failing_since."""
     connection.execute(tables.upsert(tables.client, {"id": id}, row))
 
 
-def find_client(connection: "Connection", id: str) -> Any:
+def find_client(connection: "tables.Connection", id: str) -> Any:
     """Return the row, or None."""
-    table = tables.client
-    return connection.execute(table.select().where(table.c.id == id)).one_or_none()
+    return connection.execute(tables.client.select().filter_by(id=id)).one_or_none()
 
 
-def mark_failing(connection: "Connection", id: str, now: float) -> None:
+def mark_failing(connection: "tables.Connection", id: str, now: float) -> None:
     """Note when the client's document first could not be fetched."""
     table = tables.client
     connection.execute(
@@ -36,19 +30,18 @@ def mark_failing(connection: "Connection", id: str, now: float) -> None:
     )
 
 
-def list_clients(connection: "Connection") -> list[Any]:
+def list_clients(connection: "tables.Connection") -> list[Any]:
     """Return all rows, the oldest first."""
-    table = tables.client
-    return list(connection.execute(table.select().order_by(table.c.made_at, table.c.id)))
+    return list(connection.execute(tables.client.select().order_by(tables.client.c.made_at, tables.client.c.id)))
 
 
-def count_clients(connection: "Connection", kind: str) -> int:
+def count_clients(connection: "tables.Connection", kind: str) -> int:
     table = tables.client
     rows = tables.select(tables.func.count()).select_from(table).where(table.c.kind == kind)
     return int(connection.execute(rows).scalar_one())
 
 
-def make_room(connection: "Connection", kind: str, most: int) -> bool:
+def make_room(connection: "tables.Connection", kind: str, most: int) -> bool:
     """Remove the oldest clients without approval until there are less than `most` of the kind. False if that fails."""
     table = tables.client
     surplus = count_clients(connection, kind) - most + 1
@@ -59,13 +52,12 @@ def make_room(connection: "Connection", kind: str, most: int) -> bool:
     return surplus <= 0
 
 
-def mark_approved(connection: "Connection", id: str, now: float) -> None:
+def mark_approved(connection: "tables.Connection", id: str, now: float) -> None:
     """Note that a person approved the client."""
-    table = tables.client
-    connection.execute(table.update().where(table.c.id == id).values(granted_at=now))
+    connection.execute(tables.client.update().where(tables.client.c.id == id).values(granted_at=now))
 
 
-def remove_client(connection: "Connection", id: str) -> list[str]:
+def remove_client(connection: "tables.Connection", id: str) -> list[str]:
     """Remove a client with its consents. Return the ids of its grants, for the caller to revoke."""
     connection.execute(tables.client.delete().where(tables.client.c.id == id))
     connection.execute(tables.consent.delete().where(tables.consent.c.client == id))
@@ -76,7 +68,7 @@ def remove_client(connection: "Connection", id: str) -> list[str]:
     return list(connection.execute(clients_with_grant).scalars())
 
 
-def remove_unused_clients(connection: "Connection", now: float) -> None:
+def remove_unused_clients(connection: "tables.Connection", now: float) -> None:
     """Remove clients that were not approved in a week, or were approved long ago and have no grant.
 
     Those of the operator stay.

@@ -7,13 +7,10 @@ import hashlib
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolgate.server.state import tables
 from toolgate.server.state.people_rows import BUILT_IN
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 KEEP_CODES = 86_400.0  # seconds a code is kept after its end, so that its replay is noticed
 KEEP_ENDED = 86_400.0  # seconds a grant is kept after its end
@@ -49,7 +46,7 @@ def hash_secret(secret: str) -> str:
 # Grants and codes
 
 
-def add_grant(connection: "Connection", now: float, lifetime: float, **row: Any) -> str:
+def add_grant(connection: "tables.Connection", now: float, lifetime: float, **row: Any) -> str:
     """Add a grant and return its id."""
     id = secrets.token_urlsafe(12)
     table = tables.grant
@@ -59,13 +56,13 @@ def add_grant(connection: "Connection", now: float, lifetime: float, **row: Any)
     return id
 
 
-def find_grant(connection: "Connection", id: str) -> Grant | None:
+def find_grant(connection: "tables.Connection", id: str) -> Grant | None:
     table = tables.grant
     row = connection.execute(table.select().where(table.c.id == id)).one_or_none()
     return None if row is None else Grant(*row)
 
 
-def list_used_grants(connection: "Connection", subject: str | None, now: float) -> list[Grant]:
+def list_used_grants(connection: "tables.Connection", subject: str | None, now: float) -> list[Grant]:
     """Return the valid grants of a person, or of all with None, that were used; the newest first."""
     table = tables.grant
     rows = table.select().where(table.c.revoked_at.is_(None), table.c.used_at.is_not(None), table.c.expires_at > now)
@@ -73,12 +70,11 @@ def list_used_grants(connection: "Connection", subject: str | None, now: float) 
     return [Grant(*row) for row in connection.execute(rows.order_by(table.c.made_at.desc()))]
 
 
-def mark_grant_used(connection: "Connection", id: str, now: float) -> None:
-    table = tables.grant
-    connection.execute(table.update().where(table.c.id == id).values(used_at=now))
+def mark_grant_used(connection: "tables.Connection", id: str, now: float) -> None:
+    connection.execute(tables.grant.update().where(tables.grant.c.id == id).values(used_at=now))
 
 
-def revoke_grant(connection: "Connection", id: str, now: float) -> list[str]:
+def revoke_grant(connection: "tables.Connection", id: str, now: float) -> list[str]:
     """Revoke a grant, with its code and all its tokens. Return the ids of the denied access tokens."""
     connection.execute(tables.grant.update().where(tables.grant.c.id == id).values(revoked_at=now))
     connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id == id))
@@ -93,7 +89,7 @@ def revoke_grant(connection: "Connection", id: str, now: float) -> list[str]:
 
 
 def list_unrevoked_grants(
-    connection: "Connection", subject: str | None = None, client: str | None = None
+    connection: "tables.Connection", subject: str | None = None, client: str | None = None
 ) -> list[Grant]:
     """Return the grants that are not revoked, even with an unredeemed code: of a person, of a client, or all."""
     table = tables.grant
@@ -104,7 +100,7 @@ def list_unrevoked_grants(
 
 
 def deny_grantless_tokens(
-    connection: "Connection", now: float, *, subject: str | None = None, client: str | None = None
+    connection: "tables.Connection", now: float, *, subject: str | None = None, client: str | None = None
 ) -> list[str]:
     """Deny the access tokens without a grant, for a subject or of a client. Return their ids."""
     table = tables.access_token
@@ -114,7 +110,7 @@ def deny_grantless_tokens(
     return list(connection.execute(own.values(denied=True).returning(table.c.jti)).scalars())
 
 
-def deny_tokens_of_subjects(connection: "Connection", subjects: Collection[str], now: float) -> list[str]:
+def deny_tokens_of_subjects(connection: "tables.Connection", subjects: Collection[str], now: float) -> list[str]:
     """Deny all access tokens for these subjects. Return their ids."""
     table = tables.access_token
     good = (table.c.expires_at > now) & table.c.denied.is_(False)
@@ -126,18 +122,17 @@ def deny_tokens_of_subjects(connection: "Connection", subjects: Collection[str],
     return denied
 
 
-def find_valid_grants(connection: "Connection", subjects: Collection[str], now: float) -> list[Grant]:
+def find_valid_grants(connection: "tables.Connection", subjects: Collection[str], now: float) -> list[Grant]:
     """Return the valid grants of these subjects, without those whose code was not redeemed."""
-    table = tables.grant
-    return _find_valid(connection, table.c.subject, subjects, now)
+    return _find_valid(connection, tables.grant.c.subject, subjects, now)
 
 
-def find_valid_grants_by_id(connection: "Connection", ids: Collection[str], now: float) -> list[Grant]:
+def find_valid_grants_by_id(connection: "tables.Connection", ids: Collection[str], now: float) -> list[Grant]:
     """Return the valid grants with these ids."""
     return _find_valid(connection, tables.grant.c.id, ids, now)
 
 
-def _find_valid(connection: "Connection", column: Any, values: Collection[str], now: float) -> list[Grant]:
+def _find_valid(connection: "tables.Connection", column: Any, values: Collection[str], now: float) -> list[Grant]:
     table, listed, found = tables.grant, list(values), list[Grant]()
     live = table.select().where(table.c.revoked_at.is_(None), table.c.used_at.is_not(None), table.c.expires_at > now)
     for start in range(0, len(listed), MAX_VALUES):
@@ -146,17 +141,16 @@ def _find_valid(connection: "Connection", column: Any, values: Collection[str], 
     return found
 
 
-def add_code(connection: "Connection", code: str, **row: Any) -> None:
+def add_code(connection: "tables.Connection", code: str, **row: Any) -> None:
     connection.execute(tables.code.insert().values(code=code, **row))
 
 
-def find_code(connection: "Connection", code: str) -> Any:
+def find_code(connection: "tables.Connection", code: str) -> Any:
     """Return the row (grant_id, challenge, expires_at, redeemed_at), or None."""
-    table = tables.code
-    return connection.execute(table.select().where(table.c.code == code)).one_or_none()
+    return connection.execute(tables.code.select().filter_by(code=code)).one_or_none()
 
 
-def redeem_code(connection: "Connection", code: str, now: float) -> bool:
+def redeem_code(connection: "tables.Connection", code: str, now: float) -> bool:
     """Return whether this was the first time."""
     table = tables.code
     first = table.update().where(table.c.code == code, table.c.redeemed_at.is_(None)).values(redeemed_at=now)
@@ -166,17 +160,16 @@ def redeem_code(connection: "Connection", code: str, now: float) -> bool:
 # Refresh tokens
 
 
-def add_refresh_token(connection: "Connection", token: str, grant_id: str) -> None:
+def add_refresh_token(connection: "tables.Connection", token: str, grant_id: str) -> None:
     connection.execute(tables.refresh_token.insert().values(token=token, grant_id=grant_id))
 
 
-def find_refresh_token(connection: "Connection", token: str) -> Any:
+def find_refresh_token(connection: "tables.Connection", token: str) -> Any:
     """Return the row (grant_id, redeemed_at, salt), or None."""
-    table = tables.refresh_token
-    return connection.execute(table.select().where(table.c.token == token)).one_or_none()
+    return connection.execute(tables.refresh_token.select().filter_by(token=token)).one_or_none()
 
 
-def redeem_refresh_token(connection: "Connection", token: str, now: float, salt: bytes) -> bool:
+def redeem_refresh_token(connection: "tables.Connection", token: str, now: float, salt: bytes) -> bool:
     """Return whether this was the first time."""
     table = tables.refresh_token
     first = (
@@ -188,40 +181,39 @@ def redeem_refresh_token(connection: "Connection", token: str, now: float, salt:
 # Consents and people
 
 
-def save_consent(connection: "Connection", now: float, scope: str, **key: str) -> None:
+def save_consent(connection: "tables.Connection", now: float, scope: str, **key: str) -> None:
     """Store an approval; `key` is subject, client, redirect_uri and resource."""
     connection.execute(tables.upsert(tables.consent, key, {"scope": scope, "given_at": now}))
 
 
-def find_consent(connection: "Connection", **key: str) -> str | None:
+def find_consent(connection: "tables.Connection", **key: str) -> str | None:
     """Return the scope that was approved for exactly this key, or None."""
     table = tables.consent
     found = connection.execute(table.select().with_only_columns(table.c.scope).filter_by(**key)).scalar_one_or_none()
     return None if found is None else str(found)
 
 
-def forget_consents(connection: "Connection", subject: str, client: str) -> None:
+def forget_consents(connection: "tables.Connection", subject: str, client: str) -> None:
     table = tables.consent
     connection.execute(table.delete().where(table.c.subject == subject, table.c.client == client))
 
 
-def save_person(connection: "Connection", subject: str, **row: Any) -> None:
+def save_person(connection: "tables.Connection", subject: str, **row: Any) -> None:
     """Store the person behind a subject: issuer, known_as, name, seen_at; and email, unless it is to stay."""
     connection.execute(tables.upsert(tables.person, {"subject": subject}, row))
 
 
-def find_person(connection: "Connection", subject: str) -> Any:
+def find_person(connection: "tables.Connection", subject: str) -> Any:
     """Return the row (issuer, known_as, name, email), or None."""
-    table = tables.person
-    return connection.execute(table.select().where(table.c.subject == subject)).one_or_none()
+    return connection.execute(tables.person.select().filter_by(subject=subject)).one_or_none()
 
 
-def list_people(connection: "Connection") -> list[Any]:
+def list_people(connection: "tables.Connection") -> list[Any]:
     """Return the rows (subject, issuer, known_as, name, email) of all people."""
     return list(connection.execute(tables.person.select()))
 
 
-def list_external_people(connection: "Connection") -> list[Any]:
+def list_external_people(connection: "tables.Connection") -> list[Any]:
     """Return the rows of all people without an account here."""
     table = tables.person
     return list(
@@ -229,7 +221,7 @@ def list_external_people(connection: "Connection") -> list[Any]:
     )
 
 
-def find_people(connection: "Connection", name: str) -> list[Any]:
+def find_people(connection: "tables.Connection", name: str) -> list[Any]:
     """Return the rows (subject, issuer, known_as, name) that match a subject or a name."""
     table = tables.person
     meant = (table.c.subject == name) | (table.c.name == name) | (table.c.known_as == name)
@@ -239,7 +231,7 @@ def find_people(connection: "Connection", name: str) -> list[Any]:
 # Used assertions and access tokens
 
 
-def count_used_assertions(connection: "Connection", client: str, now: float) -> int:
+def count_used_assertions(connection: "tables.Connection", client: str, now: float) -> int:
     """Return how many used assertions of a client have not expired."""
     table = tables.used_id
     live = (
@@ -248,23 +240,22 @@ def count_used_assertions(connection: "Connection", client: str, now: float) -> 
     return int(connection.execute(live).scalar_one())
 
 
-def mark_used(connection: "Connection", id: str, expires_at: float, client: str | None = None) -> bool:
+def mark_used(connection: "tables.Connection", id: str, expires_at: float, client: str | None = None) -> bool:
     """Mark `id`, of an assertion or a question, as used. Return whether it was not before."""
     row = tables.used_id.insert().prefix_with("OR IGNORE").values(id=id, client=client, expires_at=expires_at)
     return connection.execute(row).rowcount == 1
 
 
-def is_used(connection: "Connection", id: str) -> bool:
-    table = tables.used_id
-    return connection.execute(table.select().where(table.c.id == id)).one_or_none() is not None
+def is_used(connection: "tables.Connection", id: str) -> bool:
+    return connection.execute(tables.used_id.select().filter_by(id=id)).one_or_none() is not None
 
 
-def add_access_token(connection: "Connection", **row: Any) -> None:
+def add_access_token(connection: "tables.Connection", **row: Any) -> None:
     """Add an access token: jti, client, subject, grant_id, expires_at."""
     connection.execute(tables.access_token.insert().values(denied=False, **row))
 
 
-def count_access_tokens(connection: "Connection", subject: str, now: float) -> dict[str, int]:
+def count_access_tokens(connection: "tables.Connection", subject: str, now: float) -> dict[str, int]:
     """Count the unexpired access tokens of a subject by client, denied ones too."""
     table = tables.access_token
     counted = tables.select(table.c.client, tables.func.count()).where(
@@ -273,26 +264,24 @@ def count_access_tokens(connection: "Connection", subject: str, now: float) -> d
     return {row[0]: row[1] for row in connection.execute(counted.group_by(table.c.client))}
 
 
-def find_access_token(connection: "Connection", jti: str) -> Any:
+def find_access_token(connection: "tables.Connection", jti: str) -> Any:
     """Return the row (client, subject, grant_id, expires_at, denied), or None."""
-    table = tables.access_token
-    return connection.execute(table.select().where(table.c.jti == jti)).one_or_none()
+    return connection.execute(tables.access_token.select().filter_by(jti=jti)).one_or_none()
 
 
-def deny_access_token(connection: "Connection", jti: str) -> None:
+def deny_access_token(connection: "tables.Connection", jti: str) -> None:
     """Deny one access token."""
-    table = tables.access_token
-    connection.execute(table.update().where(table.c.jti == jti).values(denied=True))
+    connection.execute(tables.access_token.update().where(tables.access_token.c.jti == jti).values(denied=True))
 
 
-def list_denied_tokens(connection: "Connection", now: float) -> list[str]:
+def list_denied_tokens(connection: "tables.Connection", now: float) -> list[str]:
     """Return the ids of all denied access tokens that have not expired."""
     table = tables.access_token
     held = table.select().with_only_columns(table.c.jti).where(table.c.denied, table.c.expires_at > now)
     return list(connection.execute(held).scalars())
 
 
-def list_active_clients(connection: "Connection", subjects: Collection[str], now: float) -> set[tuple[str, str]]:
+def list_active_clients(connection: "tables.Connection", subjects: Collection[str], now: float) -> set[tuple[str, str]]:
     """Return subject and client of the valid access tokens of these subjects."""
     table = tables.access_token
     held = table.select().with_only_columns(table.c.subject, table.c.client)
@@ -300,7 +289,7 @@ def list_active_clients(connection: "Connection", subjects: Collection[str], now
     return {(subject, client) for subject, client in connection.execute(held)}
 
 
-def remove_expired(connection: "Connection", now: float) -> None:
+def remove_expired(connection: "tables.Connection", now: float) -> None:
     """Remove what has expired."""
     for table in (tables.used_id, tables.access_token):
         connection.execute(table.delete().where(table.c.expires_at <= now))

@@ -5,35 +5,31 @@ Each function but the last runs inside a transaction. Times are seconds since th
 
 import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolgate.server.state import tables
 from toolgate.server.state.sqlite import StateError, open_read_only
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
-
-def list_keys(connection: "Connection") -> list[Any]:
+def list_keys(connection: "tables.Connection") -> list[Any]:
     """Return all rows (kid, sealed, made_at, retired_at), the newest first."""
     table = tables.signing_key
     return list(connection.execute(table.select().order_by(table.c.made_at.desc(), table.c.kid)))
 
 
-def add_key(connection: "Connection", kid: str, sealed: str, now: float, takes_over: float) -> None:
+def add_key(connection: "tables.Connection", kid: str, sealed: str, now: float, takes_over: float) -> None:
     """Add a key; the one before retires when this one takes over."""
     table = tables.signing_key
     connection.execute(table.update().where(table.c.retired_at.is_(None)).values(retired_at=takes_over))
     connection.execute(table.insert().values(kid=kid, sealed=sealed, made_at=now))
 
 
-def remove_retired_keys(connection: "Connection", before: float) -> None:
+def remove_retired_keys(connection: "tables.Connection", before: float) -> None:
     """Remove the keys that retired before then."""
-    table = tables.signing_key
-    connection.execute(table.delete().where(table.c.retired_at < before))
+    connection.execute(tables.signing_key.delete().where(tables.signing_key.c.retired_at < before))
 
 
-def remove_all_keys(connection: "Connection") -> None:
+def remove_all_keys(connection: "tables.Connection") -> None:
     """Remove all keys."""
     connection.execute(tables.signing_key.delete())
 

@@ -22,19 +22,17 @@ def acquire_shared(state: Path) -> int:
 @contextmanager
 def hold_shared(state: Path) -> Generator[None]:
     """Share the existing folder. Raises StateInUseError where a process has it exclusively."""
-    with _until(acquire_shared(state)):
+    descriptor = acquire_shared(state)
+    try:
         yield
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
 def hold_exclusive(state: Path) -> Generator[None]:
     """Have the existing folder exclusively. Raises StateInUseError where a server uses it."""
-    with _until(_acquire(state, fcntl.LOCK_EX, "a server uses it: stop that first")):
-        yield
-
-
-@contextmanager
-def _until(descriptor: int) -> Generator[None]:
+    descriptor = _acquire(state, fcntl.LOCK_EX, "a server uses it: stop that first")
     try:
         yield
     finally:

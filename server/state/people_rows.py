@@ -3,12 +3,9 @@
 Each function runs inside a transaction. Secrets arrive hashed. Times are seconds since the epoch.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from toolgate.server.state import tables
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection, Table
 
 BUILT_IN = "toolgate:accounts"  # the issuer of accounts: external issuers are URLs
 
@@ -16,34 +13,31 @@ BUILT_IN = "toolgate:accounts"  # the issuer of accounts: external issuers are U
 # Accounts
 
 
-def list_accounts(connection: "Connection") -> list[Any]:
+def list_accounts(connection: "tables.Connection") -> list[Any]:
     """Return all accounts, by name."""
-    table = tables.account
-    return list(connection.execute(table.select().order_by(table.c.name)))
+    return list(connection.execute(tables.account.select().order_by(tables.account.c.name)))
 
 
-def find_account(connection: "Connection", name: str) -> Any:
+def find_account(connection: "tables.Connection", name: str) -> Any:
     """Return the account's row, or None."""
-    table = tables.account
-    return connection.execute(table.select().where(table.c.name == name)).one_or_none()
+    return connection.execute(tables.account.select().filter_by(name=name)).one_or_none()
 
 
-def has_accounts(connection: "Connection") -> bool:
-    table = tables.account
-    return connection.execute(table.select().limit(1)).first() is not None
+def has_accounts(connection: "tables.Connection") -> bool:
+    return connection.execute(tables.account.select().limit(1)).first() is not None
 
 
-def add_account(connection: "Connection", **row: Any) -> None:
+def add_account(connection: "tables.Connection", **row: Any) -> None:
     connection.execute(tables.account.insert().values(**row))
 
 
-def set_password(connection: "Connection", name: str, password: str) -> bool:
+def set_password(connection: "tables.Connection", name: str, password: str) -> bool:
     """Return whether there is such an account."""
     table = tables.account
     return connection.execute(table.update().where(table.c.name == name).values(password=password)).rowcount == 1
 
 
-def has_account(connection: "Connection", issuer: str, subject: str) -> bool:
+def has_account(connection: "tables.Connection", issuer: str, subject: str) -> bool:
     """Return whether the person's account still exists; True for people of other issuers."""
     table = tables.account
     return (
@@ -51,39 +45,36 @@ def has_account(connection: "Connection", issuer: str, subject: str) -> bool:
     )
 
 
-def remove_account(connection: "Connection", name: str) -> None:
-    table = tables.account
-    connection.execute(table.delete().where(table.c.name == name))
+def remove_account(connection: "tables.Connection", name: str) -> None:
+    connection.execute(tables.account.delete().where(tables.account.c.name == name))
 
 
 # Login sessions
 
 
-def find_login(connection: "Connection", hashed: str, now: float) -> Any:
+def find_login(connection: "tables.Connection", hashed: str, now: float) -> Any:
     """Return the row of a session that has not expired, or None."""
     table = tables.login
     return connection.execute(table.select().where(table.c.hash == hashed, table.c.until > now)).one_or_none()
 
 
-def add_login(connection: "Connection", now: float, **row: Any) -> None:
+def add_login(connection: "tables.Connection", now: float, **row: Any) -> None:
     """Add a login session, and remove those that have expired."""
     table = tables.login
     connection.execute(table.delete().where(table.c.until <= now))
     connection.execute(table.insert().values(**row))
 
 
-def end_login(connection: "Connection", hashed: str) -> None:
-    table = tables.login
-    connection.execute(table.delete().where(table.c.hash == hashed))
+def end_login(connection: "tables.Connection", hashed: str) -> None:
+    connection.execute(tables.login.delete().where(tables.login.c.hash == hashed))
 
 
-def end_logins(connection: "Connection", issuer: str, subject: str) -> None:
+def end_logins(connection: "tables.Connection", issuer: str, subject: str) -> None:
     """End all login sessions of a person."""
-    table = tables.login
-    connection.execute(table.delete().where(*_person(table, issuer, subject)))
+    connection.execute(tables.login.delete().where(tables.login.c.issuer == issuer, tables.login.c.subject == subject))
 
 
-def end_all_logins(connection: "Connection") -> None:
+def end_all_logins(connection: "tables.Connection") -> None:
     """End all login sessions."""
     connection.execute(tables.login.delete())
 
@@ -91,13 +82,13 @@ def end_all_logins(connection: "Connection") -> None:
 # Logins that wait for an external issuer
 
 
-def add_pending_login(connection: "Connection", now: float, **row: Any) -> None:
+def add_pending_login(connection: "tables.Connection", now: float, **row: Any) -> None:
     table = tables.pending_login
     connection.execute(table.delete().where(table.c.until <= now))
     connection.execute(table.insert().values(**row))
 
 
-def trim_pending_logins(connection: "Connection", question: str, each: int, all: int) -> None:
+def trim_pending_logins(connection: "tables.Connection", question: str, each: int, all: int) -> None:
     """Keep the newest `each` of a question, if there is one, and the newest `all` of all."""
     table = tables.pending_login
     newest = table.select().with_only_columns(table.c.hash).order_by(table.c.until.desc())
@@ -107,13 +98,9 @@ def trim_pending_logins(connection: "Connection", question: str, each: int, all:
     connection.execute(table.delete().where(table.c.hash.in_(newest.offset(all))))
 
 
-def take_pending_login(connection: "Connection", hashed: str, now: float) -> Any:
+def take_pending_login(connection: "tables.Connection", hashed: str, now: float) -> Any:
     """Return the row once and remove it, or return None."""
     table = tables.pending_login
     row = connection.execute(table.select().where(table.c.hash == hashed, table.c.until > now)).one_or_none()
     connection.execute(table.delete().where(table.c.hash == hashed))
     return row
-
-
-def _person(table: "Table", issuer: str, subject: str) -> "tuple[ColumnElement[bool], ColumnElement[bool]]":
-    return table.c.issuer == issuer, table.c.subject == subject

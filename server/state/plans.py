@@ -3,14 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
 from toolgate.tools.api.services import CallerState, PlanState
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 NO_PLAN = PlanState(active=False, goal="", plan_file=None, started_at=None)
 
@@ -71,7 +67,7 @@ class PlanStore:
                 await self.place.save()
             return state
 
-        def write(connection: "Connection") -> PlanState:
+        def write(connection: "tables.Connection") -> PlanState:
             state = change(self._read(connection))
             self._write(connection, state)
             return state
@@ -87,7 +83,7 @@ class PlanStore:
             )
         return state
 
-    def _write(self, connection: "Connection", state: PlanState) -> None:
+    def _write(self, connection: "tables.Connection", state: PlanState) -> None:
         plan = tables.plan
         connection.execute(plan.delete().where(plan.c.principal == self.principal))
         if state.started_at is None:
@@ -104,7 +100,7 @@ class PlanStore:
         if state.active:
             self.store.set_flag(ACTIVE_FLAG, self.principal, True)
 
-    def _read(self, connection: "Connection") -> PlanState:
+    def _read(self, connection: "tables.Connection") -> PlanState:
         plan = tables.plan
         row = connection.execute(plan.select().where(plan.c.principal == self.principal)).one_or_none()
         if row is None:

@@ -7,19 +7,11 @@ stored as the SHA-256 of its 256 random bits, a private key sealed. A change her
 
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-)
-from sqlalchemy import func as func  # for statements, through the same door
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table
+from sqlalchemy import ColumnElement as ColumnElement  # for statements and annotations, through the same door
+from sqlalchemy import Connection as Connection
+from sqlalchemy import Row as Row
+from sqlalchemy import func as func
 from sqlalchemy import select as select
 from sqlalchemy.dialects.sqlite import Insert, insert
 
@@ -31,9 +23,12 @@ def upsert(table: Table, key: dict[str, Any], row: dict[str, Any]) -> Insert:
     return insert(table).values(**key, **row).on_conflict_do_update(index_elements=list(key), set_=row)
 
 
-task = Table(
+def _table(name: str, *parts: Column[Any] | Index, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **options)
+
+
+task = _table(
     "task",
-    metadata,
     Column("id", Integer, primary_key=True),
     Column("principal", String, nullable=False),
     Column("name", String, nullable=False),
@@ -41,34 +36,30 @@ task = Table(
     Index("task_principal", "principal"),
     sqlite_autoincrement=True,  # an id is never given twice
 )
-step = Table(
+step = _table(
     "step",
-    metadata,
     Column("task_id", ForeignKey("task.id", ondelete="CASCADE"), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("text", String, nullable=False),
     Column("completed", Boolean, nullable=False),
 )
-focus = Table(  # the current task, of a session and of the principal
+focus = _table(  # the current task, of a session and of the principal
     "focus",
-    metadata,
     Column("principal", String, primary_key=True),
     Column("session", String, primary_key=True),
     Column("task_id", ForeignKey("task.id", ondelete="CASCADE"), nullable=False),
     Column("set_at", Float, nullable=False),
 )
-plan = Table(
+plan = _table(
     "plan",
-    metadata,
     Column("principal", String, primary_key=True),
     Column("active", Boolean, nullable=False),
     Column("goal", String, nullable=False),
     Column("plan_file", String),
     Column("started_at", Float, nullable=False),
 )
-callback = Table(
+callback = _table(
     "callback",
-    metadata,
     Column("principal", String, primary_key=True),
     Column("slot", Integer, primary_key=True),
     Column("message", String, nullable=False),
@@ -78,9 +69,8 @@ callback = Table(
     Column("session", String, nullable=False),  # that set it
     Column("process", String, nullable=False),  # that fires it
 )
-firing = Table(
+firing = _table(
     "firing",
-    metadata,
     Column("id", Integer, primary_key=True),
     Column("principal", String, nullable=False),
     Column("slot", Integer, nullable=False),
@@ -89,9 +79,8 @@ firing = Table(
     Index("firing_principal", "principal"),
     sqlite_autoincrement=True,  # in the order of time, whatever the clock does
 )
-deferral = Table(  # a call that has become a task of the extension
+deferral = _table(  # a call that has become a task of the extension
     "deferral",
-    metadata,
     Column("id", String, primary_key=True),
     Column("principal", String, nullable=False),
     Column("process", String, nullable=False),  # that works on it, or did
@@ -107,9 +96,8 @@ deferral = Table(  # a call that has become a task of the extension
     Column("read", Boolean, nullable=False),  # the client has seen how it ended
     Index("deferral_principal", "principal"),
 )
-session = Table(  # of Streamable HTTP: what it takes to resume one after a restart
+session = _table(  # of Streamable HTTP: what it takes to resume one after a restart
     "session",
-    metadata,
     Column("id", String, primary_key=True),  # the digest of the real one, which opens the session
     Column("issuer", String, nullable=False),
     Column("subject", String, nullable=False),
@@ -119,17 +107,15 @@ session = Table(  # of Streamable HTTP: what it takes to resume one after a rest
     Column("began_at", Float, nullable=False),
     Column("seen_at", Float, nullable=False),
 )
-session_message = Table(  # for a session's client, not delivered when the server ended
+session_message = _table(  # for a session's client, not delivered when the server ended
     "session_message",
-    metadata,
     Column("session", ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
     Column("stream", String, primary_key=True),  # "" for what no request asked for
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),  # JSON, as the wire has it
 )
-place = Table(  # the working directory of a principal
+place = _table(  # the working directory of a principal
     "place",
-    metadata,
     Column("principal", String, primary_key=True),
     Column("workspace", String, primary_key=True),  # of the server; "" where each principal has its own
     Column("cwd", LargeBinary, nullable=False),  # as the system has it: it need not be UTF-8
@@ -138,17 +124,15 @@ place = Table(  # the working directory of a principal
 
 # People
 
-account = Table(
+account = _table(
     "account",
-    metadata,
     Column("name", String, primary_key=True, nullable=False),
     Column("subject", String, nullable=False, unique=True),
     Column("password", String, nullable=False),  # argon2id
     Column("made_at", Float, nullable=False),
 )
-login = Table(  # a browser that is signed in
+login = _table(  # a browser that is signed in
     "login",
-    metadata,
     Column("hash", String, primary_key=True, nullable=False),
     Column("first", String, nullable=False),  # the hash it began with: survives the person's signing in again
     Column("issuer", String, nullable=False),
@@ -158,18 +142,16 @@ login = Table(  # a browser that is signed in
     Column("until", Float, nullable=False),
     Index("login_person", "issuer", "subject"),
 )
-pending_login = Table(  # a browser that has been sent to another issuer to sign in
+pending_login = _table(  # a browser that has been sent to another issuer to sign in
     "departure",
-    metadata,
     Column("hash", String, primary_key=True, nullable=False),
     Column("provider", String, nullable=False),
     Column("question", String, nullable=False),
     Column("scopes", String, nullable=False),
     Column("until", Float, nullable=False),
 )
-person = Table(  # behind a subject, at the issuer that signs them in
+person = _table(  # behind a subject, at the issuer that signs them in
     "oauth_person",
-    metadata,
     Column("subject", String, primary_key=True),
     Column("issuer", String, nullable=False),
     Column("known_as", String, nullable=False),  # the subject over there
@@ -180,9 +162,8 @@ person = Table(  # behind a subject, at the issuer that signs them in
 
 # OAuth
 
-client = Table(  # registered dynamically, by its metadata document as last fetched, or by the operator
+client = _table(  # registered dynamically, by its metadata document as last fetched, or by the operator
     "oauth_client",
-    metadata,
     Column("id", String, primary_key=True),
     Column("kind", String, nullable=False),
     Column("metadata", String, nullable=False),  # JSON, as it was accepted
@@ -192,9 +173,8 @@ client = Table(  # registered dynamically, by its metadata document as last fetc
     Column("fresh_until", Float),  # of a document: when it is fetched again
     Column("failing_since", Float),  # of a document: when fetching it first failed since it last succeeded
 )
-grant = Table(  # what a person, or an identity provider for them, has allowed a client
+grant = _table(  # what a person, or an identity provider for them, has allowed a client
     "oauth_grant",
-    metadata,
     Column("id", String, primary_key=True),
     Column("client", String, nullable=False, index=True),
     Column("subject", String, nullable=False, index=True),  # `sub` of its access tokens
@@ -207,26 +187,23 @@ grant = Table(  # what a person, or an identity provider for them, has allowed a
     Column("expires_at", Float, nullable=False),
     Column("revoked_at", Float),
 )
-code = Table(
+code = _table(
     "oauth_code",
-    metadata,
     Column("code", String, primary_key=True),  # digest
     Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("challenge", String, nullable=False),
     Column("expires_at", Float, nullable=False),
     Column("redeemed_at", Float),
 )
-refresh_token = Table(
+refresh_token = _table(
     "oauth_refresh",
-    metadata,
     Column("token", String, primary_key=True),  # digest
     Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("redeemed_at", Float, index=True),
     Column("salt", LargeBinary),  # with the token itself it gives the successor: see oauth_server/refresh_tokens.py
 )
-consent = Table(
+consent = _table(
     "oauth_consent",
-    metadata,
     Column("subject", String, primary_key=True),
     Column("client", String, primary_key=True),
     Column("redirect_uri", String, primary_key=True),
@@ -234,9 +211,8 @@ consent = Table(
     Column("scope", String, nullable=False),
     Column("given_at", Float, nullable=False),
 )
-access_token = Table(  # that has not expired, by its `jti`: to deny it with its grant
+access_token = _table(  # that has not expired, by its `jti`: to deny it with its grant
     "oauth_access",
-    metadata,
     Column("jti", String, primary_key=True),
     Column("client", String, nullable=False),
     Column("subject", String, nullable=False, index=True),
@@ -244,16 +220,14 @@ access_token = Table(  # that has not expired, by its `jti`: to deny it with its
     Column("expires_at", Float, nullable=False, index=True),
     Column("denied", Boolean, nullable=False),
 )
-used_id = Table(  # of an assertion that was used or a question that was answered, until it expires
+used_id = _table(  # of an assertion that was used or a question that was answered, until it expires
     "oauth_used",
-    metadata,
     Column("id", String, primary_key=True),  # digest: of issuer and `jti`, or of what names a question
     Column("client", String, index=True),  # that came with the assertion
     Column("expires_at", Float, nullable=False, index=True),
 )
-signing_key = Table(
+signing_key = _table(
     "oauth_key",
-    metadata,
     Column("kid", String, primary_key=True),
     Column("sealed", String, nullable=False),  # the private JWK
     Column("made_at", Float, nullable=False),

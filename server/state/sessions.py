@@ -27,8 +27,6 @@ from toolgate.tools.api.services import PlanState
 if TYPE_CHECKING:
     import asyncio
 
-    from sqlalchemy import Connection
-
 FLAG = "sessions"  # flag: there are sessions
 MAX_DETAILS = 64 * 2**10  # bytes: a client may send megabytes of capabilities and subscriptions
 
@@ -112,7 +110,7 @@ class SessionRecords:
         """Store a new session; `owner` is its issuer, subject and client."""
         issuer, subject, client = owner
 
-        def insert(connection: "Connection") -> None:
+        def insert(connection: "tables.Connection") -> None:
             now = self.now()
             row: dict[str, Any] = {"id": id, "issuer": issuer, "subject": subject, "client": client, "details": details}
             row |= {"process": self._processes.own_name(), "began_at": now, "seen_at": now}
@@ -125,9 +123,8 @@ class SessionRecords:
     def update(self, id: str, details: bytes) -> "asyncio.Future[None]":
         """Store new details, unless the session was removed."""
 
-        def change(connection: "Connection") -> None:
-            table = tables.session
-            connection.execute(table.update().where(table.c.id == id).values(details=details))
+        def change(connection: "tables.Connection") -> None:
+            connection.execute(tables.session.update().where(tables.session.c.id == id).values(details=details))
 
         return self._batch.add(change)
 
@@ -138,7 +135,7 @@ class SessionRecords:
         """
         gone = dict(ended)
 
-        def drop(connection: "Connection") -> None:
+        def drop(connection: "tables.Connection") -> None:
             own = self._processes.own_name()
             rows = [(id, process, own) for id, process in gone.items()]
             _each(connection, "DELETE FROM session WHERE id = ? AND process IN (?, ?)", rows)
@@ -154,7 +151,7 @@ class SessionRecords:
     ) -> "asyncio.Future[None]":
         """Store what the next process needs, at the end of this one."""
 
-        def leave(connection: "Connection") -> None:
+        def leave(connection: "tables.Connection") -> None:
             _see(seen, connection)
             table = tables.session_message
             _each(connection, "DELETE FROM session_message WHERE session = ?", [(id,) for id in messages])
@@ -177,7 +174,7 @@ class SessionRecords:
         """
         return await self._store.transact(partial(self._take, id))
 
-    def _take(self, id: str, connection: "Connection") -> ResumedSession | None:
+    def _take(self, id: str, connection: "tables.Connection") -> ResumedSession | None:
         session, message = tables.session, tables.session_message
         row = connection.execute(session.select().where(session.c.id == id)).one_or_none()
         own = self._processes.own_name()
@@ -196,7 +193,7 @@ class SessionRecords:
         connection.execute(session.update().where(session.c.id == id).values(process=own, seen_at=self.now()))
         return ResumedSession(details, row.began_at, events)
 
-    def _recall(self, idle: float, most: int, connection: "Connection") -> list[StoredSession]:
+    def _recall(self, idle: float, most: int, connection: "tables.Connection") -> list[StoredSession]:
         table = tables.session
         own, now = self._processes.own_name(), self.now()
         names = set(connection.execute(table.select().with_only_columns(table.c.process).distinct()).scalars())
@@ -259,10 +256,10 @@ def remove_sessions(database: Path) -> None:
         raise StateError(f"the copy of the state database {describe_error(error)}") from error
 
 
-def _see(seen: Mapping[str, float], connection: "Connection") -> None:
+def _see(seen: Mapping[str, float], connection: "tables.Connection") -> None:
     _each(connection, "UPDATE session SET seen_at = ? WHERE id = ?", [(at, id) for id, at in seen.items()])
 
 
-def _each(connection: "Connection", statement: str, rows: list[tuple[Any, ...]]) -> None:
+def _each(connection: "tables.Connection", statement: str, rows: list[tuple[Any, ...]]) -> None:
     if rows:
         connection.exec_driver_sql(statement, rows)

@@ -146,9 +146,7 @@ def _prepare_bare(raw: object, _record: object) -> None:
     assert isinstance(raw, sqlite3.Connection)
     raw.isolation_level = None  # the driver begins no transaction of its own; `_begin` does
     raw.execute("PRAGMA journal_mode = WAL")  # stored in the file: takes effect when it is created
-    raw.execute(
-        "PRAGMA synchronous = NORMAL"
-    )  # with WAL it survives the death of a process, without an fsync at each commit
+    raw.execute("PRAGMA synchronous = NORMAL")  # with WAL it survives a killed process, without an fsync at each commit
 
 
 def _begin(connection: "Connection") -> None:

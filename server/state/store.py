@@ -74,9 +74,8 @@ class Store:
 
         Opens no other database. Raises StateError, and NewerStateError for one of a newer Toolgate.
         """
-        version = (
-            read_header_version(self.path) if self._worker is None else None
-        )  # closing a file ends SQLite's locks on it
+        # only while SQLite has it not open: closing a file ends SQLite's locks on it
+        version = read_header_version(self.path) if self._worker is None else None
         if version is None or version == VERSION:
             return
         if version > VERSION:

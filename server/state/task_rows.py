@@ -4,8 +4,8 @@ server/calls/tasks.py runs them and notifies their clients.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import astuple, replace
+from typing import Any
 
 from toolgate.server.protocol.task import LIVE, StoredTask
 from toolgate.server.state import tables
@@ -13,13 +13,14 @@ from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
 FLAG = "deferrals"  # flag: there are tasks, running or ended
 MAX_LIVE = 64  # running tasks of a principal: a client in a loop must not use up everything
 MAX_ENDED = 1_000  # ended tasks of a principal; the oldest that were read make room
 MAX_BYTES = 64 * 2**20  # of their outcomes, which a subscription may have to send at once; likewise
+COLUMNS = (  # in the order of StoredTask's fields
+    *("id", "principal", "process", "status", "message", "created_at", "updated_at", "expires_at"),
+    *("outcome", "questions", "read"),
+)
 
 
 class TaskRows:
@@ -46,7 +47,7 @@ class TaskRows:
         `again` is what it takes to run the task again, or None where that could do harm.
         """
 
-        def put(connection: "Connection") -> StoredTask:
+        def put(connection: "tables.Connection") -> StoredTask:
             self._expire(connection)
             rows = self._rows(connection, principal)
             if sum(row.status in LIVE for row in rows) >= MAX_LIVE:
@@ -69,7 +70,7 @@ class TaskRows:
         `otherwise` is stored instead where there is no room for the outcome.
         """
 
-        def save(connection: "Connection") -> StoredTask:
+        def save(connection: "tables.Connection") -> StoredTask:
             has_room = task.is_live or self._make_room(connection, task)
             written = task if has_room or otherwise is None else otherwise
             table = tables.deferral
@@ -81,16 +82,14 @@ class TaskRows:
     async def mark_read(self, ids: Iterable[str]) -> None:
         """Mark tasks whose end the client has seen: from now on they may make room."""
 
-        def read(connection: "Connection") -> None:
-            table = tables.deferral
-            connection.execute(table.update().where(table.c.id.in_(list(ids))).values(read=True))
+        def read(connection: "tables.Connection") -> None:
+            connection.execute(tables.deferral.update().where(tables.deferral.c.id.in_(list(ids))).values(read=True))
 
         await self.store.transact(read)
 
     async def remove(self, id: str) -> None:
-        def drop(connection: "Connection") -> None:
-            table = tables.deferral
-            connection.execute(table.delete().where(table.c.id == id))
+        def drop(connection: "tables.Connection") -> None:
+            connection.execute(tables.deferral.delete().where(tables.deferral.c.id == id))
 
         await self.store.transact(drop)
 
@@ -98,7 +97,7 @@ class TaskRows:
         """Return the principal's tasks, expired ones too, and whether one of them belongs to a dead process of this
         `server`."""
 
-        def find(connection: "Connection") -> tuple[list[StoredTask], bool]:
+        def find(connection: "tables.Connection") -> tuple[list[StoredTask], bool]:
             table = tables.deferral
             mine = (table.c.principal == principal) & table.c.id.in_(list(ids))
             rows = connection.execute(table.select().where(mine)).all()
@@ -110,7 +109,7 @@ class TaskRows:
     async def adopt(self, serves: Callable[[str], bool]) -> list[tuple[StoredTask, bytes | None]]:
         """Take over the running tasks of dead processes of this `server`. Return each with how to run it again."""
 
-        def adopt(connection: "Connection") -> list[tuple[StoredTask, bytes | None]]:
+        def adopt(connection: "tables.Connection") -> list[tuple[StoredTask, bytes | None]]:
             self._expire(connection)
             table = tables.deferral
             own = self.processes.own_name()
@@ -126,13 +125,13 @@ class TaskRows:
 
         return await self.store.transact(adopt)
 
-    def _expire(self, connection: "Connection") -> None:
+    def _expire(self, connection: "tables.Connection") -> None:
         table = tables.deferral
         connection.execute(table.delete().where(table.c.expires_at <= self.now()))
         if connection.execute(table.select().with_only_columns(table.c.id).limit(1)).first() is None:
             self.store.set_flag(FLAG, "", False)
 
-    def _make_room(self, connection: "Connection", task: StoredTask) -> bool:
+    def _make_room(self, connection: "tables.Connection", task: StoredTask) -> bool:
         """Return whether there is room for the outcome of `task`. The oldest tasks that were read make room."""
         ended = [row for row in self._rows(connection, task.principal) if row.status not in LIVE and row.id != task.id]
         count, size = len(ended) + 1, len(task.outcome or b"") + sum(row.size or 0 for row in ended)
@@ -147,7 +146,7 @@ class TaskRows:
         connection.execute(table.delete().where(table.c.id.in_(surplus)))
         return True
 
-    def _rows(self, connection: "Connection", principal: str) -> list[Any]:
+    def _rows(self, connection: "tables.Connection", principal: str) -> list[Any]:
         """Return the principal's tasks without their outcomes, the first to end first."""
         table = tables.deferral
         mine = table.select().where(table.c.principal == principal).order_by(table.c.updated_at)
@@ -156,32 +155,8 @@ class TaskRows:
 
 
 def _to_row(task: StoredTask) -> dict[str, Any]:
-    return {
-        "id": task.id,
-        "principal": task.principal,
-        "process": task.process,
-        "status": task.status,
-        "message": task.message,
-        "created_at": task.created,
-        "updated_at": task.updated,
-        "expires_at": task.expires,
-        "outcome": task.outcome,
-        "questions": task.questions,
-        "read": task.read,
-    }
+    return dict(zip(COLUMNS, astuple(task), strict=True))
 
 
 def _from_row(row: Any) -> StoredTask:
-    return StoredTask(
-        row.id,
-        row.principal,
-        row.process,
-        row.status,
-        row.message,
-        row.created_at,
-        row.updated_at,
-        row.expires_at,
-        row.outcome,
-        row.questions,
-        row.read,
-    )
+    return StoredTask(*(getattr(row, column) for column in COLUMNS))

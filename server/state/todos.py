@@ -3,15 +3,11 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
 from toolgate.tools.api.services import Todo, TodoStep
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection
 
 MAX_OPEN = 1_000  # open todos of a principal: a client in a loop must not fill the disk
 MAX_DONE = 4_000  # completed ones; the oldest make room for new ones
@@ -39,7 +35,7 @@ class TodoStore:
     async def create(self, name: str) -> Todo:
         """Create a todo and make it current. Raises ToolError when the principal has too many open ones."""
 
-        def create(connection: "Connection") -> Todo:
+        def create(connection: "tables.Connection") -> Todo:
             _make_room(connection, self.principal)
             task_id = _insert(connection, self.principal, name)
             self._focus(connection, task_id)
@@ -50,7 +46,7 @@ class TodoStore:
     async def add(self, task_id: int, text: str) -> Todo:
         """Append a step; a completed todo is open again. Raises KeyError, or ToolError when it has too many steps."""
 
-        def add(connection: "Connection") -> Todo:
+        def add(connection: "tables.Connection") -> Todo:
             count = len(self._find(connection, task_id).steps)
             if count >= MAX_STEPS:
                 raise ToolError(f"task {task_id} has {MAX_STEPS} steps, the most there are: create another task")
@@ -64,7 +60,7 @@ class TodoStore:
     async def complete(self, task_id: int, step: int | None = None) -> Todo:
         """Complete a step, or the todo itself, whose steps stay unchanged. Raises KeyError, or LookupError."""
 
-        def complete(connection: "Connection") -> Todo:
+        def complete(connection: "tables.Connection") -> Todo:
             numbers = [each.number for each in self._find(connection, task_id).steps]
             if step is None:
                 _set_completed(connection, task_id, True)
@@ -81,7 +77,7 @@ class TodoStore:
     async def switch(self, task_id: int) -> Todo:
         """Make a todo current, in the session and for later sessions of the principal. Raises KeyError."""
 
-        def switch(connection: "Connection") -> Todo:
+        def switch(connection: "tables.Connection") -> Todo:
             self._find(connection, task_id)
             self._focus(connection, task_id)
             return self._find(connection, task_id)
@@ -101,7 +97,7 @@ class TodoStore:
         Open ones come first, then the current one, then the newest.
         """
 
-        def look(connection: "Connection") -> tuple[list[TodoOutline], int]:
+        def look(connection: "tables.Connection") -> tuple[list[TodoOutline], int]:
             task, current = tables.task, self._current(connection)
             mine = task.c.principal == self.principal
             by = (task.c.completed, task.c.id != (current or 0), task.c.id.desc())
@@ -119,7 +115,7 @@ class TodoStore:
     async def current(self) -> int | None:
         return await self.store.transact(self._current)
 
-    def _find(self, connection: "Connection", task_id: int) -> Todo:
+    def _find(self, connection: "tables.Connection", task_id: int) -> Todo:
         if not 0 < task_id < 2**63:  # SQLite has no such integer
             raise KeyError(task_id)
         found = self._read(connection, task_id)
@@ -127,7 +123,7 @@ class TodoStore:
             raise KeyError(task_id)
         return found[0]
 
-    def _read(self, connection: "Connection", task_id: int | None) -> list[Todo]:
+    def _read(self, connection: "tables.Connection", task_id: int | None) -> list[Todo]:
         task, step = tables.task, tables.step
         condition = task.c.principal == self.principal
         if task_id is not None:
@@ -141,13 +137,13 @@ class TodoStore:
             for row in connection.execute(task.select().where(condition).order_by(task.c.id))
         ]
 
-    def _current(self, connection: "Connection") -> int | None:
+    def _current(self, connection: "tables.Connection") -> int | None:
         focus = tables.focus
         rows = connection.execute(focus.select().where(self._is_own()))
         by_session: dict[str, int] = {row.session: row.task_id for row in rows}
         return by_session.get(self.session, by_session.get(""))
 
-    def _focus(self, connection: "Connection", task_id: int) -> None:
+    def _focus(self, connection: "tables.Connection", task_id: int) -> None:
         focus, now = tables.focus, time.time()
         forgotten = (focus.c.session != "") & (focus.c.set_at < now - FORGET)
         connection.execute(focus.delete().where(self._is_own() | forgotten))
@@ -155,19 +151,21 @@ class TodoStore:
         rows = [{**row, "session": session} for session in {"", self.session}]
         connection.execute(focus.insert(), rows)
 
-    def _is_own(self) -> "ColumnElement[bool]":
+    def _is_own(self) -> "tables.ColumnElement[bool]":
         columns = tables.focus.c
         return (columns.principal == self.principal) & columns.session.in_(["", self.session])
 
 
-def _insert(connection: "Connection", principal: str, name: str) -> int:
+def _insert(connection: "tables.Connection", principal: str, name: str) -> int:
     row = {"principal": principal, "name": name, "completed": False}
     key = connection.execute(tables.task.insert().values(row)).inserted_primary_key
     assert key is not None  # one row of a table with a key
     return int(key[0])
 
 
-def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[int, tuple[list[TodoStep], int, int]]:
+def _outlines(
+    connection: "tables.Connection", ids: Sequence[int], most: int
+) -> dict[int, tuple[list[TodoStep], int, int]]:
     """Return the first steps of each todo that has any, their number, and the number of completed ones."""
     step = tables.step
     of_these = step.c.task_id.in_(ids)
@@ -182,12 +180,11 @@ def _outlines(connection: "Connection", ids: Sequence[int], most: int) -> dict[i
     return found
 
 
-def _set_completed(connection: "Connection", task_id: int, completed: bool) -> None:
-    task = tables.task
-    connection.execute(task.update().where(task.c.id == task_id).values(completed=completed))
+def _set_completed(connection: "tables.Connection", task_id: int, completed: bool) -> None:
+    connection.execute(tables.task.update().where(tables.task.c.id == task_id).values(completed=completed))
 
 
-def _make_room(connection: "Connection", principal: str) -> None:
+def _make_room(connection: "tables.Connection", principal: str) -> None:
     task = tables.task
     rows = task.select().where(task.c.principal == principal).order_by(task.c.id)
     todos = connection.execute(rows.with_only_columns(task.c.id, task.c.completed)).all()

@@ -8,15 +8,11 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.services import CallerState
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
 
 FLAG = "places"  # flag: there are directories
 MAX_DIRECTORIES = 10_000  # of one state; those that changed last are kept
@@ -60,7 +56,7 @@ class WorkingDirectories:
         else:
             place.saved_cwd = cwd
 
-    def _write(self, principal: str, cwd: Path | None, connection: "Connection") -> None:
+    def _write(self, principal: str, cwd: Path | None, connection: "tables.Connection") -> None:
         table = tables.place
         connection.execute(table.delete().where(table.c.principal == principal, table.c.workspace == self._workspace))
         if cwd is not None:
@@ -68,7 +64,7 @@ class WorkingDirectories:
             connection.execute(table.insert().values(row | {"moved_at": time.time()}))
             self._store.set_flag(FLAG, "", True)
 
-    def _read(self, connection: "Connection") -> dict[str, Path]:
+    def _read(self, connection: "tables.Connection") -> dict[str, Path]:
         table = tables.place
         newest = table.select().order_by(table.c.moved_at.desc()).limit(MAX_DIRECTORIES)
         oldest = [row.moved_at for row in connection.execute(newest)][MAX_DIRECTORIES - 1 :]

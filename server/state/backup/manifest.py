@@ -23,9 +23,7 @@ FOLDERS = ("workspaces", "spool", "leaving")  # folders of principals' folders, 
 ARCHIVE_SUFFIX = ".tar.gz"
 FORMAT = 1
 
-NAME = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
-)  # of a file or folder: short enough to need no extended tar header
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # so short that it needs no extended tar header
 MEMBER = re.compile(
     rf"state\.db|manifest\.json|(?:{'|'.join((*FILES, ARCHIVE_FOLDER))})/{NAME.pattern}"
     rf"|(?:{'|'.join(FOLDERS)})/{NAME.pattern}\.tar\.gz"

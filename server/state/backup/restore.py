@@ -76,9 +76,7 @@ def replace_state(staging: Path, state: Path) -> Path | None:
     aside = _make_aside_folder(state)
     try:
         if aside is not None:
-            for name in sorted(
-                _list_contents(state), key=lambda name: name != DATABASE
-            ):  # it goes first, before its keys
+            for name in sorted(_list_contents(state), key=lambda name: name != DATABASE):  # first, before its keys
                 moves.move(state / name, aside / name)
         for name in sorted(os.listdir(staging), key=lambda name: name == DATABASE):  # it comes last, after its keys
             with suppress(FileNotFoundError, NotADirectoryError):

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from toolgate.server.state import callback_timer as clock_module
-from toolgate.server.state.callback_timer import CallbackTimer, Firing
+from toolgate.server.state.callback_timer import PENDING, CallbackTimer, Firing
 from toolgate.server.state.callbacks import CallbackStore
-from toolgate.server.state.firings import PENDING
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.services import Callback
 
