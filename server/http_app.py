@@ -304,7 +304,7 @@ class HttpApp:
             transport=row.name,
             records=self._records if is_resumable else None,
             events=self._shared.events,
-            take_up=lifecycle.resume_session(server) if is_resumable else None,
+            take_up=partial(lifecycle.resume_session, server) if is_resumable else None,
         )
         check = None
         if self._access is not None:

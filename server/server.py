@@ -16,6 +16,7 @@ from toolgate.server.calls.services import ServicePool
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.policy.call_policy import CallPolicy
 from toolgate.server.protocol import serialization
+from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision
@@ -54,6 +55,7 @@ class Server:
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def __post_init__(self) -> None:
+        self.deadlines = DeadlineTimer(self.call_timeout)
         self.updates = ResourceUpdates(self._watch)
         self.call_tasks.notify = self.notifications.notify_task
 

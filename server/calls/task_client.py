@@ -21,8 +21,8 @@ log = logging.getLogger("toolgate.deferrals")
 
 
 class TaskClient(CallClient):
-    """`hold` has taken the task that does the work, and lets it go when the call becomes a task. `by_itself`: the call
-    becomes one when it takes long. `again()` says how to run it again, where that does no harm."""
+    """`timer` watches the work until the call becomes a task. `by_itself`: it becomes one when it takes long.
+    `encode_call()` says how to run it again, where that does no harm."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class TaskClient(CallClient):
         settings: Settings,
         streaming: bool,
         *,
-        hold: DeadlineTimer,
-        deferrals: CallTasks,
+        timer: DeadlineTimer,
+        tasks: CallTasks,
         by_itself: bool,
         encode_call: Callable[[], bytes | None],
     ) -> None:
@@ -41,8 +41,8 @@ class TaskClient(CallClient):
         self.call_task: CallTask | None = None
         self.became_task: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.work: asyncio.Task[Any] | None = None
-        self._call_deadlines = hold
-        self._deferrals = deferrals
+        self.timer = timer
+        self._tasks = tasks
         self._by_itself = by_itself
         self._tool: str = call.params["name"]
         self._encode_call = encode_call
@@ -93,20 +93,20 @@ class TaskClient(CallClient):
     async def _begin(self) -> CallTask:
         """A task for this call. Raises ToolError."""
         session = self._call.session
-        return await self._deferrals.begin(session.principal, self._tool, self._encode_call(), session.right)
+        return await self._tasks.begin(session.principal, self._tool, self._encode_call(), session.right)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         self._when_changed.append(tell)
 
-    def become_task(self, deferral: CallTask) -> None:
+    def become_task(self, task: CallTask) -> None:
         """From now on the call is this task."""
         assert self.work is not None
         self.stop()
-        self._call_deadlines.release(self.work)
-        self._deferrals.deadlines.watch(self.work)
-        deferral.attach_work(self.work)
+        self.timer.release(self.work)
+        self._tasks.deadlines.watch(self.work)
+        task.attach_work(self.work)
         self._call.is_task = True
-        self.call_task = deferral
+        self.call_task = task
         self.became_task.set_result(None)
         self._notify_change()
 
@@ -129,13 +129,13 @@ class TaskClient(CallClient):
             if self.call_task is not None:
                 return
             try:
-                deferral = await self._begin()
+                task = await self._begin()
             except ToolError as error:  # it is held like any other call
                 log.warning("a call of %s does not become a task: %s", self._call.params.get("name"), error.text)
                 self._by_itself = False
                 self._notify_change()
                 return
             if self.work.done():
-                await self._deferrals.forget(deferral)
+                await self._tasks.forget(task)
             else:
-                self.become_task(deferral)
+                self.become_task(task)

@@ -1,19 +1,32 @@
 """Run the function behind one request: a tool, a prompt, a resource, a completion.
 
-All of them get a Context to speak to the client through, a time limit, a heartbeat and questions to the person.
+All of them get a Context to speak to the client through, a time limit, a heartbeat and questions to the person. A call
+that may become a task runs in an asyncio task of its own, which goes on after the request is answered (extension
+io.modelcontextprotocol/tasks).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from toolgate.server.calls.client import CallClient, InputRequired
+from toolgate.server.calls.task_client import TaskClient
+from toolgate.server.calls.tasks import LONGEST, MAX_OUTCOME, CallTask
+from toolgate.server.protocol import eager_task, serialization
 from toolgate.server.protocol.deadlines import DeadlineTimer
-from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability
-from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.dispatcher import log_fault
+from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability, RpcError
+from toolgate.server.protocol.messages import Outbound, encode_value
+from toolgate.server.protocol.request_meta import TASKS
+from toolgate.server.protocol.revisions import STATELESS
+from toolgate.server.protocol.session import Call, Session
 from toolgate.server.server import Server
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError, WrongArgumentsError
+from toolgate.tools.api.tool import Tool
 
 HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
 FIRST_BEAT = 1.0  # seconds: over HTTP the answer is a stream from then on, and its client needs an event to resume from
@@ -24,27 +37,30 @@ class TimeLimitError(Exception):
 
 
 Work = Callable[[Context], Awaitable[dict[str, Any]]]
+Outcome = dict[str, Any] | BaseException
 
 
 async def execute(
-    server: Server, hold: DeadlineTimer, call: Call, work: Work, caller: CallClient | None = None
+    server: Server, call: Call, work: Work, caller: CallClient | None = None, timer: DeadlineTimer | None = None
 ) -> dict[str, Any]:
-    """The result of `work(context)`, or the one that asks the client for input first (2026-07-28).
+    """Return the result of `work(context)`, or the one that asks the client for input first (2026-07-28).
 
-    Raises TookTooLong, MissingClientCapability (2026-07-28), and whatever the work raises.
+    `timer` bounds the work; None: as any call. Raises TimeLimitError, MissingClientCapability (2026-07-28), and
+    whatever the work raises.
     """
+    timer = timer or server.deadlines
     caller = caller or CallClient(call, server.seal, server.questions, server.settings.hold, server.streaming)
     task = asyncio.current_task()
     assert task is not None
     if server.note_use is not None:
         server.note_use(call.session.principal)
-    hold.watch(task)
+    timer.watch(task)
     if caller.wants_progress:
         caller.start_heartbeat(FIRST_BEAT, HEARTBEAT)
     try:
         return await work(Context(server.services.of_session(call.session), caller))
     except asyncio.CancelledError:
-        if not hold.release(task):
+        if not timer.release(task):
             raise
         raise TimeLimitError from None
     except InputRequired as questions:
@@ -65,17 +81,17 @@ async def execute(
             raise  # who could be asked has nothing to declare
         raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
     finally:
-        hold.release(task)
+        timer.release(task)
         caller.stop()
         caller.release()
 
 
 async def execute_or_refuse(
-    server: Server, hold: DeadlineTimer, call: Call, work: Work, what: str, data: Any = None
+    server: Server, call: Call, work: Work, what: str, data: Any = None, timer: DeadlineTimer | None = None
 ) -> dict[str, Any]:
-    """`attend`, for work whose result has no place for a refusal: it is an error of the request, with `data`."""
+    """`execute`, for work whose result has no place for a refusal: it is an error of the request, with `data`."""
     try:
-        return await execute(server, hold, call, work)
+        return await execute(server, call, work, timer=timer)
     except WrongArgumentsError as error:
         raise InvalidParams(error.text, data) from None
     except ToolError as error:
@@ -94,3 +110,153 @@ def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[s
     for part in group.exceptions:
         questions |= _all_questions(part) if isinstance(part, BaseExceptionGroup) else part.requests
     return questions
+
+
+class StoredCall(msgspec.Struct, frozen=True):
+    """What it takes to make a call once more."""
+
+    name: str
+    arguments: Any
+    revision: str
+    capabilities: dict[str, Any]
+    grant: str = ""  # of ours that the call came by
+
+
+class _SilentChannel:
+    """The channel of a call whose request was another process's."""
+
+    can_ask = False
+
+    def send(self, message: Outbound) -> None: ...
+
+    def pause(self) -> None: ...
+
+
+def can_become_task(call: Call, tool: Tool) -> bool:
+    """Whether a call can become a task: the client knows them, and the tool says so or is able to ask for it."""
+    return call.session.has_extension(TASKS) and (tool.as_task or tool.function.context is not None)
+
+
+async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -> dict[str, Any]:
+    """Return what `execute` does, or the result that says that the call has become a task."""
+    encode_call = partial(_encode_call, call, tool)
+    caller = _task_client(server, server.deadlines, call, encode_call, by_itself=tool.as_task)
+    task = eager_task.start(asyncio.get_running_loop(), _run_work(server, call, work, caller))
+    caller.work = task
+    try:
+        if not task.done():
+            await caller.wait_for_outcome(server.task_after if tool.as_task else None)
+    except BaseException:  # above all a cancellation: the answer is not awaited any more
+        if caller.call_task is not None:
+            await server.call_tasks.forget(caller.call_task)
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    if caller.call_task is not None:
+        return {"resultType": "task", **serialization.format_task(caller.call_task.first_row)}
+    outcome: Outcome = task.result()
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
+
+
+def rerun(server: Server, task: CallTask, how: bytes, prepare: Callable[[Call], Work]) -> None:
+    """Start the work on a task that a dead process left. `prepare` may raise RpcError."""
+    stored = msgspec.json.decode(how, type=StoredCall)
+    task.right = stored.grant or None
+    revision = STATELESS.get(stored.revision) or next(reversed(STATELESS.values()))
+    session = Session(task.kept.principal, stateless=True, right=task.right)
+    session = session.for_request(revision, stored.capabilities, None)
+    params = {"name": stored.name, "arguments": stored.arguments}
+    call = Call(task.kept.id, "tools/call", params, session, _SilentChannel())
+    caller = _task_client(server, server.call_tasks.deadlines, call, lambda: None, by_itself=False)
+
+    async def work() -> None:
+        caller.work = asyncio.current_task()
+        caller.become_task(task)
+        try:
+            prepared = prepare(call)
+        except RpcError as error:
+            await _end_task(server, call, task, error)
+        else:
+            await _run_work(server, call, prepared, caller)
+
+    task.attach_work(asyncio.get_running_loop().create_task(work()))
+
+
+def _task_client(
+    server: Server, timer: DeadlineTimer, call: Call, encode_call: Callable[[], bytes | None], *, by_itself: bool
+) -> TaskClient:
+    return TaskClient(
+        call,
+        server.seal,
+        server.questions,
+        server.settings,
+        server.streaming,
+        timer=timer,
+        tasks=server.call_tasks,
+        by_itself=by_itself,
+        encode_call=encode_call,
+    )
+
+
+def _encode_call(call: Call, tool: Tool) -> bytes | None:
+    """Return how to run this call again, or None where that could do harm, or would repeat an answered question."""
+    hints, params = tool.annotations, call.params
+    if not (hints.read_only and hints.idempotent) or "inputResponses" in params or "requestState" in params:
+        return None
+    session = call.session
+    grant = session.right if isinstance(session.right, str) else ""
+    return encode_value(StoredCall(tool.name, params.get("arguments"), call.revision.name, session.capabilities, grant))
+
+
+async def _run_work(server: Server, call: Call, work: Work, caller: TaskClient) -> Outcome:
+    """The work and what came of it: given, not raised, since it may be what would end the loop."""
+    outcome: Outcome
+    caller.work = asyncio.current_task()
+    try:
+        outcome = await execute(server, call, work, caller, caller.timer)
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  # a plugin's, whatever it raised
+        outcome = error
+    if caller.call_task is not None:
+        await _end_task(server, call, caller.call_task, outcome)
+    return outcome
+
+
+async def _end_task(server: Server, call: Call, task: CallTask, outcome: Outcome) -> None:
+    """Record what came of the work as the end of the task."""
+    work = task.work
+    assert work is not None
+    if server.call_tasks.deadlines.release(work):
+        outcome = TimeLimitError()
+    # one that is not live was cancelled; where the server ends, the next process finds it as it is
+    if task.kept.is_live and not (server.call_tasks.is_closing and work.cancelling()):
+        found = _encode_outcome(call, outcome)
+        if isinstance(found, bytes):
+            await task.end("completed", None, found)
+        else:
+            error = {"code": found.code, "message": found.message}
+            error |= {} if found.data is None else {"data": found.data}
+            await task.end("failed", found.message, encode_value(error))
+    server.observers.task_ended(call, task.kept)
+
+
+def _encode_outcome(call: Call, outcome: Outcome) -> bytes | RpcError:
+    """The result as it is kept, or the error that is."""
+    try:
+        match outcome:
+            case dict():
+                result = encode_value({"resultType": "complete", **outcome})
+            case BaseException():
+                raise outcome
+    except RpcError as refusal:
+        return refusal
+    except TimeLimitError:
+        return InternalError(f"it took more than {LONGEST / 3600:g} hours and was stopped")
+    except BaseException as error:  # noqa: BLE001  # a plugin's, whatever it raised; or a result JSON can't hold
+        return log_fault(f"{call.method}, a task", error)
+    if len(result) > MAX_OUTCOME:
+        return InternalError(f"the result has {len(result)} bytes, and at most {MAX_OUTCOME} are kept")
+    return result

@@ -1,17 +1,16 @@
-"""Begin a conversation in both eras, and cancel a request of it."""
+"""Begin a conversation in both eras, set its log level, and cancel a request of it."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
-from toolgate.server.methods import resource_rules
-from toolgate.server.methods.instructions import instructions
+from toolgate.server.methods import resources
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
 from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.resource_updates import yield_in_turns
 from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
-from toolgate.server.protocol.session import Call, Session
+from toolgate.server.protocol.session import LEVELS, Call, Session
 from toolgate.server.server import Server
 
 log = logging.getLogger("toolgate.session")
@@ -20,73 +19,84 @@ EXTENSIONS: dict[str, dict[str, Any]] = {  # what is served beside the core, and
     TASKS: {},
     "io.modelcontextprotocol/skills": {"directoryRead": True},
 }
+FAMILIES = (  # what the tools are for → the tools
+    ("commands", ("Bash", "BackgroundBash")),
+    ("the web", ("ReadDocs", "WebSearch")),
+    ("pictures", ("ReadImage",)),
+    ("to-do lists and plans", ("TaskManager", "PlanMode")),
+    ("skills", ("InvokeSkill",)),
+    ("questions to the person", ("AskUserQuestion",)),
+)
+PREFERENCES = (  # tool → when it is the one to take
+    (
+        "BackgroundBash",
+        "Prefer BackgroundBash to your own shell for servers, builds and what should go on while you work.",
+    ),
+    ("SetCallback", "SetCallback brings a message back to you later."),
+)
 
 
-def initialize(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    async def answer(call: Call) -> dict[str, Any]:
-        """initialize: the newest revision we share, or our newest of that era."""
-        session, params = call.session, call.params
-        if session.revision is not None:
-            raise InvalidRequest("this session is initialized already")
-        if not isinstance(params.get("protocolVersion"), str):
-            raise InvalidParams("'protocolVersion' must be a string")
-        session.capabilities = _object(params, "capabilities")
-        client = _object(params, "clientInfo")
-        session.revision = revision = negotiate(params["protocolVersion"])
-        server.notifications.sessions.add(session)
-        told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
-        session.client = session.client or told[0]
-        log.debug("client %r %r, revision %s", *told, revision.name)
-        await session.save()  # before the client can know its id
-        return {
-            "protocolVersion": revision.name,
-            "capabilities": _capabilities(revision),
-            "serverInfo": server.identity(revision),
-            **_instructions(server),
-        }
-
-    return answer
+async def initialize(server: Server, call: Call) -> dict[str, Any]:
+    """initialize: the newest revision we share, or our newest of that era."""
+    session, params = call.session, call.params
+    if session.revision is not None:
+        raise InvalidRequest("this session is initialized already")
+    if not isinstance(params.get("protocolVersion"), str):
+        raise InvalidParams("'protocolVersion' must be a string")
+    session.capabilities = _object(params, "capabilities")
+    client = _object(params, "clientInfo")
+    session.revision = revision = negotiate(params["protocolVersion"])
+    server.notifications.sessions.add(session)
+    told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
+    session.client = session.client or told[0]
+    log.debug("client %r %r, revision %s", *told, revision.name)
+    await session.save()  # before the client can know its id
+    return {
+        "protocolVersion": revision.name,
+        "capabilities": _capabilities(revision),
+        "serverInfo": server.identity(revision),
+        **_instructions(server),
+    }
 
 
-def discover(server: Server) -> Callable[[Call], dict[str, Any]]:
-    def answer(call: Call) -> dict[str, Any]:
-        """server/discover: what a client of the stateless era may know before it asks for anything."""
-        known = {
-            "supportedVersions": list(SUPPORTED),
-            "capabilities": _capabilities(call.revision),
-            **_instructions(server),
-        }
-        return serialization.add_cache_hints(known, call.revision, serialization.CACHE_FOR)
-
-    return answer
+def discover(server: Server, call: Call) -> dict[str, Any]:
+    """server/discover: what a client of the stateless era may know before it asks for anything."""
+    known = {
+        "supportedVersions": list(SUPPORTED),
+        "capabilities": _capabilities(call.revision),
+        **_instructions(server),
+    }
+    return serialization.add_cache_hints(known, call.revision, serialization.CACHE_FOR)
 
 
 def ping(call: Call) -> dict[str, Any]:
     return {}
 
 
-def mark_ready(server: Server) -> Callable[[Session, dict[str, Any]], None]:
-    def note(session: Session, params: dict[str, Any]) -> None:
-        session.ready = session.revision is not None
-
-    return note
+def mark_ready(session: Session, params: dict[str, Any]) -> None:
+    session.ready = session.revision is not None
 
 
-def resume_session(server: Server) -> Callable[[Session, Iterable[str]], Awaitable[None]]:
-    async def go_on(session: Session, uris: Iterable[str]) -> None:
-        """A session that an earlier process began goes on here, subscribed to what it still may read."""
-        session.ready = True
-        server.notifications.sessions.add(session)
-        async for uri in yield_in_turns(uris, len):
-            if (
-                server.registry.resource(uri) is not None
-                and await resource_rules.find_refusal(server, session, uri) is None
-            ):
-                wanted = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
-                if server.updates.subscribe(session, session.principal, uri):
-                    session.subscribed[uri] = wanted
+async def set_log_level(call: Call) -> dict[str, Any]:
+    """logging/setLevel; in the stateless era a request carries its level in `_meta`."""
+    level = call.params.get("level")
+    if level not in LEVELS:
+        raise InvalidParams(f"'level' must be one of {', '.join(LEVELS)}")
+    call.session.log_level = LEVELS.index(level)
+    await call.session.save()
+    return {}
 
-    return go_on
+
+async def resume_session(server: Server, session: Session, uris: Iterable[str]) -> None:
+    """Go on with a session that an earlier process began, subscribed to what it still may read."""
+    session.ready = True
+    server.notifications.sessions.add(session)
+    async for uri in yield_in_turns(uris, len):
+        if server.registry.resource(uri) is None or await resources.find_refusal(server, session, uri) is not None:
+            continue
+        scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
+        if server.updates.subscribe(session, session.principal, uri):
+            session.subscribed[uri] = scopes
 
 
 def cancel_request(session: Session, params: dict[str, Any]) -> None:
@@ -111,8 +121,23 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
     return declared
 
 
+def format_instructions(served: Collection[str]) -> str | None:
+    """Return what a model is told of a server with these tools before it looks at any, or None for no built-in tool.
+
+    Clients that load tools on demand show little else: it says what the server is for, and when to prefer it to what
+    the client has of its own. Only tools that are served are named.
+    """
+    families = [
+        f"{purpose} ({', '.join(names)})"
+        for purpose, among in FAMILIES
+        if (names := [name for name in among if name in served])
+    ]
+    sentences = [f"Tools on the machine of this server: {', '.join(families)}."] if families else []
+    return " ".join([*sentences, *(text for name, text in PREFERENCES if name in served)]) or None
+
+
 def _instructions(server: Server) -> dict[str, str]:
-    text = instructions(server.policy.rules.without_denied(server.registry.tools))
+    text = format_instructions(server.policy.rules.without_denied(server.registry.tools))
     return {} if text is None else {"instructions": text}
 
 

@@ -1,34 +1,85 @@
-"""Answer prompts/get."""
+"""Answer prompts/get, and completion/complete: values for a prompt's argument or a template's variable."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
+from toolgate.server.calls.client import NoClient
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.deadlines import DeadlineTimer
-from toolgate.server.protocol.errors import InvalidParams, format_name
+from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
+from toolgate.tools.api.completion import Completions
 from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import CannotAskError
+
+COMPLETION_TIME = 5.0  # seconds: the person is typing
+MAX_VALUE = 8_192  # characters of what was typed so far
 
 
-def get_prompt(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = DeadlineTimer(server.call_timeout)
+async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
+    name, arguments = call.params.get("name"), call.params.get("arguments")
+    prompt = server.registry.prompts.get(name) if isinstance(name, str) else None
+    if prompt is None:
+        raise InvalidParams(f"unknown prompt: {format_name(name)}")
+    if not isinstance(arguments, (dict, type(None))):
+        raise InvalidParams("'arguments' must be an object")
+    server.policy.require_rate(call, prompt.scope)
 
-    async def answer(call: Call) -> dict[str, Any]:
-        name, arguments = call.params.get("name"), call.params.get("arguments")
-        prompt = server.registry.prompts.get(name) if isinstance(name, str) else None
-        if prompt is None:
+    async def work(context: Context) -> dict[str, Any]:
+        messages = await prompt.get(arguments or {}, context)
+        formatted = [serialization.format_message(message, call.revision) for message in messages]
+        return {"description": prompt.description, "messages": formatted}
+
+    return await execute_or_refuse(server, call, work, f"prompt {prompt.name!r}")
+
+
+async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str, Any]:
+    completions = _find_completions(server, call.params.get("ref"))
+    name, value = _read_argument(call.params.get("argument"))
+    others = _read_other_arguments(call.params.get("context"))
+    server.policy.require_rate(call)
+
+    async def work(_: Context) -> dict[str, Any]:
+        # no question may come of it: only calls, prompts and what is read may ask (2026-07-28 basic/patterns/mrtr)
+        context = Context(server.services.of_session(call.session), NoClient())
+        try:
+            return {"completion": await completions.complete(name, value, others, context)}
+        except CannotAskError:
+            raise InternalError("a completion can't ask the person") from None
+
+    return await execute_or_refuse(server, call, work, "the completion", timer=timer)
+
+
+def _find_completions(server: Server, ref: Any) -> Completions:
+    """What the reference points at: a prompt by name, a template by its text, or any URI of one."""
+    registry = server.registry
+    match ref:
+        case {"type": "ref/prompt", "name": str(name)}:
+            if name in registry.prompts:
+                return registry.prompts[name].completions
             raise InvalidParams(f"unknown prompt: {format_name(name)}")
-        if not isinstance(arguments, (dict, type(None))):
-            raise InvalidParams("'arguments' must be an object")
-        server.policy.require_rate(call, prompt.scope)
+        case {"type": "ref/resource", "uri": str(uri)}:
+            if uri in registry.templates:
+                return registry.templates[uri].completions
+            found = registry.resource(uri)
+            if found is not None:
+                return found[0].completions
+            raise InvalidParams(f"unknown resource template: {format_name(uri)}")
+        case _:
+            raise InvalidParams("'ref' must be a ref/prompt with a name or a ref/resource with a uri")
 
-        async def work(context: Context) -> dict[str, Any]:
-            messages = await prompt.get(arguments or {}, context)
-            spelled = [serialization.format_message(message, call.revision) for message in messages]
-            return {"description": prompt.description, "messages": spelled}
 
-        return await execute_or_refuse(server, hold, call, work, f"prompt {prompt.name!r}")
+def _read_argument(argument: Any) -> tuple[str, str]:
+    match argument:
+        case {"name": str(name), "value": str(value)} if len(value) <= MAX_VALUE:
+            return name, value
+        case _:
+            raise InvalidParams(f"'argument' must have a name and a value, strings of at most {MAX_VALUE} characters")
 
-    return answer
+
+def _read_other_arguments(context: Any) -> dict[str, str]:
+    arguments = context.get("arguments", {}) if isinstance(context, dict) else {}
+    if not isinstance(arguments, dict) or not all(isinstance(value, str) for value in arguments.values()):
+        raise InvalidParams("'context.arguments' must be an object of strings")
+    return arguments

@@ -1,19 +1,21 @@
-"""Answer resources/read, resources/subscribe and resources/unsubscribe."""
+"""Answer resources/read, resources/subscribe and resources/unsubscribe.
+
+A resource is held to the rules about the tool that gives the same (`Resource.tool`). It can't wait for a person's
+approval: what a tool gives only with approval, its resources do not give at all.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from toolgate.server.methods import resource_rules
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest, ResourceNotFound, RpcError
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URIS
-from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.session import Call, Session
 from toolgate.server.server import Server
 from toolgate.tools.api.content import Contents
 from toolgate.tools.api.context import Context
@@ -23,57 +25,74 @@ from toolgate.tools.api.uri_templates import MAX_URI
 PIECE = 2**20  # characters of a text that are encoded at once
 
 
-def read_resource(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = DeadlineTimer(server.call_timeout)
+async def read_resource(server: Server, call: Call) -> dict[str, Any]:
+    uri = read_uri(call)
+    found = server.registry.resource(uri)
+    if found is None:
+        raise _not_found(call, uri)
+    resource, variables = found
+    server.policy.require_rate(call, resource.scope)
+    await _admit(server, call, uri)
 
-    async def answer(call: Call) -> dict[str, Any]:
-        uri = _uri(call)
-        found = server.registry.resource(uri)
-        if found is None:
-            raise _not_found(call, uri)
-        resource, variables = found
-        server.policy.require_rate(call, resource.scope)
-        await _admit(server, call, uri)
+    async def work(context: Context) -> dict[str, Any]:
+        try:
+            contents = await resource.read(uri, variables, context)
+        except NotFound:
+            raise _not_found(call, uri) from None
+        parts = [await _in_pieces(serialization.format_contents(part, call.revision)) for part in contents]
+        return serialization.add_cache_hints({"contents": parts}, call.revision, 0)
 
-        async def work(context: Context) -> dict[str, Any]:
-            try:
-                contents = await resource.read(uri, variables, context)
-            except NotFound:
-                raise _not_found(call, uri) from None
-            parts = [await _in_pieces(serialization.format_contents(part, call.revision)) for part in contents]
-            return serialization.add_cache_hints({"contents": parts}, call.revision, 0)
-
-        return await execute_or_refuse(server, hold, call, work, "reading", {"uri": uri})
-
-    return answer
+    return await execute_or_refuse(server, call, work, "reading", {"uri": uri})
 
 
-def subscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    async def answer(call: Call) -> dict[str, Any]:
-        session, uri = call.session, _uri(call)
-        if server.registry.resource(uri) is None:
-            raise _not_found(call, uri)
-        await _admit(server, call, uri)
-        wanted = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
-        _make_room(session.subscribed, uri)
-        if not server.updates.subscribe(session, session.principal, uri):
-            raise InvalidRequest("too many resources are watched: unsubscribe from some", {"uri": uri})
-        session.subscribed[uri] = wanted
-        await session.save()
-        return {}
-
-    return answer
+async def subscribe(server: Server, call: Call) -> dict[str, Any]:
+    session, uri = call.session, read_uri(call)
+    if server.registry.resource(uri) is None:
+        raise _not_found(call, uri)
+    await _admit(server, call, uri)
+    scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
+    _make_room(session.subscribed, uri)
+    if not server.updates.subscribe(session, session.principal, uri):
+        raise InvalidRequest("too many resources are watched: unsubscribe from some", {"uri": uri})
+    session.subscribed[uri] = scopes
+    await session.save()
+    return {}
 
 
-def unsubscribe(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    async def answer(call: Call) -> dict[str, Any]:
-        session, uri = call.session, _uri(call)
-        session.subscribed.pop(uri, None)
-        server.updates.unsubscribe(session, session.principal, uri)
-        await session.save()
-        return {}
+async def unsubscribe(server: Server, call: Call) -> dict[str, Any]:
+    session, uri = call.session, read_uri(call)
+    session.subscribed.pop(uri, None)
+    server.updates.unsubscribe(session, session.principal, uri)
+    await session.save()
+    return {}
 
-    return answer
+
+async def find_refusal(server: Server, session: Session, uri: str) -> str | None:
+    """Return why this caller may not read the resource, or None."""
+    scheme = uri.partition(":")[0].lower()
+    if not server.policy.rules or scheme not in server.registry.scheme_owners:
+        return None
+    return await _refuse(server, session, scheme)
+
+
+async def hidden_schemes(server: Server, session: Session) -> frozenset[str]:
+    """Return the schemes whose resources this caller may not see."""
+    if not server.policy.rules:
+        return frozenset()
+    schemes = server.registry.scheme_owners
+    return frozenset([scheme for scheme in schemes if await _refuse(server, session, scheme) is not None])
+
+
+async def _refuse(server: Server, session: Session, scheme: str) -> str | None:
+    tool = server.registry.tools.get(server.registry.scheme_owners[scheme].tool or "")
+    if tool is None:
+        return None
+    verdict, rule = await server.policy.verdict(session, tool, {})
+    if verdict == "allowed":
+        return None
+    if verdict == "denied":
+        return f"this is refused here, as {tool.name} is, by the rule --deny {rule}"
+    return f"this takes a person's approval here (--approve {rule}): call {tool.name}, which asks for it"
 
 
 async def _in_pieces(contents: Contents) -> Contents | dict[str, Any]:
@@ -100,13 +119,14 @@ def _make_room(subscribed: Mapping[str, object], uri: str) -> None:
 
 
 async def _admit(server: Server, call: Call, uri: str) -> None:
-    """Raise InvalidRequest for what a rule is against."""
-    refusal = await resource_rules.find_refusal(server, call.session, uri)
+    """Raise InvalidRequest if a rule refuses the resource."""
+    refusal = await find_refusal(server, call.session, uri)
     if refusal is not None:
         raise InvalidRequest(refusal, {"uri": uri})
 
 
-def _uri(call: Call) -> str:
+def read_uri(call: Call) -> str:
+    """Return the parameter `uri`. Raises InvalidParams."""
     uri = call.params.get("uri")
     if not isinstance(uri, str):
         raise InvalidParams("'uri' must be a string")

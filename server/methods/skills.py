@@ -5,12 +5,13 @@ The skills listed are those that InvokeSkill offers. Source: SEP-2640 (ext-skill
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from toolgate.server.calls.client import NoClient
+from toolgate.server.methods.resources import read_uri
 from toolgate.server.protocol import pagination, serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams
 from toolgate.server.protocol.session import Call
@@ -18,7 +19,6 @@ from toolgate.server.server import Server
 from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
-from toolgate.tools.api.uri_templates import MAX_URI
 from toolgate.tools.builtin import workspace_files
 from toolgate.tools.builtin.skills import resources
 from toolgate.tools.builtin.skills.files import MANIFEST, SkillEntries, SkillEntry, uri_of
@@ -30,54 +30,40 @@ log = logging.getLogger("toolgate.skills")
 PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
 FOLDERS = (resources.list_folder, workspace_files.list_folder)  # that resources/directory/read knows
 
-Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+
+async def list_skills(server: Server, published: SkillEntries, call: Call) -> dict[str, Any]:
+    """skills/list: what can't be used any more when it is read is left out."""
+    catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
+    keys = list(catalogue)
+    begin = pagination.page_start(call.params.get("cursor"), "skills", keys)
+    end, following = pagination.page_end(begin, "skills", keys, PAGE)
+    wanted = [catalogue[key] for key in keys[begin:end]]
+    found = await asyncio.to_thread(_list_entries, published, wanted)
+    return _add_cursor({"skills": found}, call, following)
 
 
-def list_skills(server: Server, published: SkillEntries) -> Answer:
-    async def answer(call: Call) -> dict[str, Any]:
-        """skills/list: what can't be used any more when it is read is left out."""
-        catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
-        keys = list(catalogue)
-        begin = pagination.page_start(call.params.get("cursor"), "skills", keys)
-        end, following = pagination.page_end(begin, "skills", keys, PAGE)
-        wanted = [catalogue[key] for key in keys[begin:end]]
-        found = await asyncio.to_thread(_list_entries, published, wanted)
-        return _add_cursor({"skills": found}, call, following)
-
-    return answer
+async def get_skill(server: Server, published: SkillEntries, call: Call) -> dict[str, Any]:
+    uri = read_uri(call)
+    catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
+    wanted = next((skill for skill in catalogue.values() if uri_of(skill.name, MANIFEST) == uri), None)
+    found = await asyncio.to_thread(_list_entries, published, [] if wanted is None else [wanted])
+    if not found:
+        raise InvalidParams("unknown skill", {"uri": uri})
+    return _add_cursor({"skill": found[0]}, call, None)
 
 
-def get_skill(server: Server, published: SkillEntries) -> Answer:
-    async def answer(call: Call) -> dict[str, Any]:
-        uri = _uri(call)
-        catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
-        wanted = next((skill for skill in catalogue.values() if uri_of(skill.name, MANIFEST) == uri), None)
-        found = await asyncio.to_thread(_list_entries, published, [] if wanted is None else [wanted])
-        if not found:
-            raise InvalidParams("unknown skill", {"uri": uri})
-        return _add_cursor({"skill": found[0]}, call, None)
-
-    return answer
-
-
-def read_directory(server: Server) -> Answer:
-    async def answer(call: Call) -> dict[str, Any]:
-        """resources/directory/read: what is right in a folder of a skill, or of the workspace."""
-        uri = _uri(call)
-        if uri.endswith("/") and not uri.endswith("//"):
-            uri = uri[:-1]  # the same folder
-        context = Context(server.services.of_session(call.session), NoClient())
-        found = await _list_folder(uri, context)
-        keys = [link.uri for link in found]
-        begin = pagination.page_start(call.params.get("cursor"), uri, keys)
-        end, following = pagination.page_end(begin, uri, keys)
-        return _add_cursor(
-            {"resources": [serialization.format_resource(link, call.revision) for link in found[begin:end]]},
-            call,
-            following,
-        )
-
-    return answer
+async def read_directory(server: Server, call: Call) -> dict[str, Any]:
+    """resources/directory/read: what is right in a folder of a skill, or of the workspace."""
+    uri = read_uri(call)
+    if uri.endswith("/") and not uri.endswith("//"):
+        uri = uri[:-1]  # the same folder
+    context = Context(server.services.of_session(call.session), NoClient())
+    found = await _list_folder(uri, context)
+    keys = [link.uri for link in found]
+    begin = pagination.page_start(call.params.get("cursor"), uri, keys)
+    end, following = pagination.page_end(begin, uri, keys)
+    listed = [serialization.format_resource(link, call.revision) for link in found[begin:end]]
+    return _add_cursor({"resources": listed}, call, following)
 
 
 async def _list_folder(uri: str, context: Context) -> list[ResourceLink]:
@@ -104,15 +90,6 @@ def _list_entries(published: SkillEntries, skills: Iterable[Skill]) -> list[dict
 def _skills(server: Server, call: Call) -> Skills:
     skills: Skills = server.services.of_session(call.session).built_in[Skills]
     return skills
-
-
-def _uri(call: Call) -> str:
-    uri = call.params.get("uri")
-    if not isinstance(uri, str):
-        raise InvalidParams("'uri' must be a string")
-    if len(uri) > MAX_URI:
-        raise InvalidParams(f"'uri' is longer than {MAX_URI} characters")
-    return uri
 
 
 def _add_cursor(result: dict[str, Any], call: Call, following: str | None) -> dict[str, Any]:

@@ -4,10 +4,9 @@ import asyncio
 import functools
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toolgate.server.methods import resource_rules
+from toolgate.server.methods import resources
 from toolgate.server.methods.tasks import find_notified, require_extension
 from toolgate.server.principal import LOCAL
 from toolgate.server.protocol import serialization
@@ -26,38 +25,35 @@ MAX_OWNED = 100  # of one owner, where there are others, who must have room too
 MAX_PERSONAL = 200  # of one person, through however many clients: anybody may register more of those
 
 
-def listen(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    async def answer(call: Call) -> dict[str, Any]:
-        """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
-        principal, owner, until = call.session.principal, call.session.owner, call.session.until
-        kinds, asked = _read_filter(call)
-        server.policy.require_rate(call)
-        served = await _find_served(server, call, asked)
-        tasks = await _find_tasks(server, call)
-        _make_room(server, principal, owner)
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        ids = frozenset(tasks)
-        listener = OpenSubscription(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
-        listener.uris = frozenset(uri for uri in served if server.updates.subscribe(listener, principal, uri))
-        listener.send(
-            "notifications/subscriptions/acknowledged", notifications=_format_acknowledged(kinds, listener.uris, ids)
-        )
-        server.notifications.subscriptions[listener] = None
-        for kept in tasks.values():  # what became of it before the client could listen
-            listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
-        call.params.clear()  # a subscription may stay open for days, and there may be a thousand
-        timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
-        try:
-            await ended
-        finally:
-            if timer is not None:
-                timer.cancel()
-            del server.notifications.subscriptions[listener]
-            for uri in listener.uris:
-                server.updates.unsubscribe(listener, listener.principal, uri)
-        return {"_meta": {SUBSCRIPTION: listener.id}}
-
-    return answer
+async def listen(server: Server, call: Call) -> dict[str, Any]:
+    """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
+    principal, owner, until = call.session.principal, call.session.owner, call.session.until
+    kinds, asked = _read_filter(call)
+    server.policy.require_rate(call)
+    served = await _find_served(server, call, asked)
+    tasks = await _find_tasks(server, call)
+    _make_room(server, principal, owner)
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    ids = frozenset(tasks)
+    listener = OpenSubscription(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
+    listener.uris = frozenset(uri for uri in served if server.updates.subscribe(listener, principal, uri))
+    listener.send(
+        "notifications/subscriptions/acknowledged", notifications=_format_acknowledged(kinds, listener.uris, ids)
+    )
+    server.notifications.subscriptions[listener] = None
+    for kept in tasks.values():  # what became of it before the client could listen
+        listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
+    call.params.clear()  # a subscription may stay open for days, and there may be a thousand
+    timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
+    try:
+        await ended
+    finally:
+        if timer is not None:
+            timer.cancel()
+        del server.notifications.subscriptions[listener]
+        for uri in listener.uris:
+            server.updates.unsubscribe(listener, listener.principal, uri)
+    return {"_meta": {SUBSCRIPTION: listener.id}}
 
 
 def _make_room(server: Server, principal: str, owner: str) -> None:
@@ -94,7 +90,7 @@ def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
 
 async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:
     """Those of the URIs that are served to the caller."""
-    hidden = await resource_rules.hidden_schemes(server, call.session)
+    hidden = await resources.hidden_schemes(server, call.session)
     seen = [uri for uri in dict.fromkeys(asked) if parse_scheme(uri).lower() not in hidden]
     return [uri async for uri in yield_in_turns(seen, len) if server.registry.resource(uri) is not None]
 

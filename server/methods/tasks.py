@@ -1,6 +1,6 @@
 """Answer tasks/get, tasks/update and tasks/cancel. Source: extension io.modelcontextprotocol/tasks."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from toolgate.server.calls.client import SHAPES
@@ -15,43 +15,32 @@ from toolgate.tools.api.errors import ToolError
 
 MAX_TASK_ID = 256  # characters: the name of a tool and some more
 
-Answer = Callable[[Call], Awaitable[dict[str, Any]]]
+
+async def get_task(server: Server, call: Call) -> dict[str, Any]:
+    require_extension(call)
+    return serialization.format_detailed_task(await _find_task(server, call))
 
 
-def get_task(server: Server) -> Answer:
-    async def answer(call: Call) -> dict[str, Any]:
-        require_extension(call)
-        return serialization.format_detailed_task(await _find_task(server, call))
-
-    return answer
-
-
-def update_task(server: Server) -> Answer:
-    async def answer(call: Call) -> dict[str, Any]:
-        """Bring answers; those to nothing that is asked are ignored."""
-        require_extension(call)
-        answers = call.params.get("inputResponses")
-        if not isinstance(answers, dict):
-            raise InvalidParams("'inputResponses' must be an object")
-        deferral = await _find_running(server, call)
-        if deferral is not None:
-            _check_answers(deferral, answers)
-            deferral.answer(answers)
-        return {}
-
-    return answer
+async def update_task(server: Server, call: Call) -> dict[str, Any]:
+    """Bring answers; those to nothing that is asked are ignored."""
+    require_extension(call)
+    answers = call.params.get("inputResponses")
+    if not isinstance(answers, dict):
+        raise InvalidParams("'inputResponses' must be an object")
+    task = await _find_running(server, call)
+    if task is not None:
+        _check_answers(task, answers)
+        task.answer(answers)
+    return {}
 
 
-def cancel_task(server: Server) -> Answer:
-    async def answer(call: Call) -> dict[str, Any]:
-        """Call the work off; nothing happens to what is over."""
-        require_extension(call)
-        deferral = await _find_running(server, call)
-        if deferral is not None:
-            await server.call_tasks.cancel(deferral)
-        return {}
-
-    return answer
+async def cancel_task(server: Server, call: Call) -> dict[str, Any]:
+    """Call the work off; nothing happens to what is over."""
+    require_extension(call)
+    task = await _find_running(server, call)
+    if task is not None:
+        await server.call_tasks.cancel(task)
+    return {}
 
 
 def require_extension(call: Call) -> None:
@@ -91,15 +80,15 @@ async def _find_task(server: Server, call: Call) -> StoredTask:
 async def _find_running(server: Server, call: Call) -> CallTask | None:
     """The task that is under way here; None when it is over."""
     kept = await _find_task(server, call)
-    deferral = server.call_tasks.find_running(call.session.principal, kept.id)
-    if deferral is None and kept.is_live:
+    task = server.call_tasks.find_running(call.session.principal, kept.id)
+    if task is None and kept.is_live:
         raise InternalError("another server process on the same state works on this task: only that one can be told")
-    return deferral
+    return task
 
 
-def _check_answers(deferral: CallTask, answers: dict[str, Any]) -> None:
+def _check_answers(task: CallTask, answers: dict[str, Any]) -> None:
     """Raise InvalidParams when an answer is none to what is asked: nothing of the update is taken then."""
-    for key, request in deferral.outstanding.items():
+    for key, request in task.outstanding.items():
         if key in answers:
             answer = answers[key]
             if not isinstance(answer, dict) or not SHAPES[request["method"]](answer):

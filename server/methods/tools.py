@@ -1,56 +1,48 @@
 """Answer tools/call: check the rules, run the tool and format what it returns."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
+
+import msgspec
 
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.calls.tasks import CallTask
-from toolgate.server.methods import approval, news, task_execution
-from toolgate.server.methods.execution import TimeLimitError, Work, execute
+from toolgate.server.methods import approval, execution
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import DeadlineTimer
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.text import closest
 from toolgate.tools.api.tool import Tool
 
 
-def call_tool(server: Server) -> Callable[[Call], Awaitable[dict[str, Any]]]:
-    hold = DeadlineTimer(server.call_timeout)
-
-    async def answer(call: Call) -> dict[str, Any]:
-        """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
-        tool, arguments = _read_call(server, call)
-        too_many = server.policy.count_call(call, tool.scope)
-        if too_many is not None:
-            return _format_result(server, call, tool, _refusal(too_many))
-        work = _work(server, call, tool, arguments)
-        try:
-            if task_execution.can_become_task(call, tool):
-                return await task_execution.execute_or_defer(server, hold, call, tool, work)
-            return await execute(server, hold, call, work)
-        except CannotAskError as refusal:
-            return _format_result(server, call, tool, _refusal(refusal.text))
-        except TimeLimitError:
-            return _format_result(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
-
-    return server.observers.wrap(answer)
+async def call_tool(server: Server, call: Call) -> dict[str, Any]:
+    """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
+    tool, arguments = _read_call(server, call)
+    too_many = server.policy.count_call(call, tool.scope)
+    if too_many is not None:
+        return _format_result(server, call, tool, _refusal(too_many))
+    work = _work(server, call, tool, arguments)
+    try:
+        if execution.can_become_task(call, tool):
+            return await execution.execute_or_defer(server, call, tool, work)
+        return await execution.execute(server, call, work)
+    except CannotAskError as refusal:
+        return _format_result(server, call, tool, _refusal(refusal.text))
+    except execution.TimeLimitError:
+        return _format_result(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
 
-def rerun_call(server: Server) -> Callable[[CallTask, bytes], None]:
-    """Does the work of a deferred call once more, which the end of a server broke off."""
-
-    def again(deferral: CallTask, how: bytes) -> None:
-        task_execution.rerun(server, deferral, how, lambda call: _work(server, call, *_read_call(server, call)))
-
-    return again
+def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
+    """Do the work of a task again that the end of a server broke off."""
+    execution.rerun(server, task, how, lambda call: _work(server, call, *_read_call(server, call)))
 
 
-def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> Work:
+def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> execution.Work:
     async def work(context: Context) -> dict[str, Any]:
         try:
             output = await run_tool(server, call, tool, arguments, context)
@@ -72,8 +64,31 @@ def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> di
     if not call.is_task:
         notices = server.services.notices(call.session.principal)
         if notices:
-            output, structured = news.add_news(notices, call, tool, output, structured)
+            output, structured = _add_news(notices, call, tool, output, structured)
     return serialization.format_output(output, call.revision, structured)
+
+
+def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structured: Any) -> tuple[Output, Any]:
+    """Return the output and its structured content, with the news that this caller may hear in both.
+
+    Some clients show their model the text alone, others the structured content alone. Where the structured content has
+    no room for the news, they wait for the next result. They are told once, and again when the answer does not go out.
+    """
+    plain = None if structured is None else msgspec.to_builtins(structured)
+    if plain is not None:
+        has_room = tool.allows_news and isinstance(plain, dict) and isinstance(plain.get(NEWS, []), list)
+        if not has_room:
+            return output, structured
+    session = call.session
+    news = notices.take() if session.scopes is None else notices.take(lambda scope: session.allows(frozenset((scope,))))
+    if not news:
+        return output, structured
+    if call.flight is not None:
+        call.flight.on_unsent = lambda: notices.restore(news)
+    texts = [notice.text for notice in news.values()]
+    block = Text("\nMeanwhile:\n" + "\n".join(f"- {text}" for text in texts))  # some clients join blocks with nothing
+    told = Output([*output.content, block], output.structured, output.is_error)
+    return told, None if plain is None else {**plain, NEWS: [*plain.get(NEWS, ()), *texts]}
 
 
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:

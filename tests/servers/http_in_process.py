@@ -5,6 +5,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +183,7 @@ async def inside(
     app = App(options)
     await app.plugins.reload(PATIENCE)
     records = SessionRecords(app.store, app.clock.processes, "", now) if remembers else None
-    take_up = lifecycle.resume_session(app.server)
+    take_up = partial(lifecycle.resume_session, app.server)
     sessions = Sessions(
         app.server.close_session,
         idle=idle,
