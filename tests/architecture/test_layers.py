@@ -225,6 +225,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "sse.py",
         "streamable_http.py",
         "authlib.py",
+        "browser/page_load.py",
         "egress/http.py",
         "collector.py",
         "cli/command_line.py",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.spans import span
 from toolgate.tools.browser.chromium import ABOUT_SANDBOX, END, LAUNCH_MODES, BrowserStartError, Chromium
-from toolgate.tools.browser.proxy import BrowserProxy
+from toolgate.tools.browser.proxy import BrowserProxy, Ticket
 from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.page import Resolve
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from playwright.async_api import BrowserContext
 
     from toolgate.tools.browser.page_load import RenderedPage
-    from toolgate.tools.browser.proxy import Ticket
 
 PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a processor while it loads
 SHARE = 4  # of them for one principal, each for as long as a call may take: others find two
@@ -43,7 +42,7 @@ class BrowserLostError(ToolError):
 
 
 class RunningBrowser:
-    """One Chromium and what it has done. `worn`: it gets no more pages, and ends with the last that it has."""
+    """One Chromium and what it has done. `is_retired`: it gets no more pages, and ends with the last that it has."""
 
     def __init__(self, chromium: Chromium) -> None:
         self.chromium = chromium
@@ -68,7 +67,7 @@ class Browser:
         self.proxy = BrowserProxy(allowed, resolve)
         self.sandboxed: bool | None = None  # None: not known before the first start
         self._idle = idle
-        self._mode = 0  # of WAYS, the first that works here
+        self._mode = 0  # of LAUNCH_MODES, the first that works here
         self._queue = FairQueue(PAGES, "pages", per_principal=SHARE)
         self._starting = asyncio.Lock()
         self._failure: tuple[float, BrowserStartError] | None = None  # when by the loop's clock, and why
@@ -79,7 +78,7 @@ class Browser:
     async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "RenderedPage":
         """The page at `url`, in a context of its own: `wait` seconds beyond the moment it is quiet, all in `hold`.
 
-        Raises NotStarted, BusyError and what a Visit does.
+        Raises BrowserStartError, BusyError and what PageLoad does.
         """
         until = asyncio.get_running_loop().time() + hold
         try:
@@ -106,7 +105,7 @@ class Browser:
     async def _load_page(
         self,
         running: RunningBrowser,
-        ticket: "Ticket",
+        ticket: Ticket,
         principal: str,
         url: str,
         wait: float,
@@ -122,9 +121,7 @@ class Browser:
             context = await running.chromium.context(ticket)
             return await PageLoad(context, ticket, url, wait, until, is_source).read()
         except (Error, BrowserGoneError) as error:
-            running.is_retired = (
-                running.is_retired or context is None
-            )  # it is at its end, though its end was not heard of yet
+            running.is_retired = running.is_retired or context is None  # it is at its end, though not heard of yet
             if running.is_lost or context is None:
                 raise BrowserLostError("the browser ended: try again") from None
             if isinstance(error, BrowserGoneError):
@@ -143,11 +140,11 @@ class Browser:
         return self._queue.running, self._queue.waiting
 
     async def try_start(self) -> bool:
-        """Start it, and tell whether its own sandbox is on. Raises NotStarted."""
+        """Start it, and tell whether its own sandbox is on. Raises BrowserStartError."""
         return (await self._get_running()).chromium.is_sandboxed
 
     async def close(self) -> None:
-        """End the browser and the gateway, and wait until they are gone."""
+        """End the browser and the proxy, and wait until they are gone."""
         if self._timer is not None:
             self._timer.cancel()
         running, self._current = self._current, None
@@ -167,10 +164,8 @@ class Browser:
             if self._current is None:
                 await self.proxy.open()
                 self._current = RunningBrowser(await self._start_unless_failed())
-                self._current.watch = asyncio.get_running_loop().create_task(
-                    self._watch(self._current),
-                    context=Context(),  # it is no call's, though one has begun it
-                )
+                watching = self._watch(self._current)  # in no call's context, though a call has begun it
+                self._current.watch = asyncio.get_running_loop().create_task(watching, context=Context())
             return self._current
 
     async def _start_unless_failed(self) -> Chromium:

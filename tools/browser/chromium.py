@@ -105,7 +105,7 @@ ABOUT_SANDBOX = re.compile(r"sandbox|namespace|zygote", re.IGNORECASE)
 
 
 class Chromium:
-    """`sandboxed`: whether its own sandbox is on."""
+    """`is_sandboxed`: whether its own sandbox is on."""
 
     def __init__(
         self, driver: "Playwright", browser: "Browser", line: socket.socket, proxy_port: int, is_sandboxed: bool
@@ -114,7 +114,7 @@ class Chromium:
         self._driver = driver
         self._browser = browser
         self._line = line
-        self._gateway = proxy_port
+        self._proxy_port = proxy_port
         self._reaper = _peer_pid(line)
         self._ending: asyncio.Task[None] | None = None
         major = browser.version.partition(".")[0]
@@ -124,13 +124,12 @@ class Chromium:
 
     @classmethod
     async def start(cls, program: str, proxy_port: int, mode: LaunchMode) -> "Chromium":
-        """Start `program`, whose only way out is the gateway's port. Raises NotStarted."""
+        """Start `program`, whose only way out is the proxy's port. Raises BrowserStartError."""
         try:
             from playwright.async_api import Error, async_playwright  # start-up: half a second
         except ImportError:
-            raise BrowserStartError(
-                "the package playwright is not installed: pip install 'toolgate[browser]'"
-            ) from None
+            why = "the package playwright is not installed: pip install 'toolgate[browser]'"
+            raise BrowserStartError(why) from None
         folder = await asyncio.to_thread(_make_folder)
         driver = None
         try:
@@ -170,7 +169,7 @@ class Chromium:
         """A browser as if new: no cookies, no cache, no permissions, no downloads. Raises Playwright's Error."""
         return await self._browser.new_context(
             proxy={
-                "server": f"http://127.0.0.1:{self._gateway}",
+                "server": f"http://127.0.0.1:{self._proxy_port}",
                 "bypass": "<-loopback>",
                 "username": ticket.name,
                 "password": ticket.password,
@@ -252,10 +251,10 @@ def _browser_uid() -> int:
     return BROWSER_UID if os.geteuid() == 0 else -1
 
 
-def _arguments(program: str, folder: Path, gateway: int, way: LaunchMode) -> list[str]:
-    keeper = ["-I", "-S", str(REAPER), str(folder / "line"), str(folder), str(_browser_uid()), way.privileges, program]
-    own = [f"--user-data-dir={folder / 'home' / 'profile'}", f"--proxy-server=http://127.0.0.1:{gateway}"]
-    return [*keeper, *ARGUMENTS, *own, *([] if way.sandbox else ["--no-sandbox"])]
+def _arguments(program: str, folder: Path, proxy_port: int, mode: LaunchMode) -> list[str]:
+    keeper = ["-I", "-S", str(REAPER), str(folder / "line"), str(folder), str(_browser_uid()), mode.privileges, program]
+    own = [f"--user-data-dir={folder / 'home' / 'profile'}", f"--proxy-server=http://127.0.0.1:{proxy_port}"]
+    return [*keeper, *ARGUMENTS, *own, *([] if mode.sandbox else ["--no-sandbox"])]
 
 
 def _environment(home: Path) -> dict[str, str | float | bool]:

@@ -4,20 +4,14 @@ import shutil
 
 # Those without windows first: a page costs them a third of the processor time
 PROGRAMS = (
-    "chromium-headless-shell",
-    "chrome-headless-shell",
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "google-chrome-stable",
-    "chrome",
+    "chromium-headless-shell chrome-headless-shell chromium chromium-browser google-chrome google-chrome-stable chrome"
 )
 
 
 def find_chromium(option: str | None, path: str | None) -> str | None:
-    """Where Chromium is: `word` is the option's (a path, "none", or None for one of PROGRAMS in the PATH `path`).
+    """Return where Chromium is. `option`: a program, "none", or None for one of PROGRAMS in the PATH `path`.
 
-    None when there is none. Raises ValueError when `word` names no program.
+    None when there is none. Raises ValueError when `option` names no program.
     """
     if option == "none":
         return None
@@ -26,4 +20,4 @@ def find_chromium(option: str | None, path: str | None) -> str | None:
         if found is None:
             raise ValueError(f"program {option} not found")
         return found
-    return next((found for name in PROGRAMS if (found := shutil.which(name, path=path))), None)
+    return next((found for name in PROGRAMS.split() if (found := shutil.which(name, path=path))), None)

@@ -5,17 +5,16 @@ import contextlib
 import html
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
+
+from playwright.async_api import BrowserContext, CDPSession, Error, Page, Request, Response
+from playwright.async_api import TimeoutError as GotoTimeoutError
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
+from toolgate.tools.browser.proxy import Ticket
 from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
-
-if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, CDPSession, Page, Request, Response
-
-    from toolgate.tools.browser.proxy import Ticket
 
 PAGE_TIME = 30.0  # seconds to load a page and to let it settle
 READ_TIME = 4.0  # seconds kept for reading it at the end
@@ -32,6 +31,11 @@ TLS = ("CERT", "SSL")
 HTML = frozenset({"text/html", "application/xhtml+xml"})
 # What it has no page for: nothing to show (HTTP 204), no text beside a fault's status, and a question for a password
 UNSHOWN = frozenset({"ABORTED", "HTTP_RESPONSE_CODE_FAILURE", "INVALID_AUTH_CREDENTIALS"})
+END_SCRIPTS: dict[str, dict[str, Any]] = {
+    "Runtime.terminateExecution": {},
+    "Emulation.setScriptExecutionDisabled": {"value": True},
+}
+STOP_LOADING: dict[str, dict[str, Any]] = {"Page.stopLoading": {}}
 NET = re.compile(r"net::ERR_([A-Z0-9_]+)")
 
 
@@ -58,8 +62,8 @@ class RenderedPage:
 class PageLoad:
     """One page of one context. `until` is when all must be done, by the loop's clock; `wait` in seconds."""
 
-    context: "BrowserContext"
-    ticket: "Ticket"
+    context: BrowserContext
+    ticket: Ticket
     url: str
     wait: float
     until: float
@@ -68,9 +72,7 @@ class PageLoad:
     broke_off: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self) -> RenderedPage:
-        """Raises Refused, Unreachable, TimedOut and Broken."""
-        from playwright.async_api import Error  # start-up
-
+        """Raises AddressRefusedError, PageUnreachableError, PageTimeoutError and BrowserGoneError."""
         try:
             page = await self.context.new_page()
             self.context.on("page", _close)
@@ -78,7 +80,7 @@ class PageLoad:
         except Error as error:
             raise self._gone_error(str(error)) from None
 
-    async def _read_until_crash(self, page: "Page") -> RenderedPage:
+    async def _read_until_crash(self, page: Page) -> RenderedPage:
         gone = asyncio.Event()
         page.on("crash", lambda _: gone.set())
         page.on("close", lambda _: gone.set())
@@ -94,24 +96,26 @@ class PageLoad:
             watch.cancel()
             await asyncio.wait((work, watch))
 
-    async def _read(self, page: "Page") -> RenderedPage:
-        from playwright.async_api import Error, TimeoutError  # start-up
-
+    async def _read(self, page: Page) -> RenderedPage:
         session = await self.context.new_cdp_session(page)
         page.on("requestfailed", lambda request: self._note_failure(request))  # it writes into the owner of a method
         start, left = _loop_time(), self.until - READ_TIME - _loop_time()
         stop_at = start + min(PAGE_TIME, max(left - self.wait, left / 2))  # it is loaded before it is waited for
         try:
             response = await page.goto(self.url, wait_until="commit", timeout=_time_left(stop_at) * 1000)
-        except TimeoutError:
+        except GotoTimeoutError:
             raise self._late_error(stop_at - start) from None
         except Error as error:
             return await self._handle_failed_load(error, page)
-        await self._check_redirects(response)
+        self._check_redirects(response)
         await self._settle(session, stop_at)
-        return await self._read_out(page, session)
+        try:
+            async with asyncio.timeout(READ_TIME):
+                return await self._read_document(page, session)
+        except TimeoutError:
+            raise PageTimeoutError(f"{shorten_url(self.url)} keeps the browser too busy to be read") from None
 
-    async def _settle(self, session: "CDPSession", stop_at: float) -> None:
+    async def _settle(self, session: CDPSession, stop_at: float) -> None:
         """Until it is loaded and quiet, and as long as was asked for besides."""
         try:
             for hop in range(MAX_HOPS):
@@ -128,7 +132,7 @@ class PageLoad:
         if _loop_time() >= stop_at:
             await _stop(session)
 
-    async def _is_loaded(self, session: "CDPSession") -> bool:
+    async def _is_loaded(self, session: CDPSession) -> bool:
         """Wait until it is, as far as it ever will be; False when it went on to another page.
 
         The page's own word counts: Playwright waits on where one began to go elsewhere and did not get there.
@@ -147,16 +151,14 @@ class PageLoad:
             broken.cancel()
             await asyncio.wait((loaded, broken))
 
-    def _note_failure(self, request: "Request") -> None:
+    def _note_failure(self, request: Request) -> None:
         """Hear of a page whose body ends before its end, as Chromium itself waits on for ever."""
-        from playwright.async_api import Error  # start-up
-
         with contextlib.suppress(Error):  # it has no frame any more
             is_page = request.is_navigation_request() and request.frame.parent_frame is None
             if is_page and "ABORTED" not in (request.failure or ""):
                 self.broke_off.set()
 
-    async def _is_quiet(self, session: "CDPSession", stop_at: float, *, is_first: bool) -> bool:
+    async def _is_quiet(self, session: CDPSession, stop_at: float, *, is_first: bool) -> bool:
         """Wait until it is, or for as long as that is waited for; False when it went on to another page."""
         left = min(MOST_QUIET / 1000, _time_left(stop_at))
         settle = fill_script(SETTLE, SCROLL=is_first, QUIET=QUIET, MOST=int(left * 1000))
@@ -174,14 +176,7 @@ class PageLoad:
             self.notes.append(f"waited only {wait:.0f} s: no time was left")
         await asyncio.sleep(wait)
 
-    async def _read_out(self, page: "Page", session: "CDPSession") -> RenderedPage:
-        try:
-            async with asyncio.timeout(READ_TIME):
-                return await self._read_document(page, session)
-        except TimeoutError:
-            raise PageTimeoutError(f"{shorten_url(self.url)} keeps the browser too busy to be read") from None
-
-    async def _read_document(self, page: "Page", session: "CDPSession") -> RenderedPage:
+    async def _read_document(self, page: Page, session: CDPSession) -> RenderedPage:
         for _ in range(3):  # it may be on its way to another page at this very moment
             frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]
             self._check_arrival(frame)
@@ -201,7 +196,7 @@ class PageLoad:
         is_cut = length > MAX_HTML or BROKE_OFF in self.notes
         return RenderedPage(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes))
 
-    async def _with_frames(self, page: "Page", session: "CDPSession", title: str, markup: str) -> str:
+    async def _with_frames(self, page: Page, session: CDPSession, title: str, markup: str) -> str:
         """The page with what its frames show below it, where they show anything."""
         main = (await session.send("Page.getFrameTree"))["frameTree"]
         parts: list[str] = []
@@ -217,10 +212,8 @@ class PageLoad:
         head = f"<title>{html.escape(title)}</title>"
         return f"<!doctype html><html><head>{head}</head><body>{body or ''}{''.join(parts)}</body></html>"
 
-    async def _isolated_frames(self, page: "Page") -> list[tuple["CDPSession", str]]:
+    async def _isolated_frames(self, page: Page) -> list[tuple[CDPSession, str]]:
         """The frames that have a process of their own: those of other sites."""
-        from playwright.async_api import Error  # start-up
-
         found: list[tuple[CDPSession, str]] = []
         for frame in page.frames[1 : MAX_FRAMES + 1]:
             with contextlib.suppress(Error):  # most are part of their page
@@ -231,15 +224,13 @@ class PageLoad:
 
     def _check_arrival(self, frame: dict[str, Any]) -> None:
         """Where scripts led it must be a page that was reached."""
-        missed = frame.get("unreachableUrl")
-        if missed:
+        if missed := frame.get("unreachableUrl"):
             raise self._unreachable_error(missed, "the page leads there")
         if not frame["url"].startswith(("http://", "https://")):
-            raise AddressRefusedError(
-                f"{shorten_url(self.url)} leads to {shorten_url(frame['url'])}; only http and https pages are read"
-            )
+            target = shorten_url(frame["url"])
+            raise AddressRefusedError(f"{shorten_url(self.url)} leads to {target}; only http and https pages are read")
 
-    async def _check_redirects(self, response: "Response | None") -> None:
+    def _check_redirects(self, response: Response | None) -> None:
         request = response.request if response is not None else None
         count = 0
         while request is not None and (request := request.redirected_from) is not None:
@@ -247,7 +238,7 @@ class PageLoad:
         if count > REDIRECTS:
             raise PageUnreachableError(f"{shorten_url(self.url)} redirects more than {REDIRECTS} times")
 
-    async def _handle_failed_load(self, error: Exception, page: "Page") -> RenderedPage:
+    async def _handle_failed_load(self, error: Exception, page: Page) -> RenderedPage:
         """What `goto` could not show: a file (told as one), or nothing at all."""
         if page.is_closed() or "crashed" in str(error):
             raise self._gone_error(str(error))
@@ -292,41 +283,30 @@ class PageLoad:
             self.notes.append(f"it was stopped at its limit of {self.ticket.limit_reached}")
 
 
-async def _close(page: "Page") -> None:
-    """A window that the page opens is nobody's."""
-    from playwright.async_api import Error  # start-up
-
+async def _close(page: Page) -> None:
+    """Close a window that the page opened: nothing reads it."""
     with contextlib.suppress(Error):
         await page.close()
 
 
-async def _main_frame(session: "CDPSession") -> str:
+async def _main_frame(session: CDPSession) -> str:
     identity: str = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
     return identity
 
 
-def _child_frames(session: "CDPSession", tree: dict[str, Any]) -> list[tuple["CDPSession", str]]:
+def _child_frames(session: CDPSession, tree: dict[str, Any]) -> list[tuple[CDPSession, str]]:
     found: list[tuple[CDPSession, str]] = []
     for child in tree.get("childFrames", ()):
         found += [(session, child["frame"]["id"]), *_child_frames(session, child)]
     return found
 
 
-async def _evaluate(session: "CDPSession", frame: str, expression: str) -> Any:
+async def _evaluate(session: CDPSession, frame: str, expression: str) -> Any:
     """What a script says, in a world of its own; None when the page went while it ran."""
-    from playwright.async_api import Error  # start-up
-
     try:
         world = await session.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "toolgate"})
-        answer = await session.send(
-            "Runtime.evaluate",
-            {
-                "contextId": world["executionContextId"],
-                "expression": expression,
-                "awaitPromise": True,
-                "returnByValue": True,
-            },
-        )
+        options = {"contextId": world["executionContextId"], "awaitPromise": True, "returnByValue": True}
+        answer = await session.send("Runtime.evaluate", {**options, "expression": expression})
     except Error as error:
         if "crashed" in str(error) or "has been closed" in str(error):  # not "navigated or closed": it went on
             raise
@@ -334,15 +314,15 @@ async def _evaluate(session: "CDPSession", frame: str, expression: str) -> Any:
     return answer["result"].get("value")
 
 
-async def _stop(session: "CDPSession") -> None:
+async def _stop(session: CDPSession) -> None:
     """Its loading, and its scripts: also one that never ends."""
-    await _end_scripts(session)
-    await _stop_loading(session)
+    await _try_send(session, END_SCRIPTS)
+    await _try_send(session, STOP_LOADING)
 
 
-async def _wait_for_last_page(session: "CDPSession") -> None:
+async def _wait_for_last_page(session: CDPSession) -> None:
     """Of pages that lead on and on the one that comes now, without the scripts that would lead on."""
-    await _end_scripts(session)
+    await _try_send(session, END_SCRIPTS)
     looks = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LAST):
@@ -350,24 +330,14 @@ async def _wait_for_last_page(session: "CDPSession") -> None:
                 await asyncio.sleep(0.1)
                 is_there = await _evaluate(session, await _main_frame(session), "document.readyState === 'complete'")
                 looks = looks + 1 if is_there else 0
-    await _stop_loading(session)
+    await _try_send(session, STOP_LOADING)
 
 
-async def _end_scripts(session: "CDPSession") -> None:
-    from playwright.async_api import Error  # start-up
-
+async def _try_send(session: CDPSession, commands: dict[str, dict[str, Any]]) -> None:
     with contextlib.suppress(Error, TimeoutError):
         async with asyncio.timeout(1):
-            await session.send("Runtime.terminateExecution")
-            await session.send("Emulation.setScriptExecutionDisabled", {"value": True})
-
-
-async def _stop_loading(session: "CDPSession") -> None:
-    from playwright.async_api import Error  # start-up
-
-    with contextlib.suppress(Error, TimeoutError):
-        async with asyncio.timeout(1):
-            await session.send("Page.stopLoading")
+            for method, parameters in commands.items():
+                await session.send(method, parameters)
 
 
 def _describe_net_error(code: str) -> str:

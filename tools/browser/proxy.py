@@ -12,16 +12,13 @@ import base64
 import contextlib
 import secrets
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, open_connection
+from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection, ProxyRequest
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver
 from toolgate.tools.web.page import AddressRefusedError, PageUnreachableError, Resolve
-
-if TYPE_CHECKING:
-    from toolgate.tools.egress.http import ProxyConnection, ProxyRequest
 
 HEAD_TIME = 5.0  # seconds to say what is wanted: Chromium opens some connections before it needs them
 MAX_BYTES = 64 * 2**20  # of one page and all that it loads, as they come: compressed
@@ -32,10 +29,10 @@ Address = tuple[str, int]  # host and port
 
 
 class Ticket:
-    """What one page may use of the gateway, and what became of it.
+    """What one page may use of the proxy, and what became of it.
 
-    `failed` says for each host and port that was last not reached why: Refused or Unreachable. `spent` is the limit
-    that was reached, as in "64 MiB", "" while none was; nothing passes from then on.
+    `failed`: why each host and port that was not reached the last time was not. `limit_reached`: the limit, as in
+    "64 MiB", "" while none was; nothing passes from then on.
     """
 
     def __init__(self) -> None:
@@ -140,8 +137,6 @@ class BrowserProxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection  # start-up: h11
-
         try:
             connection = ProxyConnection(reader, writer)
             async with asyncio.timeout(HEAD_TIME):
@@ -155,10 +150,8 @@ class BrowserProxy:
             with contextlib.suppress(OSError):
                 writer.close()
 
-    async def _read_request(self, connection: "ProxyConnection") -> tuple["ProxyRequest", Ticket]:
+    async def _read_request(self, connection: ProxyConnection) -> tuple[ProxyRequest, Ticket]:
         """Return the next request and the ticket of its page. Without a ticket the answer is 407."""
-        from toolgate.tools.egress.http import BadProxyRequestError  # start-up: h11
-
         while True:
             try:
                 request = await connection.read_request()
@@ -170,7 +163,7 @@ class BrowserProxy:
                 return request, ticket
             await connection.refuse(407)
 
-    async def _forward(self, connection: "ProxyConnection", request: "ProxyRequest", ticket: Ticket) -> None:
+    async def _forward(self, connection: ProxyConnection, request: ProxyRequest, ticket: Ticket) -> None:
         place = (request.host, request.port)
         try:
             ticket.count_request()

@@ -20,19 +20,8 @@ MAX_REASON = 240  # characters of a status line, which is all of a refused CONNE
 REASONS = {400: "Bad Request", 403: "Refused", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
 # What is between two neighbours only (RFC 9110, 7.6.1), or would lead round the proxy.
 HOP_BY_HOP = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"expect",
-        b"alt-svc",
-    )
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
+    b"upgrade expect alt-svc".split()
 )
 
 Headers = list[tuple[bytes, bytes]]
@@ -92,7 +81,7 @@ class ProxyConnection:
         self._is_head = False
 
     async def read_request(self) -> ProxyRequest:
-        """The next request's head. Raises Nonsense and EOFError."""
+        """The next request's head. Raises BadProxyRequestError and EOFError."""
         self._requests += 1
         if self._requests > MAX_REQUESTS:
             raise BadProxyRequestError

@@ -10,12 +10,11 @@ import contextlib
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.egress.connect import CHUNK, Streams, open_connection
-from toolgate.tools.egress.limited_reader import RateLimitedReader
 from toolgate.tools.egress.shared_limits import SharedProxyLimits
 from toolgate.tools.rate_limiter import ByteRateLimiter
 from toolgate.tools.web.address_policy import AddressPolicy
@@ -40,6 +39,8 @@ PORTS = {25: "port 25 is for mail between servers: sandboxes may not use it, to 
 USAGE = "send the proxy http://host/path, or CONNECT host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
 GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listener is closed
+MAX_READ = 2**20  # bytes; more than a StreamReader ever holds, so that a read empties it
+PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 HERE = "localhost,127.0.0.1,::1"  # what a command finds inside, without a proxy
 
 
@@ -84,8 +85,7 @@ class SandboxProxy:
     def environment(port: int) -> dict[str, str]:
         """What makes a command in there use the proxy, which listens on 127.0.0.1 at `port`."""
         proxy = f"http://127.0.0.1:{port}"
-        names = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-        return {**dict.fromkeys(names, proxy), "no_proxy": HERE, "NO_PROXY": HERE}
+        return {**dict.fromkeys(PROXIES, proxy), "no_proxy": HERE, "NO_PROXY": HERE}
 
     async def _accept(self) -> None:
         while True:
@@ -127,7 +127,9 @@ class SandboxProxy:
                 client_reader = RateLimitedReader(reader, writer, self._rate, lambda: _extend_idle(idle))
                 connection = ProxyConnection(client_reader, writer, MAX_HEAD, self._on_events)
                 try:
-                    await self._answer(connection, idle)
+                    async with asyncio.timeout(HEAD_TIME):
+                        request = await connection.read_request()
+                    await self._forward(connection, request, idle)
                 except BadProxyRequestError:
                     await connection.refuse(400, USAGE)
                 await _close_gracefully(client_reader, writer)
@@ -135,11 +137,6 @@ class SandboxProxy:
             pass  # TimeoutError is one. What can be answered has been: the rest is the end of a connection
         finally:
             writer.transport.abort()  # all that was to be sent has been: every drain waits for it
-
-    async def _answer(self, connection: "ProxyConnection", idle: asyncio.Timeout) -> None:
-        async with asyncio.timeout(HEAD_TIME):
-            request = await connection.read_request()
-        await self._forward(connection, request, idle)
 
     async def _forward(self, connection: "ProxyConnection", request: "ProxyRequest", idle: asyncio.Timeout) -> None:
         try:
@@ -170,6 +167,48 @@ class SandboxProxy:
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         async with asyncio.timeout(LOOKUP), self._lookups:
             return await self._resolve(host, port)
+
+
+class RateLimitedReader:
+    """The reading side of a connection. `on_data` is called whenever something came."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        rate: ByteRateLimiter,
+        on_data: Callable[[], None],
+    ) -> None:
+        self._reader = reader
+        self._transport: asyncio.Transport = writer.transport  # type: ignore[assignment]  # reads too, it is a socket's
+        self._rate = rate
+        self._moved = on_data
+        self._due = 0.0
+        self._unread = b""
+        self._halt()
+
+    async def read(self, most: int) -> bytes:
+        """Up to `most` bytes, b"" at the end. Raises OSError."""
+        await self._rate.wait_until(self._due)
+        data = self._unread or await self._read_available()
+        await self._rate.wait_turn()
+        piece, self._unread = data[:most], data[most:]
+        self._due = self._rate.charge(len(piece))
+        self._moved()
+        return piece
+
+    async def _read_available(self) -> bytes:
+        """What the kernel has, read only now: else a reader takes what comes, a byte at a time if it comes so."""
+        with contextlib.suppress(RuntimeError):  # the connection has ended, as the read will say
+            self._transport.resume_reading()
+        try:
+            return await self._reader.read(MAX_READ)
+        finally:
+            self._halt()
+
+    def _halt(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._transport.pause_reading()
 
 
 async def _streams(client: socket.socket) -> Streams:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolgate.tools.egress.sandbox_proxy import SandboxProxy
+from toolgate.tools.egress.sandbox_proxy import PROXIES, SandboxProxy
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
 
 ENTER = Path(__file__).with_name("enter.py")
@@ -20,7 +20,6 @@ KILL_USER = Path(__file__).with_name("kill_user.py")
 SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
 FILES_INSIDE = {"/.toolgate/enter.py": ENTER, "/.toolgate/supervisor.py": SUPERVISOR}
 PORT = 3128  # of the proxy on the sandbox's own loopback, where programs that have one by convention look for it
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
 END_WITHIN = 5.0  # seconds; nothing of the user's can delay it
@@ -46,8 +45,8 @@ class SandboxProcess:
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """What commands get."""
         home = str(self.view.root)
-        own = {**given, "HOME": home, "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash"}
-        own = {name: value for name, value in own.items() if name not in PROXIES}
+        own = {name: value for name, value in given.items() if name not in PROXIES}
+        own |= {"HOME": home, "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash"}
         own["PATH"] = self._visible_path(given.get("PATH", ""))
         if self.has_proxy:
             own |= SandboxProxy.environment(PORT)
