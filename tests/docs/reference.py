@@ -1,6 +1,6 @@
-"""The parts of docs/ that say what the code says: `make reference` writes them anew, and a test says when they are old.
+"""Generate the parts of docs/ that repeat the code: `make reference` writes them, and a test compares them.
 
-Each stands between `<!-- NAME -->` and `<!-- end -->`. Knows options, commands and tools; nothing of how they work.
+Each part is between `<!-- NAME -->` and `<!-- end -->`.
 """
 
 import re
@@ -20,15 +20,15 @@ from toolgate.tools.api.tool import Tool
 
 PART = re.compile(r"(<!-- (?!path|end)([a-z]+(?:: [\w-]+)?) -->\n).*?(<!-- end -->)", re.S)  # paths: `make walk`
 DEFAULT = re.compile(r" \(default:? ([^)]+)\)")
-DOCTOR = "; toolgate doctor"  # told once, where it belongs
+DOCTOR = "; toolgate doctor"  # left out: the page says it elsewhere
 PUBLIC = "https://tools.example.com"
 COMMAND = "/home/ada/toolgate/.venv/bin/toolgate"
 CHOICE = re.compile(r"(\w+) \(default\)")
 UNITS = {"integer": "integer", "number": "number", "boolean": "true or false", "string": "string"}
 
 
-def written(text: str) -> str:
-    """A page with its generated parts as they should be."""
+def fill_parts(text: str) -> str:
+    """Return the page with its parts generated again."""
     return PART.sub(lambda found: f"{found[1]}\n{_part(found[2])}\n\n{found[3]}", text)
 
 
@@ -52,8 +52,13 @@ def _options(of: str) -> str:
 
 def _option(option: Option) -> tuple[str, str, str, str]:
     names = ", ".join(f"`{name}`" for name in option.spelling.split(", "))
-    told = DEFAULT.search(option.help) or (CHOICE.search(option.help) if option.default == () else None)
-    return names, f"`{option.variable}`", told[1] if told else _value(option.default), DEFAULT.sub("", option.full_help)
+    default = DEFAULT.search(option.help) or (CHOICE.search(option.help) if option.default == () else None)
+    return (
+        names,
+        f"`{option.variable}`",
+        default[1] if default else _value(option.default),
+        DEFAULT.sub("", option.full_help),
+    )
 
 
 def _value(default: Any) -> str:
@@ -70,7 +75,7 @@ def _commands(of: str) -> str:
 
 
 def _flags(of: str) -> str:
-    """What is no option: flags of one command."""
+    """Return the table of flags that belong to one command."""
     rows = ((command.name, flag) for command in COMMANDS.values() for flag in command.flags)
     return _table(
         ("command", "flag", "meaning"), ((f"`{name}`", f"`{flag.spelling}`", flag.help) for name, flag in rows)
@@ -112,25 +117,25 @@ def _fallback(name: str, one: dict[str, Any], needed: list[str]) -> str:
 def _kind(one: dict[str, Any]) -> str:
     if "enum" in one:
         return ", ".join(f"`{word}`" for word in one["enum"])
-    told = UNITS[one["type"]]
+    unit = UNITS[one["type"]]
     low, high = one.get("minimum"), one.get("maximum")
-    return f"{told}, {low} to {high}" if low is not None and high is not None else told
+    return f"{unit}, {low} to {high}" if low is not None and high is not None else unit
 
 
 def _results(tool: Tool) -> str:
     names = ", ".join(f"`{name}`" for name in (tool.output or {}).get("properties", {}) if name != NEWS)
     if tool.lean:
-        return f"Its result is not structured by default; with `--structured-output full` it has {names} too."
+        return f"Its result is not structured by default; with `--structured-output full` it also has {names}."
     return f"Its structured result has {names}."
 
 
 def _hints(tool: Tool) -> str:
-    told = tool.annotations
+    annotations = tool.annotations
     hints = {
-        "reads only": told.read_only,
-        "may destroy": told.destructive,
-        "may be repeated": told.idempotent,
-        "reaches outside": told.open_world,
+        "reads only": annotations.read_only,
+        "may destroy": annotations.destructive,
+        "may be repeated": annotations.idempotent,
+        "reaches outside": annotations.open_world,
     }
     return (
         f"Scope `{tool.scope}`; "
@@ -143,7 +148,7 @@ def _hints(tool: Tool) -> str:
 
 
 def _rooms() -> str:
-    """A row a folder and a loose file, with the first sentence of its docstring."""
+    """Return a table of folders and loose files, each with the first sentence of its docstring."""
     loose = [path for path in rooms.sources() if len(path.parts) == 2 and path.name != "__init__.py"]
     rows = [(f"`{path}/`", rooms.describe(path / "__init__.py")) for path in rooms.folders()]
     rows += [(f"`{path}`", rooms.describe(path)) for path in loose]
@@ -154,13 +159,14 @@ def _rooms() -> str:
 
 
 def _client(of: str) -> str:
-    """What `toolgate config` prints: for a server that the client starts, and for one that it reaches."""
-    told = []
+    """Return the output of `toolgate config`, for a server that the client starts and for one at a URL."""
+    snippets = []
     if of in client_config.CLIENTS:
-        told.append(("On the same machine", client_config.build_snippet([of], ())))
-    told.append(("From elsewhere", client_config.build_snippet([of], (), PUBLIC)))
+        snippets.append(("On the same machine", client_config.build_snippet([of], ())))
+    snippets.append(("From elsewhere", client_config.build_snippet([of], (), PUBLIC)))
     return "\n\n".join(
-        f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```" for where, (body, place) in told
+        f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```"
+        for where, (body, place) in snippets
     ).replace(client_config._command(), COMMAND)
 
 
@@ -184,8 +190,8 @@ PARTS: dict[str, Callable[[str], str]] = {
 def main() -> None:
     for page in (ROOT / "CONTRIBUTING.md", *sorted(Path(ROOT, "docs").glob("*.md"))):
         text = page.read_text()
-        if written(text) != text:
-            page.write_text(written(text))
+        if fill_parts(text) != text:
+            page.write_text(fill_parts(text))
             print(page.relative_to(ROOT))
 
 

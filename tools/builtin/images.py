@@ -42,7 +42,7 @@ class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     lean=True,
 )
 async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -> Output:
-    """Look at an image file: png, jpeg, gif, webp, bmp or tiff, told by its content.
+    """Look at an image file: png, jpeg, gif, webp, bmp or tiff, recognized by its content.
 
     Returns the image and its format, size and bytes. One too large for the client is scaled down, and the text says
     so; of a too large animation the first frame is shown.
