@@ -15,6 +15,7 @@ from typing import Any
 
 from toolgate.server import progress
 from toolgate.server.cli.output import format_count, print_table
+from toolgate.server.cli.store_command import read_people
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
@@ -216,18 +217,11 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
 
 
 def _read_names(state: Path) -> dict[str, str]:
-    """Return the names of people who signed in here, by principal."""
-    from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-    from toolgate.server.principal import Principal
-    from toolgate.server.state import grant_rows
+    """Return the names of people by principal, or nothing where they can't be read."""
 
     async def read() -> dict[str, str]:
-        store = Store(state, upgrades=False)
-        try:
-            rows = [] if store.is_empty() else await store.transact(grant_rows.list_people)
-        finally:
-            store.close()
-        return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}
+        with closing(Store(state, upgrades=False)) as store:
+            return await read_people(store)
 
     try:
         return asyncio.run(read())

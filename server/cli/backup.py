@@ -10,7 +10,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -40,8 +40,8 @@ def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
     to_stream = file == STREAM
     if to_stream and sys.stdout.isatty():
         raise UsageError("backup: a terminal can't take a backup: name a file, or use a pipe")
-    with _interruptible(config.environment) as progress:
-        return _run(lambda: (_to_stream if to_stream else _to_file)(config.state, file, with_workspaces, progress))
+    write_to = _to_stream if to_stream else _to_file
+    return _run(config, lambda progress: write_to(config.state, file, with_workspaces, progress))
 
 
 def restore(config: Config, *, file: str, replace: bool) -> int:
@@ -50,79 +50,69 @@ def restore(config: Config, *, file: str, replace: bool) -> int:
         raise UsageError("restore: a terminal can't give a backup: name a file, or use a pipe")
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is not a folder")
-    _check_owner(config.state)
-    with _interruptible(config.environment) as progress:
-        return _run(lambda: _restore_from(config.state, file, replace, progress))
-
-
-def _check_owner(state: Path) -> None:
-    """Raise UsageError where root would restore into another user's folder: that user's server could not read it."""
-    if os.geteuid() == 0 and state.exists() and (owner := state.stat().st_uid) != 0:
-        raise UsageError(f"restore: {state} belongs to user {owner}: run this as that user, not as root")
+    if os.geteuid() == 0 and config.state.exists() and (owner := config.state.stat().st_uid) != 0:
+        # root's files in another user's folder could not be read by that user's server
+        raise UsageError(f"restore: {config.state} belongs to user {owner}: run this as that user, not as root")
+    return _run(config, lambda progress: _restore_from(config.state, file, replace, progress))
 
 
 def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgress) -> None:
     path = Path(file)
     if path.exists() or path.is_symlink():
         raise BackupError(f"{path} already exists: name another file")
-    room = _make_temp_folder(path.parent)
-    try:
-        draft = room / "backup"
+    with _temp_folder(path.parent) as temp:
+        draft = temp / "backup"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
-            manifest = _write(state, raw, room, workspaces, progress)
+            manifest = _write(state, raw, temp, workspaces, progress)
             raw.flush()
             os.fsync(raw.fileno())
         _publish(draft, path)
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
     print(f"{path}: {path.stat().st_size:,} bytes, {_summarize(manifest)}")
     print("this file holds the server's keys: keep it as private as the state folder", file=sys.stderr)
     _check_whole(manifest)
 
 
 def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProgress) -> None:
-    if _is_open_to_others(sys.stdout.fileno()):
+    output = os.fstat(sys.stdout.fileno())
+    if stat.S_ISREG(output.st_mode) and output.st_mode & (stat.S_IRGRP | stat.S_IROTH):
         print("other users can read the output file: chmod 600 it, and set umask 077 next time", file=sys.stderr)
-    room = _make_temp_folder(state)
     try:
-        manifest = _write(state, sys.stdout.buffer, room, workspaces, progress)
-        sys.stdout.buffer.flush()
-    except BrokenPipeError:  # not what `head` does to a list: this is worth nothing by half
+        with _temp_folder(state) as temp:
+            manifest = _write(state, sys.stdout.buffer, temp, workspaces, progress)
+            sys.stdout.buffer.flush()
+    except BrokenPipeError:  # unlike a list that `head` cuts, half a backup is worth nothing
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise BackupError("the reader closed the pipe: the backup is incomplete") from None
-    finally:
-        shutil.rmtree(room, ignore_errors=True)
     print(f"backup: {_summarize(manifest)}", file=sys.stderr)
     _check_whole(manifest)
 
 
-def _is_open_to_others(held: int) -> bool:
-    found = os.fstat(held)
-    return stat.S_ISREG(found.st_mode) and bool(found.st_mode & (stat.S_IRGRP | stat.S_IROTH))
-
-
 def _check_whole(manifest: Manifest) -> None:
-    """Raises Refused, about a backup that is made, and good for what is in it."""
+    """Raise BackupError where something is missing: the backup is made, and good for what is in it."""
     for name, what in manifest.omitted.items():
         print(f"{name} is in it {what}", file=sys.stderr)
     if manifest.missing:
-        told = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
-        raise BackupError(f"the backup is complete except for {told}")
+        missing = "; ".join(f"{name} ({why})" for name, why in manifest.missing.items())
+        raise BackupError(f"the backup is complete except for {missing}")
 
 
-def _make_temp_folder(folder: Path) -> Path:
+@contextmanager
+def _temp_folder(folder: Path) -> Generator[Path]:
     """Make a folder for what is being written. Those of killed backups are removed: they hold keys."""
     for left in folder.glob(f"{TEMP_PREFIX}*"):
         if time.time() - left.lstat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=folder))
+    temp = tempfile.mkdtemp(prefix=TEMP_PREFIX, dir=folder)
+    try:
+        yield Path(temp)
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
 
 
-def _write(state: Path, raw: IO[bytes], room: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
-    with (lock.hold_exclusive if workspaces else lock.hold_shared)(
-        state
-    ):  # half of it could be of what a restore replaces
-        return write.write_backup(state, raw, room, workspaces=workspaces, progress=progress)
+def _write(state: Path, raw: IO[bytes], temp: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
+    hold = lock.hold_exclusive if workspaces else lock.hold_shared
+    with hold(state):  # without it, half of the backup could be of what a restore replaces
+        return write.write_backup(state, raw, temp, workspaces=workspaces, progress=progress)
 
 
 def _publish(draft: Path, path: Path) -> None:
@@ -139,12 +129,11 @@ def _publish(draft: Path, path: Path) -> None:
 def _restore_from(state: Path, file: str, replace: bool, progress: TerminalProgress) -> None:
     with (
         open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
-        staging_folder(state, replace=replace) as room,
+        staging_folder(state, replace=replace) as staging,
     ):
-        manifest = read.extract_backup(raw, room / "come", progress)
+        manifest = read.extract_backup(raw, staging / "come", progress)
         with defer_signals():
-            aside = replace_state(room / "come", state)
-            _report_restore(state, manifest, aside)
+            _report_restore(state, manifest, replace_state(staging / "come", state))
 
 
 def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None:
@@ -167,31 +156,19 @@ def _summarize(manifest: Manifest) -> str:
     return f"{format_count(len(manifest.files), 'file')}, {schema}, {held}, of {ascii(manifest.made)[1:-1][:40]}"
 
 
-def _run(work: Callable[[], None]) -> int:
-    """Do the work, and turn what goes wrong into a sentence on standard error."""
-    try:
-        work()
-    except (BackupError, ToolError, TimeoutError) as error:
-        return _print_error(str(error))
-    except OSError as error:
-        if error.errno in FULL:
-            return _print_error(
-                f"the disk is full, and nothing was left behind: {error.filename or os.strerror(error.errno)}"
-            )
-        return _print_error(describe_os_error(error))
-    return DONE
-
-
-def _print_error(why: str) -> int:
-    print(f"toolgate: {why}", file=sys.stderr)
-    return FAULT
-
-
-@contextmanager
-def _interruptible(environment: Mapping[str, str]) -> Generator[TerminalProgress]:
-    """Show progress on a terminal, and let SIGTERM clean up as Ctrl-C does."""
+def _run(config: Config, work: Callable[[TerminalProgress], None]) -> int:
+    """Return the exit code of the work, and print what goes wrong. SIGTERM cleans up as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        yield terminal_progress(environment)
+        work(terminal_progress(config.environment))
+        return DONE
+    except (BackupError, ToolError, TimeoutError) as error:
+        reason = str(error)
+    except OSError as error:
+        reason = describe_os_error(error)
+        if error.errno in FULL:
+            reason = f"the disk is full, and nothing was left behind: {error.filename or os.strerror(error.errno)}"
     finally:
         signal.signal(signal.SIGTERM, before)
+    print(f"toolgate: {reason}", file=sys.stderr)
+    return FAULT

@@ -43,15 +43,13 @@ async def list_parts(config: Config, *, url: str | None) -> int:
             names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
             _print_part(f"{tool['name']}({names})", tool)
         if "prompts" in hello["capabilities"]:
-            _print_heading("Prompts")
+            print("\nPrompts:")
             for prompt in await _list_all(client, "prompts/list", "prompts"):
-                names = ", ".join(
-                    argument["name"] + ("*" if argument.get("required") else "")
-                    for argument in prompt.get("arguments", [])
-                )
+                arguments = prompt.get("arguments", [])
+                names = ", ".join(each["name"] + ("*" if each.get("required") else "") for each in arguments)
                 _print_part(f"{prompt['name']}({names})", prompt)
         if "resources" in hello["capabilities"]:
-            _print_heading("Resources")
+            print("\nResources:")
             for template in await _list_all(client, "resources/templates/list", "resourceTemplates"):
                 _print_part(template["uriTemplate"], template)
             for resource in await _list_all(client, "resources/list", "resources"):
@@ -72,13 +70,9 @@ async def _list_all(client: McpClient, method: str, field: str) -> list[dict[str
     return found
 
 
-def _print_heading(word: str) -> None:
-    print(f"\n{word}:")
-
-
 def _print_part(name: str, part: dict[str, Any]) -> None:
-    told = (part.get("description") or "").splitlines()
-    print(f"{name}\n    {told[0]}" if told else name)
+    lines = (part.get("description") or "").splitlines()
+    print(f"{name}\n    {lines[0]}" if lines else name)
 
 
 def _open_client(

@@ -87,13 +87,13 @@ class Tour:
     async def call_tool(self, name: str, expect: str, lines: int = 6, **arguments: Any) -> dict[str, Any]:
         """Call a tool that must work, show what came, and check that `expect` is in it."""
         begun = time.perf_counter()
-        told = " ".join(f"{key}={_shorten(value)}" for key, value in arguments.items())
-        with self.screen.progress.show(f"{name} {told}"):
+        step = f"{name} {' '.join(f'{key}={_shorten(value)}' for key, value in arguments.items())}"
+        with self.screen.progress.show(step):
             result = await self.client.call(name, arguments, _meta={"progressToken": name})
         text = "\n".join(_format_block(block) for block in result["content"])
         if result.get("isError") or expect not in text:
-            raise DemoError(f"{name} {told}: expected {expect!r}, got: {text[:500]}")
-        self.screen.print_step(f"{name} {told}", time.perf_counter() - begun)
+            raise DemoError(f"{step}: expected {expect!r}, got: {text[:500]}")
+        self.screen.print_step(step, time.perf_counter() - begun)
         self.screen.print_text(text, lines)
         return result
 
@@ -110,9 +110,8 @@ async def run_tour(config: Config) -> int:
         return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print(
-        f"\nAll of it worked, in {time.perf_counter() - begun:.1f} s. Connect a client: toolgate config claude-desktop"
-    )
+    took = time.perf_counter() - begun
+    print(f"\nAll of it worked, in {took:.1f} s. Connect a client: toolgate config claude-desktop")
     return 0
 
 
@@ -137,26 +136,21 @@ def _is_passable(folder: Path) -> bool:
 async def _visit(config: Config, screen: Screen, folder: Path) -> None:
     work = folder / "work"
     work.mkdir(mode=0o700)
-    heard: list[str] = []
+    notes: list[str] = []
 
     def note(method: str, params: dict[str, Any]) -> None:
-        said = params.get("message") or params.get("data") or params.get("progress", "")
-        heard.append(f"{method.removeprefix('notifications/')}: {said}")
+        text = params.get("message") or params.get("data") or params.get("progress", "")
+        notes.append(f"{method.removeprefix('notifications/')}: {text}")
 
     async with small_web() as web:
-        own = [
-            *("--state", str(folder / "state"), "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"),
-            *config.to_flags(),
-        ]
-        environment = config.server_environment
-        visit = Tour(screen, work, web, heard)
+        own = ["--state", str(folder / "state"), "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"]
+        own += config.to_flags()
+        here, environment = [*own, "--workspace", str(work)], config.server_environment
+        visit = Tour(screen, work, web, notes)
         begun = time.perf_counter()
-        here = [*own, "--workspace", str(work)]
         with screen.chapter("stdio: a client starts the server and talks to it"):
-            async with spawn_server(here, environment, note=note, question=_answer_first_choice(screen)) as (
-                client,
-                hello,
-            ):
+            spawning = spawn_server(here, environment, note=note, question=_answer_first_choice(screen))
+            async with spawning as (client, hello):
                 visit.greet(client, hello, begun)
                 for title, chapter in CHAPTERS.items():
                     with screen.chapter(title):
@@ -202,17 +196,15 @@ async def _show_offer(tour: Tour) -> None:
     tools = (await tour.client.request("tools/list"))["tools"]
     size = len(msgspec.json.encode([[tool["name"], tool["description"], tool["inputSchema"]] for tool in tools]))
     tour.screen.print_step(f"{len(tools)} tools, {size:,} bytes of a model's context", time.perf_counter() - begun)
-    tour.screen.print_text(
-        ", ".join(tool["name"] for tool in tools[:7]) + ",\n" + ", ".join(tool["name"] for tool in tools[7:])
-    )
+    names = [tool["name"] for tool in tools]
+    tour.screen.print_text(", ".join(names[:7]) + ",\n" + ", ".join(names[7:]))
 
 
 async def _show_shell(tour: Tour) -> None:
     await tour.call_tool("Bash", "hello from", command="echo hello from $(uname -s); mkdir -p notes && cd notes && pwd")
     await tour.call_tool("Bash", "notes", command="basename $PWD  # the directory sticks")
-    started = await tour.call_tool(
-        "BackgroundBash", "", command="for i in 1 2 3; do echo line $i; sleep 0.2; done; sleep 60"
-    )
+    lines = "for i in 1 2 3; do echo line $i; sleep 0.2; done; sleep 60"
+    started = await tour.call_tool("BackgroundBash", "", command=lines)
     task_id = started["structuredContent"]["task_id"]
     await tour.call_tool("ListBgTasks", "running")
     await asyncio.sleep(0.8)
@@ -242,14 +234,8 @@ async def _show_workflow(tour: Tour) -> None:
     question = {"question": "Which colour?", "options": ["red and white", "plain white"]}
     await tour.call_tool("AskUserQuestion", "red and white", questions_json=msgspec.json.encode([question]).decode())
     await tour.call_tool("InvokeSkill", "", 4, skill_name="toolgate-tools")
-    await tour.call_tool(
-        "SetCallback",
-        "Callback scheduled",
-        action="set",
-        message="look at the sea",
-        delay_seconds=1,
-        repeat_count=1,
-    )
+    callback: dict[str, Any] = {"message": "look at the sea", "delay_seconds": 1, "repeat_count": 1}
+    await tour.call_tool("SetCallback", "Callback scheduled", action="set", **callback)
     async with asyncio.timeout(10):
         while not any("look at the sea" in note for note in tour.notes):  # noqa: ASYNC110  # the note sets no event
             await asyncio.sleep(0.05)
@@ -312,9 +298,9 @@ def _answer_first_choice(screen: Screen) -> Callable[[str, dict[str, Any]], Awai
 
 
 def _format_block(block: dict[str, Any]) -> str:
-    return (
-        str(block["text"]) if block["type"] == "text" else f"[{block['mimeType']}, {len(block['data']):,} characters]"
-    )
+    if block["type"] == "text":
+        return str(block["text"])
+    return f"[{block['mimeType']}, {len(block['data']):,} characters]"
 
 
 def _shorten(value: Any) -> str:

@@ -15,18 +15,8 @@ Alexandria and was seen from fifty kilometres away, as <a href="/pharos">travell
 </html>"""
 STORIES = {
     "hits": [
-        {
-            "objectID": "1",
-            "title": "How a Fresnel lens works",
-            "url": "https://example.org/fresnel",
-            "story_text": "",
-        },
-        {
-            "objectID": "2",
-            "title": "Keepers of the light",
-            "url": "https://example.org/keepers",
-            "story_text": "",
-        },
+        {"objectID": "1", "title": "How a Fresnel lens works", "url": "https://example.org/fresnel", "story_text": ""},
+        {"objectID": "2", "title": "Keepers of the light", "url": "https://example.org/keepers", "story_text": ""},
     ]
 }
 
@@ -48,18 +38,14 @@ async def small_web() -> AsyncGenerator[str, None]:
             await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 def bitmap(width: int, height: int) -> bytes:
     """Return a sky from blue to orange, as an uncompressed 24-bit BMP."""
-    rows = []
-    for y in range(height):
-        share = y / height
-        rows.append(bytes((int(60 + 150 * share), int(140 - 40 * share), int(255 - 200 * share))) * width)
+    shares = (y / height for y in range(height))
+    rows = [bytes((int(60 + 150 * s), int(140 - 40 * s), int(255 - 200 * s))) * width for s in shares]
     pixels = b"".join(row + b"\0" * (-len(row) % 4) for row in rows)
     header = struct.pack("<2sIHHI", b"BM", 54 + len(pixels), 0, 0, 54)
     return header + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, len(pixels), 2835, 2835, 0, 0) + pixels

@@ -15,9 +15,9 @@ MAX_BODY = 4096  # bytes; an answer has a few dozen
 
 async def health(config: Config, *, url: str | None) -> int:
     """Ask the server at `url`, or the local one; print its status, and return 0 when it is ready."""
-    told = await _ask_status(f"{(url or _local_url(config)).rstrip('/')}/ready")
-    print(told)
-    return DONE if told == "ready" else FAULT
+    status = await _ask_status(f"{(url or _local_url(config)).rstrip('/')}/ready")
+    print(status)
+    return DONE if status == "ready" else FAULT
 
 
 async def _ask_status(url: str) -> str:

@@ -6,29 +6,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.auth.clients import clients_file, redirect_uris
+from toolgate.server.auth.clients.model import OAuthClient, display_name, find_client
+from toolgate.server.auth.grants import Grants
+from toolgate.server.auth.login.accounts import normalize_name_or_empty
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
+from toolgate.server.principal import derive_subject
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import grant_rows, key_file, people_rows
+from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.server.state.store import Store
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.clients.model import OAuthClient
     from toolgate.server.state.store import Connection
 
 
 @with_store(upgrades=False)
 async def list_clients(store: Store, config: Config) -> None:
     """Print the clients of the file and of the database."""
-    from toolgate.server.auth.grants import Grants
-
     found = [(each, "in the file", "") for each in _clients_in_file(config.clients).values()]
-    if not store.is_empty():
-        found += [
-            (each, format_time(made), format_time(approved))
-            for each, made, approved in await Grants(store, {}).list_clients()
-        ]
+    for each, made, approved in [] if store.is_empty() else await Grants(store, {}).list_clients():
+        found.append((each, format_time(made), format_time(approved)))
     if not found:
         print("no clients yet: add one with toolgate client add", file=sys.stderr)
         return
@@ -39,9 +40,6 @@ async def list_clients(store: Store, config: Config) -> None:
 @with_store()
 async def add_client(store: Store, _config: Config, *, name: str, redirects: Sequence[str], confidential: bool) -> None:
     """Add a client. Each of `redirects` is a redirect URI, or the name of a platform whose URIs are known."""
-    from toolgate.server.auth.clients import clients_file, redirect_uris
-    from toolgate.server.auth.grants import Grants
-
     platforms = [word for word in redirects if ":" not in word]
     for word in platforms:
         if word not in redirect_uris.PRESETS:
@@ -69,8 +67,6 @@ async def add_client(store: Store, _config: Config, *, name: str, redirects: Seq
 @with_store()
 async def remove_client(store: Store, config: Config, *, id: str) -> None:
     """Remove a client and end what it was granted."""
-    from toolgate.server.auth.grants import Grants
-
     if id in _clients_in_file(config.clients):
         raise CommandError(f"the client {id!r} is in {config.clients}: remove it there and restart the server")
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
@@ -82,37 +78,23 @@ async def remove_client(store: Store, config: Config, *, id: str) -> None:
 @with_store(upgrades=False)
 async def list_grants(store: Store, config: Config) -> None:
     """Print the grants of people to clients."""
-    from toolgate.server.auth.clients.model import display_name
-    from toolgate.server.auth.grants import Grants
-    from toolgate.server.state.people_rows import BUILT_IN
-
     found = [] if store.is_empty() else await Grants(store, _clients_in_file(config.clients)).list_grants()
     if not found:
         print("no grants", file=sys.stderr)
         return
-    mixed = any(each.issuer != BUILT_IN for each in found)
-    issuer = ("ISSUER",) if mixed else ()
-    rows = [
-        (
-            each.id,
-            display_name(each.person) if each.person else "?",
-            *((("account" if each.issuer == BUILT_IN else each.issuer or "?"),) if mixed else ()),
-            each.client.name,
-            format_time(each.used_at),
-            format_time(each.expires_at),
-            " ".join(each.scopes),
-        )
-        for each in found
-    ]
-    print_table([("GRANT", "USER", *issuer, "CLIENT", "USED", "UNTIL", "SCOPES"), *rows])
+    shows_issuers = any(each.issuer != BUILT_IN for each in found)
+    rows = [("GRANT", "USER", *(["ISSUER"] if shows_issuers else []), "CLIENT", "USED", "UNTIL", "SCOPES")]
+    for each in found:
+        person = display_name(each.person) if each.person else "?"
+        issuer = ["account" if each.issuer == BUILT_IN else each.issuer or "?"] if shows_issuers else []
+        times = format_time(each.used_at), format_time(each.expires_at)
+        rows.append((each.id, person, *issuer, each.client.name, *times, " ".join(each.scopes)))
+    print_table(rows)
 
 
 @with_store()
 async def revoke_all(store: Store, _config: Config) -> None:
     """End all grants and sign-ins, those of clients for themselves too."""
-    from toolgate.server.auth.grants import Grants
-    from toolgate.server.state import people_rows
-
     await store.transact(people_rows.end_all_logins)
     ended = await Grants(store, {}).revoke_all()
     print(f"{format_count(ended, 'grant')} ended; everybody is signed out")
@@ -122,9 +104,6 @@ async def revoke_all(store: Store, _config: Config) -> None:
 @with_store()
 async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
     """End all grants and sign-ins of a person."""
-    from toolgate.server.auth.grants import Grants
-    from toolgate.server.state import people_rows
-
     subject, issuer, known_as = await _find_person(store, name)
     await store.transact(lambda connection: people_rows.end_logins(connection, issuer, known_as))
     ended = await Grants(store, {}).revoke_all(subject=subject)
@@ -135,9 +114,6 @@ async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
 @with_store()
 async def revoke_client(store: Store, config: Config, *, id: str) -> None:
     """End all grants of a client, also of one that was removed."""
-    from toolgate.server.auth.clients.model import find_client
-    from toolgate.server.auth.grants import Grants
-
     known = await store.transact(lambda connection: find_client(connection, _clients_in_file(config.clients), id))
     ended = await Grants(store, {}).revoke_all(client=id)
     if known is None and not ended:
@@ -148,8 +124,6 @@ async def revoke_client(store: Store, config: Config, *, id: str) -> None:
 
 @with_store()
 async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
-    from toolgate.server.auth.grants import Grants
-
     if not await Grants(store, {}).revoke_grant(None, id):
         raise CommandError(f"there is no active grant {id!r}")
     print(f"{id} has ended")
@@ -159,10 +133,6 @@ async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
 async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     """Subject of ours, issuer, subject there, of whom a name, `account:NAME`, `github:…`, `oidc:…`, `header:…` or a
     subject of ours means. Raises Failed for a name that is several people's."""
-    from toolgate.server.auth.login.accounts import normalize_name_or_empty
-    from toolgate.server.principal import derive_subject
-    from toolgate.server.state import grant_rows, people_rows
-
     prefix, _, rest = name.partition(":")
     wanted = normalize_name_or_empty(rest if prefix == "account" else name)
 
@@ -170,11 +140,11 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
         account = people_rows.find_account(connection, wanted)
         found = {}
         if account is not None:
-            subject = derive_subject(people_rows.BUILT_IN, account.subject)
-            found[subject] = (f"account:{account.name}", people_rows.BUILT_IN, account.subject)
+            subject = derive_subject(BUILT_IN, account.subject)
+            found[subject] = (f"account:{account.name}", BUILT_IN, account.subject)
         for row in [*grant_rows.find_people(connection, name), *grant_rows.find_people(connection, rest)]:
             way = format_identity(row.issuer, row.known_as)
-            if row.issuer != people_rows.BUILT_IN and name in (row.subject, row.name, row.known_as, way):
+            if row.issuer != BUILT_IN and name in (row.subject, row.name, row.known_as, way):
                 found[row.subject] = (way, row.issuer, row.known_as)
         return found
 
@@ -182,7 +152,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     if len(found) > 1:
         ways = [way for way, _, _ in found.values()]
         told = ", ".join(
-            f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == people_rows.BUILT_IN else issuer})"
+            f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == BUILT_IN else issuer})"
             for subject, (way, issuer, _) in found.items()
         )
         raise CommandError(f"{name!r} may be {told}: say which one")
@@ -195,9 +165,8 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
 @with_store()
 async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
     """Make a new key that signs tokens."""
-    from toolgate.server.auth import key_rotation
+    from toolgate.server.auth import key_rotation  # start-up
     from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys
-    from toolgate.server.state import key_file
     from toolgate.server.state.sealed_state import Sealer
 
     file = config.state / "keys" / "signing"
@@ -216,7 +185,5 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
         print("if a key may have leaked: toolgate key rotate --drop-old", file=sys.stderr)
 
 
-def _clients_in_file(file: Path | None) -> "Mapping[str, OAuthClient]":
-    from toolgate.server.auth.clients import clients_file
-
+def _clients_in_file(file: Path | None) -> Mapping[str, OAuthClient]:
     return clients_file.read_clients(file) if file is not None else {}

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from typing import Concatenate, ParamSpec
 
 from toolgate.server.config.load import Config
@@ -29,11 +29,8 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
     def to_command(action: Action[P]) -> Callable[Concatenate[Config, P], int]:
         def command(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> int:
             async def work() -> None:
-                store = Store(config.state, upgrades=upgrades)
-                try:
+                with closing(Store(config.state, upgrades=upgrades)) as store:
                     await action(store, config, *args, **kwargs)
-                finally:
-                    store.close()
 
             from toolgate.server.auth.login.accounts import SignInError
 
@@ -50,3 +47,13 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
         return command
 
     return to_command
+
+
+async def read_people(store: Store) -> dict[str, str]:
+    """Return the names of people who signed in here, by principal."""
+    from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER  # start-up
+    from toolgate.server.principal import Principal
+    from toolgate.server.state import grant_rows
+
+    rows = [] if store.is_empty() else await store.transact(grant_rows.list_people)
+    return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}

@@ -2,17 +2,17 @@
 
 import signal
 import sys
-from typing import TYPE_CHECKING
 
+from toolgate.server.auth.grants import Grants
+from toolgate.server.auth.login.accounts import MAX_PASSWORD, Accounts, normalize_name
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import grant_rows
 from toolgate.server.state.store import Store
 from toolgate.server.text import escape_unprintable
-
-if TYPE_CHECKING:
-    from toolgate.server.auth.login.accounts import Accounts
 
 MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at most
 
@@ -20,10 +20,8 @@ MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at
 @with_store()
 async def add(store: Store, _config: Config, *, name: str) -> None:
     """Add an account with a password from the terminal or a pipe."""
-    from toolgate.server.auth.login.accounts import normalize_name
-
     name = normalize_name(name)
-    accounts = _accounts(store)
+    accounts = Accounts(store)
     if not store.is_empty() and await accounts.find_account(name) is not None:
         raise CommandError(f"there is an account {name!r} already")
     person = await accounts.add(name, _read_password(name))
@@ -33,9 +31,7 @@ async def add(store: Store, _config: Config, *, name: str) -> None:
 @with_store(upgrades=False)
 async def list_users(store: Store, _config: Config) -> None:
     """Print the accounts and, behind them, people who signed in elsewhere, as --allow-users names them."""
-    from toolgate.server.state import grant_rows
-
-    rows = [] if store.is_empty() else await _accounts(store).list_accounts()
+    rows = [] if store.is_empty() else await Accounts(store).list_accounts()
     seen = [] if store.is_empty() else await store.transact(grant_rows.list_external_people)
     if not rows:
         print("no accounts yet: add one with toolgate user add NAME", file=sys.stderr)
@@ -58,11 +54,8 @@ async def list_users(store: Store, _config: Config) -> None:
 @with_store()
 async def remove(store: Store, _config: Config, *, name: str) -> None:
     """Remove an account, with its sign-ins and grants."""
-    from toolgate.server.auth.grants import Grants
-    from toolgate.server.principal import derive_subject
-
     _require_database(store, name)
-    person = await _accounts(store).remove(name)
+    person = await Accounts(store).remove(name)
     ended = await Grants(store, {}).revoke_all(subject=derive_subject(person.issuer, person.subject))
     print(f"{person.name} is removed and signed out everywhere; {format_count(ended, 'grant')} ended")
     print(f"{ENDS_SOON}, with background tasks and callbacks", file=sys.stderr)
@@ -72,18 +65,12 @@ async def remove(store: Store, _config: Config, *, name: str) -> None:
 async def passwd(store: Store, _config: Config, *, name: str) -> None:
     """Change a password and sign the person out everywhere."""
     _require_database(store, name)
-    accounts = _accounts(store)
+    accounts = Accounts(store)
     found = await accounts.find_account(name)
     if found is None:
         raise CommandError(f"there is no account {name!r}")
     await accounts.set_password(name, _read_password(found.name))
     print(f"{found.name} has a new password and is signed out everywhere; clients keep their grants")
-
-
-def _accounts(store: Store) -> "Accounts":
-    from toolgate.server.auth.login.accounts import Accounts
-
-    return Accounts(store)
 
 
 def _require_database(store: Store, name: str) -> None:
@@ -94,8 +81,6 @@ def _require_database(store: Store, name: str) -> None:
 
 def _read_password(name: str) -> str:
     """From a terminal without echo, asked twice; from a pipe its first line, which a second one has to repeat."""
-    from toolgate.server.auth.login.accounts import MAX_PASSWORD
-
     if sys.stdin.isatty():
         first, again = _prompt_password(f"Password for {name}: "), _prompt_password("The same again: ")
     else:

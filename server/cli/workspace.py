@@ -6,10 +6,9 @@ A WHO is a person's name, or the name of a workspace as `toolgate workspace list
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from toolgate.server.cli.output import format_time, print_table
-from toolgate.server.cli.store_command import CommandError, with_store
+from toolgate.server.cli.store_command import CommandError, read_people, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.state.store import Store
 from toolgate.server.text import escape_unprintable
@@ -17,23 +16,19 @@ from toolgate.server.workspaces import folders
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME, LastUsed
 
-if TYPE_CHECKING:
-    from toolgate.server.state.store import Connection
-
 
 @with_store(upgrades=False)
 async def list_workspaces(store: Store, _config: Config) -> None:
     """Print workspaces and archives, with their owners and sizes."""
-    held, uses, owners = PrincipalFolders(store.folder), LastUsed(store.folder / "uses"), await _read_owners(store)
-    here, archives = held.list_names(), held.list_archives()
-    kept = (
-        (name, folders.disk_usage(held.workspaces / name), _format_last_call(uses.find_last_call(name)))
-        for name in here
-    )
-    away = ((path.name, path.stat().st_size, "archived") for path in archives)
+    held, uses, owners = PrincipalFolders(store.folder), LastUsed(store.folder / "uses"), await read_people(store)
+    found: list[tuple[str, int, str]] = []
+    for name in held.list_names():
+        last = uses.find_last_call(name)
+        shown = "unknown" if last is None else format_time(last)
+        found.append((name, folders.disk_usage(held.workspaces / name), shown))
+    found += [(path.name, path.stat().st_size, "archived") for path in held.list_archives()]
     rows = [
-        (escape_unprintable(owners.get(name[:42], "?")), name, _format_size(bytes), last)
-        for name, bytes, last in (*kept, *away)
+        (escape_unprintable(owners.get(name[:42], "?")), name, _format_size(size), last) for name, size, last in found
     ]
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
 
@@ -58,7 +53,13 @@ async def archive(store: Store, _config: Config, *, who: str) -> None:
 async def restore(store: Store, _config: Config, *, who: str) -> None:
     """Restore the archive of that name, or a person's newest."""
     held = PrincipalFolders(store.folder)
-    found = _find_archive(held, who) or await _find_newest_archive(store, held, who)
+    found = _find_archive(held, who)
+    if found is None:
+        name = await _find_principal(store, who)
+        archives = [path for path in held.list_archives() if path.name.startswith(name)]
+        if not archives:
+            raise CommandError(f"there is no archive of {name}")
+        found = archives[-1]
     with held.hold_lock():
         place = held.restore(found)
     print(f"restored: {place}; {found.name} is kept, until workspace remove {found.name}")
@@ -84,27 +85,12 @@ async def remove(store: Store, _config: Config, *, who: str) -> None:
 
 @contextmanager
 def _exclusive(held: PrincipalFolders, name: str) -> Generator[None]:
-    """While nothing else happens to it. Raises InUse."""
+    """Hold the lock on all workspaces. Raises WorkspaceInUseError where a server uses this one."""
     if held.is_served(name):
-        raise WorkspaceInUseError(
-            f"a running server uses the workspace of {name}: stop it first, or leave the workspace to its policy"
-        )
+        remedy = "stop it first, or leave the workspace to its policy"
+        raise WorkspaceInUseError(f"a running server uses the workspace of {name}: {remedy}")
     with held.hold_lock():
         yield
-
-
-async def _read_owners(store: Store) -> dict[str, str]:
-    """Return the names of people by principal, as far as they are known."""
-    if store.is_empty():
-        return {}
-    from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-    from toolgate.server.principal import Principal
-    from toolgate.server.state import grant_rows
-
-    def read(connection: "Connection") -> dict[str, str]:
-        return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in grant_rows.list_people(connection)}
-
-    return await store.transact(read)
 
 
 async def _find_workspace(store: Store, who: str) -> str:
@@ -118,7 +104,7 @@ async def _find_workspace(store: Store, who: str) -> str:
 async def _find_principal(store: Store, word: str) -> str:
     if PRINCIPAL_NAME.fullmatch(word):
         return word
-    found = sorted(principal for principal, name in (await _read_owners(store)).items() if name == word)
+    found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
     if not found:
         raise CommandError(f"nobody is called {word!r}: see toolgate workspace list")
     if len(found) > 1:
@@ -126,20 +112,8 @@ async def _find_principal(store: Store, word: str) -> str:
     return found[0]
 
 
-async def _find_newest_archive(store: Store, held: PrincipalFolders, who: str) -> Path:
-    name = await _find_principal(store, who)
-    found = [path for path in held.list_archives() if path.name.startswith(name)]
-    if not found:
-        raise CommandError(f"there is no archive of {name}")
-    return found[-1]
-
-
 def _find_archive(held: PrincipalFolders, name: str) -> Path | None:
     return next((path for path in held.list_archives() if path.name == name), None)
-
-
-def _format_last_call(moment: float | None) -> str:
-    return "unknown" if moment is None else format_time(moment)
 
 
 def _format_size(bytes: int) -> str:

@@ -60,7 +60,7 @@ class McpClient:
         return self._last_id, answer
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """The result of a request. Raises Fault, and TimeoutError when nothing comes while nobody is asked anything."""
+        """Return the result. Raises McpClientError, and TimeoutError after a while in which no question was open."""
         _, answer = self.send_request(method, params)
         while not answer.done():
             was_asked = bool(self._questions)
@@ -84,7 +84,7 @@ class McpClient:
         return result
 
     async def _collect_input(self, result: dict[str, Any]) -> dict[str, Any]:
-        """What the result asks for, and the state that goes with it. Raises Fault."""
+        """Return the answers to what the result asks, and the state that goes with it. Raises McpClientError."""
         assert self._question is not None
         answers: dict[str, Any] = {}
         try:
@@ -104,15 +104,13 @@ class McpClient:
             task = self._questions[id] = asyncio.get_running_loop().create_task(self._answer_request(message))
             task.add_done_callback(lambda _: self._questions.pop(id, None))
         else:
-            self._receive_notification(message["method"], message.get("params") or {})
-
-    def _receive_notification(self, method: str, params: dict[str, Any]) -> None:
-        if method == "notifications/cancelled":
-            asked = self._questions.get(msgspec.json.encode(params.get("requestId")))
-            if asked is not None:
-                asked.cancel()
-        if self._note is not None:
-            self._note(method, params)
+            method, params = message["method"], message.get("params") or {}
+            if method == "notifications/cancelled":
+                question = self._questions.get(msgspec.json.encode(params.get("requestId")))
+                if question is not None:
+                    question.cancel()
+            if self._note is not None:
+                self._note(method, params)
 
     def fail(self, fault: McpClientError, id: int | None = None) -> None:
         """Fail the request `id`, or all of them and later ones."""

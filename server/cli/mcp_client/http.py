@@ -40,10 +40,7 @@ class ServerUnreachableError(McpClientError):
 
 
 class SignInRequiredError(McpClientError):
-    """The server wants an access token, or another one; `told` is its message."""
-
-    def __init__(self, told: str) -> None:
-        super().__init__(f"HTTP 401 {told}: set TOOLGATE_TOKEN to an access token for that server")
+    """The server wants an access token, or another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +58,7 @@ class HttpResponse:
 
 
 class StreamableClient:
-    """One client over Streamable HTTP: it POSTs each message. `revision` decides whether there are sessions; `token` is
-    the access token or ""."""
+    """POST each message over Streamable HTTP. `revision` decides whether there are sessions; `token` may be ""."""
 
     def __init__(
         self, url: str, revision: str, token: str, note: NotificationHandler | None, question: QuestionHandler | None
@@ -112,10 +108,12 @@ class StreamableClient:
             if "error" in message and message.get("id") is None:
                 raise McpClientError(f"{message['error']['code']} {message['error']['message']}")
             self.client.receive(message)
-        elif response.status == 401:
-            raise SignInRequiredError(body.decode(errors="replace").strip()[:500])
-        elif response.status >= 300:
-            raise McpClientError(f"HTTP {response.status} {body.decode(errors='replace').strip()[:500]}")
+            return
+        text = body.decode(errors="replace").strip()[:500]
+        if response.status == 401:
+            raise SignInRequiredError(f"HTTP 401 {text}: set TOOLGATE_TOKEN to an access token for that server")
+        if response.status >= 300:
+            raise McpClientError(f"HTTP {response.status} {text}")
 
     async def close(self) -> None:
         """Cancel what is under way, and end the session if there is one."""
@@ -137,8 +135,10 @@ async def connect(
     note: NotificationHandler | None = None,
     question: QuestionHandler | None = None,
 ) -> Opened:
-    """A client of the Streamable HTTP server at `url`, and its answer to initialize or server/discover. Without a
-    `revision`, the stateless era is tried first. `token` is the access token to show. Raises UsageError, Fault."""
+    """Yield a client of the Streamable HTTP server at `url`, and the answer to initialize or server/discover.
+
+    Without a `revision`, the stateless era is tried first. Raises UsageError, McpClientError.
+    """
     parse_url(url)
     newest = next(iter(STATELESS))
     wire = StreamableClient(url, revision or newest, token, note, question)
@@ -173,7 +173,6 @@ async def connect_sse(
     url: str, *, note: NotificationHandler | None = None, question: QuestionHandler | None = None
 ) -> Opened:
     """Connect to an HTTP+SSE server; yields the client and the initialize result."""
-    revision = "2024-11-05"
     async with open_response("GET", url, {"Accept": "text/event-stream"}, b"") as response:
         stream = read_events(response.body)
         name, path = await anext(stream)
@@ -181,18 +180,17 @@ async def connect_sse(
             raise McpClientError(f"{url} is not an HTTP+SSE server")
         queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         client = McpClient(queue.put_nowait, note, question)
-        working = [
-            asyncio.create_task(_write_all(queue, urljoin(url, path), client)),
-            asyncio.create_task(_read_all(stream, client)),
-        ]
+        work = (_write_all(queue, urljoin(url, path), client), _read_all(stream, client))
+        tasks = [asyncio.create_task(each) for each in work]
         try:
-            answer = await client.request("initialize", initialize_params(revision, can_answer=question is not None))
+            params = initialize_params("2024-11-05", can_answer=question is not None)
+            answer = await client.request("initialize", params)
             client.notify("notifications/initialized")
             yield client, answer
         finally:
-            for task in working:
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*working, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _write_all(queue: asyncio.Queue[dict[str, Any]], url: str, client: McpClient) -> None:
@@ -223,33 +221,29 @@ async def spawn_http_server(options: Sequence[str], environment: Mapping[str, st
         *SERVER_COMMAND, *own, stderr=asyncio.subprocess.PIPE, limit=MAX_MESSAGE, env=environment
     )
     assert process.stderr is not None
-    passing: asyncio.Task[None] | None = None
+    started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    copying = asyncio.create_task(_copy_log(process.stderr, started))
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT):
-            base = await _read_base_url(process.stderr)
-        passing = asyncio.create_task(_copy_log(process.stderr))
+            base = await started
         yield base
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         await wait_for_exit(process)
-        if passing is not None:
-            await passing
+        await copying
 
 
-async def _read_base_url(log: asyncio.StreamReader) -> str:
-    """Return the base URL that the log names; other lines are copied to standard error."""
+async def _copy_log(log: asyncio.StreamReader, started: asyncio.Future[str]) -> None:
+    """Copy the log to standard error, but for the line that names the base URL: `started` gets that."""
     while line := await log.readline():
         found = re.search(rb"serving (http://\S+)/mcp", line)
-        if found:
-            return found[1].decode()
-        sys.stderr.write(line.decode(errors="replace"))
-    raise McpClientError("the server did not start")
-
-
-async def _copy_log(log: asyncio.StreamReader) -> None:
-    while line := await log.readline():
-        sys.stderr.write(line.decode(errors="replace"))
+        if found and not started.done():
+            started.set_result(found[1].decode())
+        else:
+            sys.stderr.write(line.decode(errors="replace"))
+    if not started.done():
+        started.set_exception(McpClientError("the server did not start"))
 
 
 # -- one request and its response
@@ -287,16 +281,11 @@ async def open_response(
     )
     context = ssl.create_default_context() if parts.scheme == "https" else None
     extensions = {"timeout": {"connect": CONNECT_TIMEOUT}, "sni_hostname": parts.hostname}
+    fields = [(name, value) for name, value in sent.items() if value]
     try:
         async with (
             httpcore.AsyncConnectionPool(ssl_context=context) as pool,
-            pool.stream(
-                method,
-                target,
-                headers=[(name, value) for name, value in sent.items() if value],
-                content=body,
-                extensions=extensions,
-            ) as response,
+            pool.stream(method, target, headers=fields, content=body, extensions=extensions) as response,
         ):
             received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
             version = response.extensions["http_version"].decode()
@@ -330,8 +319,7 @@ def parse_url(url: str) -> SplitResult:
 
 
 def bearer_headers(token: str, url: str) -> dict[str, str]:
-    """Return the headers that carry the access token, {} without one. Raises UsageError where others could read it on
-    the way."""
+    """Return the headers that carry the access token. Raises UsageError where others could read it on the way."""
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:

@@ -25,6 +25,7 @@ from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import HELLO, PASSWORD, command, granted, is_let_in, refreshed, registered
 from tests.server.state.test_migrate import made, of_the_next_version, rows, tasks, version
 from toolgate.server.cli import backup
+from toolgate.server.config import load
 from toolgate.server.progress import TerminalProgress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock, snapshot
@@ -249,8 +250,8 @@ def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
     done: list[object] = []
     monkeypatch.setattr(restore, "sync_folder", lambda _: done.append(os.kill(os.getpid(), signal.SIGTERM)))
     monkeypatch.setattr(backup, "_report_restore", lambda *told: done.extend(told[2:]))
-    with backup._interruptible({}) as progress, pytest.raises(KeyboardInterrupt):
-        backup._restore_from(held, str(tmp_path / "b"), True, progress)
+    with pytest.raises(KeyboardInterrupt):
+        backup.restore(load.load({"state": str(held)}, {}), file=str(tmp_path / "b"), replace=True)
     (aside,) = held.glob(f"{restore.REPLACED}*")
     assert done == [None, aside] and lasting(held / contents.DATABASE) == lasting(aside / contents.DATABASE)
 
