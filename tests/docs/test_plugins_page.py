@@ -1,4 +1,4 @@
-"""Each plugin of docs/plugins.md, loaded and called as the page says."""
+"""Load and call each plugin of docs/plugins.md."""
 
 import importlib.util
 import json
@@ -17,8 +17,8 @@ from tests.interop.known import THIRTEEN
 PAGE = "docs/plugins.md"
 CALLS: list[tuple[str, dict[str, Any], str]] = [  # tool, arguments, its text
     ("greet", {"name": "Ada"}, "Good morning, Ada!"),
-    ("roll", {"count": 0}, "argument 'count'"),
-    ("roll", {"sides": 7}, "argument 'sides'"),
+    ("roll", {"count": 0}, 'argument "count"'),
+    ("roll", {"sides": 7}, 'argument "sides"'),
     ("mean", {"numbers": [1, 2, 6]}, "about 3"),
     ("take", {"item": "lamp"}, "2 left"),
     ("take", {"item": "rope"}, "out of stock"),
@@ -31,12 +31,12 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [  # tool, arguments, its text
 ]
 
 
-def answered(method: str, params: dict[str, Any]) -> dict[str, Any]:
+def answer_question(method: str, params: dict[str, Any]) -> dict[str, Any]:
     assert (method, params["message"]) == ("elicitation/create", "Really order rope?")
     return {"action": "accept", "content": {"amount": 2}}
 
 
-def saved(folder: Path) -> Path:
+def save_blocks(folder: Path) -> Path:
     for block in page(PAGE).of("python"):
         assert block.file is not None, f"{block} has no name"
         file = folder / block.file
@@ -45,20 +45,20 @@ def saved(folder: Path) -> Path:
     return folder / "my-plugins"
 
 
-def said(server: Server, tool: str, arguments: dict[str, Any]) -> str:
+def call_text(server: Server, tool: str, arguments: dict[str, Any]) -> str:
     return str(server.call(tool, arguments, progressToken=tool)["content"][0]["text"])
 
 
 def test_each_plugin_of_the_page_does_what_it_says(tmp_path: Path) -> None:
-    folder = saved(tmp_path)
-    asks: dict[str, Any] = {"capabilities": {"elicitation": {}}, "answer": answered}
+    folder = save_blocks(tmp_path)
+    asks: dict[str, Any] = {"capabilities": {"elicitation": {}}, "answer": answer_question}
     options = ("-p", str(folder), "--allow-private", "127.0.0.1")
     with served(tmp_path, *options, **asks) as server, files(tmp_path) as web:
         listed = [tool["name"] for tool in server.request("tools/list")["tools"]]
         assert {*listed} - {*THIRTEEN} == {*(tool for tool, _, _ in CALLS), "page_size"}
         for tool, arguments, text in CALLS:
-            assert text in said(server, tool, arguments), (tool, arguments)
-        assert "bytes" in said(server, "page_size", {"url": f"{web}/my-plugins/greet.py"})
+            assert text in call_text(server, tool, arguments), (tool, arguments)
+        assert "bytes" in call_text(server, "page_size", {"url": f"{web}/my-plugins/greet.py"})
         assert len(server.notes("notifications/progress")) == 2
         thrown = server.call("roll", {"count": 2, "seed": 1})
         assert thrown["structuredContent"] == json.loads(thrown["content"][0]["text"])
@@ -77,7 +77,7 @@ def test_each_plugin_of_the_page_does_what_it_says(tmp_path: Path) -> None:
         order = {"name": "order", "arguments": {"item": "rope"}}
         asked = server.request("tools/call", order)
         ((key, question),) = asked["inputRequests"].items()
-        answers = {key: answered(question["method"], question["params"])}
+        answers = {key: answer_question(question["method"], question["params"])}
         again = {"inputResponses": answers, "requestState": asked["requestState"]}
         got = server.request("tools/call", {**order, **again})
         assert got["content"][0]["text"] == "order 1 is placed: 2 of rope"  # though it ran twice
@@ -92,7 +92,7 @@ def loaded(file: Path) -> ModuleType:
 
 
 def test_the_tests_of_the_page_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = saved(tmp_path)
+    folder = save_blocks(tmp_path)
     monkeypatch.syspath_prepend(folder)
     tests = loaded(tmp_path / "tests" / "test_dice.py")
     run = [check() for name, check in vars(tests).items() if name.startswith("test_")]
