@@ -115,7 +115,7 @@ check: .venv/.dev ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy .links/toolgate
-	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright -p .links
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	@$(MAKE) --no-print-directory check-deploy
 
 # Without a network: the schemas come with the linters. systemd's own is run where it is; 254 knows more than Debian 12's

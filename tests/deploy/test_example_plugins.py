@@ -95,8 +95,8 @@ def test_the_weather_service_is_asked_for_the_place_and_nothing_else(examples: S
         ({"latitude": "41&x=1"}, "latitude must be a number"),
         ({"longitude": -181}, "longitude must be a number from -180 to 180"),
         ({"longitude": "inf"}, "longitude must be a number"),
-        ({"longitude": True}, "argument 'longitude'"),
-        ({"city": ""}, "argument 'city'"),
+        ({"longitude": True}, 'argument "longitude"'),
+        ({"city": ""}, 'argument "city"'),
     ],
 )
 def test_a_place_that_is_none_is_refused_and_never_asked_for(
@@ -170,7 +170,7 @@ def test_sleep_reports_progress_and_ends_when_it_is_cancelled(examples: Start) -
 
 @pytest.mark.parametrize("milliseconds", [-1, 40_001, 1.5, "20"])
 def test_sleep_is_bounded(examples: Start, milliseconds: object) -> None:
-    assert "argument 'milliseconds'" in examples().error("sleep", {"milliseconds": milliseconds})
+    assert 'argument "milliseconds"' in examples().error("sleep", {"milliseconds": milliseconds})
 
 
 def test_progress_that_nobody_asked_for_is_not_sent(examples: Start) -> None:

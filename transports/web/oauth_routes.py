@@ -148,7 +148,9 @@ def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
 
 def _answer(answer: OAuthResponse) -> Response:
     """Return an OAuthResponse as an HTTP response."""
-    return json_response(answer.body, answer.status, {**answer.headers, **NO_STORE})
+    response = json_response(answer.body, answer.status, answer.headers)
+    response.headers.update(NO_STORE)  # in place of Authlib's own, which differ in case
+    return response
 
 
 def _error(status: int, text: str) -> Response:
