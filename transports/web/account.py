@@ -20,10 +20,7 @@ class AccountPage:
         self._context = context
         self._sentences = sentences
 
-    async def page(self, request: Request) -> Response:
-        return await self._page(request)
-
-    async def _page(
+    async def page(
         self, request: Request, status: int = 200, done: str | None = None, problem: str | None = None
     ) -> Response:
         visitor = await self._context.identify_visitor(request)
@@ -50,9 +47,7 @@ class AccountPage:
         visitor = await self._context.identify_visitor(request)
         if visitor.person is None:
             return self._context.redirect_to("login")
-        if not self._context.has_valid_csrf(request, visitor, fields, "account", ""):
-            return await self._page(
-                request, 403, problem=self._context.describe_csrf_failure(request, visitor, "account", "")
-            )
+        if (fault := self._context.find_csrf_fault(request, visitor, fields, "account", "")) is not None:
+            return await self.page(request, 403, problem=fault)
         ended = await self._context.authorization.revoke_grant(visitor.person, fields.get("grant", ""))
-        return await self._page(request, done=REVOKED if ended else ALREADY_REVOKED)
+        return await self.page(request, done=REVOKED if ended else ALREADY_REVOKED)

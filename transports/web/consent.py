@@ -20,9 +20,7 @@ from toolgate.transports.web.sign_in_context import SignInContext
 
 SCOPE = frozenset(("scope",))  # the field that comes once for each ticked box
 RESOURCE = frozenset(("resource",))  # may come more than once (RFC 8707)
-FORCED_PROMPTS = frozenset(
-    ("consent", "login", "select_account")
-)  # values of `prompt` (OpenID Connect Core section 3.1.2.1)
+FORCED_PROMPTS = frozenset(("consent", "login", "select_account"))  # of OpenID Connect Core section 3.1.2.1
 NOTHING_TICKED = "No box is ticked. Tick at least one box, or deny."
 
 
@@ -64,10 +62,8 @@ class ConsentPages:
         fields, ticked = dict(form), [value for name, value in form if name == "scope"]
         params = _ConsentParams.from_fields(fields)
         visitor = await self._visitor(request, params)
-        if not self._context.has_valid_csrf(request, visitor, fields, *params.page):
-            return await self._page(
-                request, params, 403, self._context.describe_csrf_failure(request, visitor, *params.page)
-            )
+        if (fault := self._context.find_csrf_fault(request, visitor, fields, *params.page)) is not None:
+            return await self._page(request, params, 403, fault)
         if fields.get("decision") != "approve":
             return await self._answer(request, params.question, None, frozenset())
         question = await self._context.authorization.find_consent(params.question)

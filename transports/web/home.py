@@ -7,14 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
-from toolgate.server.auth.grants import GrantSummary
-from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard
@@ -26,6 +24,9 @@ from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
+
+if TYPE_CHECKING:
+    from toolgate.server.auth.oauth_server.service import AuthorizationService
 
 PAGE = ("home", "")  # what its forms are bound to
 PARTS = ("questions", "runs", "calls", "sessions", "tasks", "callbacks", "apps")  # macros of home_parts.html
@@ -43,14 +44,6 @@ ALREADY_ENDED = "It has already ended."  # for people
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
-
-
-class GrantsOfPerson(Protocol):
-    """What the page needs of the authorization server."""
-
-    async def list_grants(self, subject: Person) -> list[GrantSummary]: ...
-
-    async def revoke_grant(self, subject: Person, id: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +96,7 @@ class HomePage:
         dashboard: Dashboard,
         sessions: Mapping[str, Sessions],
         questions: PendingQuestions,
-        grants: GrantsOfPerson | None = None,
+        grants: "AuthorizationService | None" = None,
         identify: Callable[[Request], Awaitable[Visitor]] | None = None,
         *,
         is_open: bool = False,
@@ -229,8 +222,8 @@ class HomePage:
         return json_response({"told": result.text}, result.status, NO_STORE)
 
     async def _perform(self, request: Request, visitor: Visitor, fields: Mapping[str, str]) -> ActionResult:
-        if not self.context.has_valid_csrf(request, visitor, fields, *PAGE):
-            return ActionResult(self.context.describe_csrf_failure(request, visitor, *PAGE), 403)
+        if (fault := self.context.find_csrf_fault(request, visitor, fields, *PAGE)) is not None:
+            return ActionResult(fault, 403)
         names = [name for name in self._actions if name in fields]
         if len(names) != 1:
             return ActionResult("The form names no action.", 400)

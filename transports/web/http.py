@@ -189,9 +189,7 @@ class WebEndpoint:
         handle = self._handlers.get(request.method)
         if handle is None:
             is_preflight = request.method == "OPTIONS"
-            response = (
-                Response(status_code=204) if is_preflight else self._refuse(request, 405, f"only {self._allowed}")
-            )
+            response = Response(None, 204) if is_preflight else self._refuse(request, 405, f"only {self._allowed}")
             return with_headers(response, ("allow", self._allowed))
         try:
             return await (self._read_and_respond if request.method == "POST" else handle)(request)

@@ -51,9 +51,8 @@ class LoginPages:
     async def login(self, request: Request) -> Response:
         fields = dict(await read_form(request))
         question, name, switch = fields.get("question", ""), fields.get("username", ""), bool(fields.get("switch"))
-        if not self._context.has_valid_csrf(request, ANONYMOUS, fields, "login", question):
-            problem = self._context.describe_csrf_failure(request, ANONYMOUS, "login", question)
-            return await self._page(request, question, 403, problem, name, switch)
+        if (fault := self._context.find_csrf_fault(request, ANONYMOUS, fields, "login", question)) is not None:
+            return await self._page(request, question, 403, fault, name, switch)
         if fields.get("via") in self._sign_in.providers and not question:
             return await self.send_to_provider(PendingLogin(fields["via"], "", frozenset(), switch), request)
         try:
@@ -148,9 +147,7 @@ class LoginPages:
             ticket = await self._sign_in.pending_logins.start(login, self._context.client_address(request))
         except TooManyLoginsError:
             again = self._context.path_of("login", question=login.consent_id)
-            page = self._context.pages.notice(
-                429, "Too many sign-ins", BUSY, isolated=False, again=again, again_label="Try again"
-            )
+            page = self._context.pages.notice(429, "Too many sign-ins", BUSY, again=again, again_label="Try again")
             return with_headers(page, ("retry-after", "60"))
         try:
             address = await provider.authorize_url(self._callback_url(provider), ticket, login.select_account)
@@ -172,7 +169,7 @@ class LoginPages:
         provider = self._sign_in.providers.get(login.provider) if login is not None else None
         if login is None or provider is None or self.callback_paths[provider.key] != back:
             again = "Go back to the app or page you came from and try again."
-            return self._context.pages.notice(400, "You are not signed in", LOGIN_EXPIRED, again, isolated=False)
+            return self._context.pages.notice(400, "You are not signed in", LOGIN_EXPIRED, again)
         clear = self._context.cookies.clear(_login_cookie(state))
         try:
             person = await provider.complete_sign_in(answer, self._callback_url(provider), ticket)
@@ -189,7 +186,7 @@ class LoginPages:
         other = "1" if str(error) == NOT_ALLOWED else ""  # else the provider signs in the same person without asking
         again = self._context.path_of("login", question=login.consent_id, switch=other)
         return self._context.pages.notice(
-            403, "You are not signed in", format_sentence(error), isolated=False, again=again, again_label="Try again"
+            403, "You are not signed in", format_sentence(error), again=again, again_label="Try again"
         )
 
     # -- signing out
@@ -204,27 +201,24 @@ class LoginPages:
         """End the session. The form is that of the sign-out page or of the account page."""
         fields = dict(await read_form(request))
         visitor = await self._context.identify_visitor(request)
-        is_valid = any(
-            self._context.has_valid_csrf(request, visitor, fields, page, "") for page in ("logout", "account")
-        )
-        if not is_valid or (visitor.person is not None and not visitor.key):  # or the proxy signs people in and out
+        faults = [self._context.find_csrf_fault(request, visitor, fields, page, "") for page in ("logout", "account")]
+        if None not in faults or (
+            visitor.person is not None and not visitor.key
+        ):  # or the proxy signs people in and out
             return self._context.redirect_to("logout")
         await self._sign_in.sessions.end(self._context.cookies.get(request, SESSION))
         page = self._context.pages.notice(
             200,
             "You are signed out",
             "Apps you have approved stay connected until you revoke them on your account page.",
+            isolated=True,
             again=self._context.path_of("login"),
             again_label="Sign in",
         )
         return with_headers(page, self._context.cookies.clear(SESSION))
 
     def _onward(self, question: str) -> Response:
-        return (
-            self._context.redirect_to("consent", question=question)
-            if question
-            else self._context.redirect_to(HOME_PAGE)
-        )
+        return self._context.redirect_to("consent" if question else HOME_PAGE, question=question)
 
     def _callback_url(self, provider: IdentityProvider) -> str:
         return f"{self._context.public_url}{self.callback_paths[provider.key]}"

@@ -50,20 +50,18 @@ class PageContext:
         secret = self.cookies.get(request, name) or new_secret()
         return _token(secret, visitor, page), [self.cookies.set(name, secret, FORM_TIME)]
 
-    def has_valid_csrf(self, request: Request, visitor: Visitor, fields: Mapping[str, str], *page: str) -> bool:
-        """Return whether a form came from that page, as this browser was shown it."""
-        if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return False
+    def find_csrf_fault(self, request: Request, visitor: Visitor, fields: Mapping[str, str], *page: str) -> str | None:
+        """Return None if a form came from that page, as this browser was shown it; else a sentence for the person."""
         secret = visitor.key or self.cookies.get(request, _form_cookie(page))
+        if not secret:
+            return NO_COOKIE
+        is_own_site = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
         token = _token(secret, visitor, page)
-        return bool(secret) and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
-
-    def describe_csrf_failure(self, request: Request, visitor: Visitor, *page: str) -> str:
-        """Return a sentence about a form whose token is not valid."""
-        return STALE if visitor.key or self.cookies.get(request, _form_cookie(page)) else NO_COOKIE
+        is_valid = is_own_site and hmac.compare_digest(token.encode(), fields.get("csrf", "").encode())
+        return None if is_valid else STALE
 
     def error_page(self, status: int, text: str) -> Response:
-        return self.pages.notice(status, "That did not work", format_sentence(text), isolated=False)
+        return self.pages.notice(status, "That did not work", format_sentence(text))
 
     def redirect_to(self, page: str, **query: str) -> Response:
         return redirect(self.path_of(page, **query))

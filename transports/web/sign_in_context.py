@@ -1,4 +1,13 @@
-"""Give the sign-in pages what they share: the visitor behind a request, and the outcome of a client's question."""
+"""Give the sign-in pages what they share: the visitor behind a request, and the outcome of a client's question.
+
+A question answered lately is remembered, so that a double click gets the same answer twice.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,11 +21,22 @@ from toolgate.server.policy.sign_in_methods import HEADER
 from toolgate.transports.http.asgi import Headers
 from toolgate.transports.web.http import BadFormError, redirect, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
-from toolgate.transports.web.replays import AnsweredQuestions
 
 SESSION = "session"
 COULD_NOT_CONNECT = "The app could not be connected"  # for people
 NOT_GRANTED = "No access was granted."
+ANSWERED = (
+    "This request was already answered",
+    "No further access was granted. Go back to the app; if it is not connected, connect it again.",
+)
+EXPIRED = (
+    "This request has expired",
+    "It waited longer than ten minutes, or was answered before. No access was granted just now.",
+    "Go back to the app and connect again.",
+)
+DOUBLE_CLICK = 10.0  # seconds in which the same form is a double click
+ANSWERED_TIME = 600.0  # seconds a question can wait: until then it was answered, and has not expired
+MAX_QUESTIONS = 2_000  # the oldest are forgotten
 
 
 class UntrustedIdentityError(BadFormError):
@@ -79,7 +99,6 @@ class SignInContext(PageContext):
             COULD_NOT_CONNECT,
             format_sentence(outcome.description),
             *((NOT_GRANTED, *advice.sentences) if advice is not None else (f"{NOT_GRANTED} {retry}",)),
-            isolated=False,
             about=outcome.document,
             commands=advice.commands if advice is not None else (),
         )
@@ -92,29 +111,66 @@ class SignInContext(PageContext):
             format_sentence(outcome.description),
             f"{NOT_GRANTED} The app is at {outcome.host}; continuing tells it what went wrong. "
             "Continue only if you have just started to connect it.",
-            isolated=False,
             again=outcome.location,
             again_label=f"Continue to {outcome.host}",
         )
 
     def question_gone_page(self, question: str) -> Response:
         """Return the page for a question that no longer waits."""
-        if question in self.replays:
-            return self.pages.notice(
-                410,
-                "This request was already answered",
-                "No further access was granted. Go back to the app; if it is not connected, connect it again.",
-                isolated=False,
-            )
-        return self.pages.notice(
-            410,
-            "This request has expired",
-            "It waited longer than ten minutes, or was answered before. No access was granted just now.",
-            "Go back to the app and connect again.",
-            isolated=False,
-        )
+        title, *sentences = ANSWERED if question in self.replays else EXPIRED
+        return self.pages.notice(410, title, *sentences)
 
 
 def _peer(request: Request) -> str:
     """Return the address at the other end of the connection, which may be a proxy's."""
     return request.client.host if request.client is not None else ""
+
+
+@dataclass(slots=True)
+class AnsweredForm:
+    until: float
+    form: bytes
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    response: Response | None = None
+
+
+class AnsweredQuestions:
+    """Kept in memory only, since a response holds a code. `now` is monotonic."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._forms: dict[str, AnsweredForm] = {}
+        self._times: dict[str, float] = {}
+
+    def __contains__(self, question: str) -> bool:
+        return self._times.get(question, float("-inf")) > self._now() - ANSWERED_TIME
+
+    def mark_answered(self, question: str) -> None:
+        """Remember that the question has its answer."""
+        _make_room(self._times)
+        self._times[question] = self._now()
+
+    async def answer_once(self, question: str, form: bytes, answer: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the response of `answer()` to this form. Within ten seconds the same form gets the same response, also
+        while the first is still being answered. Only redirects (303) are kept."""
+        now, digest = self._now(), hashlib.sha256(form).digest()
+        for id in [id for id, entry in self._forms.items() if entry.until <= now]:
+            del self._forms[id]
+        entry = self._forms.get(question)
+        if entry is None:
+            _make_room(self._forms)
+            entry = self._forms[question] = AnsweredForm(now + DOUBLE_CLICK, digest)
+        elif entry.form != digest:
+            return await answer()
+        async with entry.turn:
+            if entry.response is not None:
+                return entry.response
+            response = await answer()
+            if response.status_code == 303:
+                entry.response = response
+            return response
+
+
+def _make_room(entries: dict[str, AnsweredForm] | dict[str, float]) -> None:
+    while len(entries) >= MAX_QUESTIONS:
+        del entries[next(iter(entries))]

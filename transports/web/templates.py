@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,8 @@ from toolgate.server.text import escape_invisible
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
-FILES = {  # loaded by pages → media type
-    STYLE: "text/css",
-    "home.css": "text/css",
-    "home.js": "text/javascript",
-}
+FILES = {STYLE: "text/css", "home.css": "text/css", "home.js": "text/javascript"}  # loaded by pages → media type
+TIMES = {"day": "%d %B %Y", "moment": "%d %b, %H:%M UTC", "iso": "%Y-%m-%dT%H:%M:%SZ"}  # filter → pattern
 POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 SCRIPT_POLICY = {"content-security-policy": f"{POLICY}; script-src 'self'; connect-src 'self'"}  # runs our own script
 # No form-action: Chromium applies it to every redirect after a form, and the last one goes to the client.
@@ -45,8 +42,8 @@ class PageTemplates:
         text = self._templates.get_template(f"{name}.html").render(values)
         return Response(text.encode("utf-8", "replace"), status, HEADERS | (OPENER_POLICY if isolated else {}))
 
-    def notice(self, status: int, title: str, *sentences: str, isolated: bool = True, **values: Any) -> Response:
-        """Return a page of sentences."""
+    def notice(self, status: int, title: str, *sentences: str, isolated: bool = False, **values: Any) -> Response:
+        """Return a page of sentences; `isolated` where no client's question leads to it."""
         values = {"again": None, "again_label": "", "about": "", "commands": (), **values}
         return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **values)
 
@@ -69,14 +66,8 @@ class PageTemplates:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        environment.filters |= {
-            "day": _day,
-            "moment": _moment,
-            "iso": _iso,
-            "lasting": format_duration,
-            "shown": _one_line,
-            "lines": _printable_lines,
-        }
+        environment.filters |= {name: partial(_format_time, pattern) for name, pattern in TIMES.items()}
+        environment.filters |= {"lasting": format_duration, "shown": _one_line, "lines": _printable_lines}
         names: dict[str, Any] = environment.globals
         names |= {"base": self._base, "server": self._server, "file": self._file_url, "style": self._file_url(STYLE)}
         return environment
@@ -91,19 +82,9 @@ def _read(name: str) -> bytes:
     return (FOLDER / name).read_bytes()
 
 
-def _day(when: float) -> str:
-    """Return seconds since the epoch as a day in UTC: the person's time zone is unknown."""
-    return time.strftime("%d %B %Y", time.gmtime(when)).lstrip("0")
-
-
-def _moment(when: float) -> str:
-    """Return a recent time to the minute."""
-    return time.strftime("%d %b, %H:%M UTC", time.gmtime(when)).lstrip("0")
-
-
-def _iso(when: float) -> str:
-    """Return the time for programs."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+def _format_time(pattern: str, when: float) -> str:
+    """Return seconds since the epoch in UTC: the person's time zone is unknown."""
+    return time.strftime(pattern, time.gmtime(when)).lstrip("0")
 
 
 def format_duration(seconds: float) -> str:

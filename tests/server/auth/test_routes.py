@@ -20,7 +20,7 @@ from tests.server.auth.sign_in_server import DOCUMENT, PASSWORD, Browser, Got, H
 from toolgate.server.auth.scopes import SERVED
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import Cookies, redirect
-from toolgate.transports.web.replays import AnsweredQuestions
+from toolgate.transports.web.sign_in_context import AnsweredQuestions
 
 HTTPS = "https://gate.example"
 PAGES = ("/login", "/consent?question=x", "/account", "/logout", "/callback", "/authorize?client_id=x")
