@@ -47,7 +47,7 @@ def test_a_resource_that_is_not_there_is_named_in_the_data(start: Start, revisio
 
 
 def test_arguments_that_do_not_fit_are_the_tools_error_and_name_the_argument(start: Start) -> None:
-    assert "'command'" in start().error("Bash", {"command": 1})
+    assert '"command"' in start().error("Bash", {"command": 1})
 
 
 def test_the_three_codes_of_2026_07_28(listen: Callable[..., Site]) -> None:
