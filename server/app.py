@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server import VERSION, build, builtin_tools, methods, progress
+from toolgate.server import VERSION, build, builtin_tools, methods, progress, watch
 from toolgate.server.calls.services import ServicePool
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
-from toolgate.server.file_changes import FileChanges
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.policy.call_policy import CallPolicy, own_name_only
@@ -87,7 +86,7 @@ class App:
         self.places = self._build_places()
         self.rules = build.build_rules(config)
         self.processes = CommandRunner()
-        self.file_changes = FileChanges()
+        self.file_changes = watch.FileChanges()
         self.page_reader = build.build_page_reader(config)
         self.web = self.page_reader.web
         self.confinement = Sandboxing(config, self.state, self.processes, public=config.is_public)
@@ -239,10 +238,11 @@ class App:
                     await self.plugins.reload(PLUGINS_LOAD)
             except Exception:  # what is built in is served all the same
                 log.exception("the plugin folders can't be looked at")
-            self._start_later(self._watch_plugins, PLUGINS_AFTER)
+            follow = partial(watch.watch_folders, "plugin", self.plugins.roots, self.plugins.reload, PLUGINS_DEBOUNCE)
+            self._start_later(follow, PLUGINS_AFTER)
         for rule in self.rules.find_unused(self.server.registry.tools):
             log.warning("the rule %s is about no tool that there is now", rule)
-        self._start_later(self._watch_skills, WATCH_AFTER)
+        self._start_later(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
         self._start_later(self.confinement.end_orphans, WATCH_AFTER)
         self._start_later(self.confinement.balance_cpu, WATCH_AFTER)
         self._start_later(self.clock.start, WATCH_AFTER)
@@ -445,16 +445,6 @@ class App:
         self.server.services.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
         self.server.notifications.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
         self.server.updates.notify(firing.principal, INBOX_URI)
-
-    async def _watch_skills(self) -> None:
-        from toolgate.server import watch  # start-up: the library it needs is not small
-
-        await watch.watch_skills(self.skills, self._skills_changed)
-
-    async def _watch_plugins(self) -> None:
-        from toolgate.server import watch  # start-up: the library it needs is not small
-
-        await watch.watch_folders("plugin", self.plugins.roots, self.plugins.reload, PLUGINS_DEBOUNCE)
 
     def _start_later(self, work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:
         """Start `work` when the first answers are out; its failure is logged and costs nothing else."""

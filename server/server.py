@@ -16,7 +16,7 @@ from toolgate.server.calls.services import ServicePool
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.policy.call_policy import CallPolicy
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.notifications import Notifications
 from toolgate.server.protocol.resource_updates import ResourceUpdates
 from toolgate.server.protocol.revisions import Revision

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from toolgate.server.protocol import eager_task
+from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, refuse_too_large
@@ -254,7 +254,7 @@ class StdioConnection:
             await taken.wait()
 
     def _feed_from_file(self, data: bytes, taken: asyncio.Event) -> None:
-        """`_feed`, in a callback: it starts tasks at once, which a task can't do (eager_task)."""
+        """`_feed`, in a callback: it starts tasks at once, which a task can't do (asyncio_tasks)."""
         self._feed(data)
         taken.set()
 
@@ -301,7 +301,7 @@ class StdioConnection:
         try:
             while self._lines and not output.is_full and self._size_in_work < MAX_IN_WORK:
                 line = self._lines.popleft()
-                task = eager_task.start(self._loop, self._dispatcher.handle(line, self._session, output))
+                task = asyncio_tasks.start(self._loop, self._dispatcher.handle(line, self._session, output))
                 if not task.done():
                     self._tasks[task] = len(line)
                     self._size_in_work += len(line)

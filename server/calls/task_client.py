@@ -11,7 +11,7 @@ from typing import Any
 from toolgate.server.calls.client import CallClient
 from toolgate.server.calls.pending_questions import LIFETIME, PendingQuestions
 from toolgate.server.calls.tasks import CallTask, CallTasks
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.session import Call
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.tools.api.errors import ToolError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import encode_value, replace_surrogates
 from toolgate.server.protocol.task import StoredTask

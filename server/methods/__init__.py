@@ -8,7 +8,7 @@ from typing import Any
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.dispatcher import Dispatcher, Method
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call

@@ -15,8 +15,8 @@ import msgspec
 from toolgate.server.calls.client import CallClient, InputRequired
 from toolgate.server.calls.task_client import TaskClient
 from toolgate.server.calls.tasks import LONGEST, MAX_OUTCOME, CallTask
-from toolgate.server.protocol import eager_task, serialization
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol import asyncio_tasks, serialization
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.dispatcher import log_fault
 from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability, RpcError
 from toolgate.server.protocol.messages import Outbound, encode_value
@@ -141,7 +141,7 @@ async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -
     """Return what `execute` does, or the result that says that the call has become a task."""
     encode_call = partial(_encode_call, call, tool)
     caller = _task_client(server, server.deadlines, call, encode_call, by_itself=tool.as_task)
-    task = eager_task.start(asyncio.get_running_loop(), _run_work(server, call, work, caller))
+    task = asyncio_tasks.start(asyncio.get_running_loop(), _run_work(server, call, work, caller))
     caller.work = task
     try:
         if not task.done():

@@ -1,18 +1,22 @@
 """Answer tools/list, prompts/list, resources/templates/list and resources/list.
 
-What does not depend on the caller is encoded once a page, until the registry changes.
+What does not depend on the caller is encoded once a page, until the registry changes. A cursor names the last item of
+its page, so that items that come or go elsewhere move no other item to another page. Source: MCP
+server/utilities/pagination.
 """
 
 import asyncio
+import base64
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from toolgate.server.calls.client import NoClient
 from toolgate.server.methods import resources
-from toolgate.server.protocol import pagination, serialization
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.revisions import Revision
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
@@ -23,6 +27,8 @@ from toolgate.tools.api.resource import Resource
 
 log = logging.getLogger("toolgate.lists")
 
+PAGE = 250  # items: few clients ask for a second page, and none should need one for what people really have
+MAX_CURSOR = 16_384  # characters; a URI of 8 KiB fits
 LISTING_TIME = 5.0  # seconds a template may take to say what there is
 
 Parts = Callable[[Registry], Mapping[str, Any]]
@@ -33,17 +39,17 @@ def list_parts(server: Server, field: str, parts: Parts, format_part: Formatter,
     """Return the `parts` under `field`, each as the revision wants it."""
     listed = parts(server.registry)
     keys = list(listed)
-    begin = pagination.page_start(call.params.get("cursor"), field, keys)
+    begin = page_start(call.params.get("cursor"), field, keys)
     page = (field, call.revision.name, begin)
     encoded = server.pages.get(page)
     if encoded is None:
-        end, following = pagination.page_end(begin, field, keys)
+        end, following = page_end(begin, field, keys)
         result = _page(field, [format_part(listed[key], call.revision) for key in keys[begin:end]], following)
         result = serialization.add_cache_hints(result, call.revision, serialization.CACHE_FOR)
         if call.revision.result_types:
             result = serialization.add_result_type(result, server.identity(call.revision))
         encoded = msgspec.Raw(msgspec.json.encode(result))
-        if begin % pagination.PAGE == 0:  # others come of cursors that were made up, or are out of date
+        if begin % PAGE == 0:  # others come of cursors that were made up, or are out of date
             server.pages[page] = encoded
     return encoded
 
@@ -63,8 +69,8 @@ async def list_resources(server: Server, call: Call) -> dict[str, Any]:
     for links in await asyncio.gather(*(_list_template(template, context) for template in templates)):
         fixed += [link for link in links if is_allowed(link.uri)]
     keys = [listed.uri for listed in fixed]
-    begin = pagination.page_start(call.params.get("cursor"), "resources", keys)
-    end, following = pagination.page_end(begin, "resources", keys)
+    begin = page_start(call.params.get("cursor"), "resources", keys)
+    end, following = page_end(begin, "resources", keys)
     spelled = [serialization.format_resource(listed, call.revision) for listed in fixed[begin:end]]
     return serialization.add_cache_hints(_page("resources", spelled, following), call.revision, 0)
 
@@ -85,3 +91,33 @@ async def _list_template(template: Resource, context: Context) -> list[ResourceL
 
 def _page(field: str, items: list[dict[str, Any]], following: str | None) -> dict[str, Any]:
     return {field: items} if following is None else {field: items, "nextCursor": following}
+
+
+def page_start(cursor: object, what: str, keys: Sequence[str]) -> int:
+    """Where the page begins that `cursor` (None for the first) asks for in the list `what`. Raises InvalidParams."""
+    if cursor is None:
+        return 0
+    refusal = InvalidParams("unknown cursor: ask for the first page again")
+    if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR:
+        raise refusal
+    try:
+        raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
+        listed, index, key = msgspec.json.decode(raw, type=tuple[str, int, str])
+    except (ValueError, msgspec.MsgspecError):
+        raise refusal from None
+    if listed != what or not index > 0:
+        raise refusal
+    if index <= len(keys) and keys[index - 1] == key:
+        return index
+    try:
+        return keys.index(key) + 1
+    except ValueError:
+        return min(index - 1, len(keys))  # the item has gone: what came behind it moved up
+
+
+def page_end(begin: int, what: str, keys: Sequence[str], size: int = PAGE) -> tuple[int, str | None]:
+    """Where that page ends, and the cursor of the next one; None for the last."""
+    index = begin + size
+    if index >= len(keys):
+        return len(keys), None
+    return index, base64.urlsafe_b64encode(msgspec.json.encode((what, index, keys[index - 1]))).decode()

@@ -5,7 +5,7 @@ from typing import Any
 from toolgate.server.calls.client import NoClient
 from toolgate.server.methods.execution import execute_or_refuse
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError, InvalidParams, format_name
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server

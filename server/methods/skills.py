@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.client import NoClient
+from toolgate.server.methods.lists import page_end, page_start
 from toolgate.server.methods.resources import read_uri
-from toolgate.server.protocol import pagination, serialization
+from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
@@ -27,7 +28,7 @@ from toolgate.tools.builtin.skills.skills import Skill, Skills
 
 log = logging.getLogger("toolgate.skills")
 
-PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
+SKILLS_PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
 FOLDERS = (resources.list_folder, workspace_files.list_folder)  # that resources/directory/read knows
 
 
@@ -35,8 +36,8 @@ async def list_skills(server: Server, published: SkillEntries, call: Call) -> di
     """skills/list: what can't be used any more when it is read is left out."""
     catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
     keys = list(catalogue)
-    begin = pagination.page_start(call.params.get("cursor"), "skills", keys)
-    end, following = pagination.page_end(begin, "skills", keys, PAGE)
+    begin = page_start(call.params.get("cursor"), "skills", keys)
+    end, following = page_end(begin, "skills", keys, SKILLS_PAGE)
     wanted = [catalogue[key] for key in keys[begin:end]]
     found = await asyncio.to_thread(_list_entries, published, wanted)
     return _add_cursor({"skills": found}, call, following)
@@ -60,8 +61,8 @@ async def read_directory(server: Server, call: Call) -> dict[str, Any]:
     context = Context(server.services.of_session(call.session), NoClient())
     found = await _list_folder(uri, context)
     keys = [link.uri for link in found]
-    begin = pagination.page_start(call.params.get("cursor"), uri, keys)
-    end, following = pagination.page_end(begin, uri, keys)
+    begin = page_start(call.params.get("cursor"), uri, keys)
+    end, following = page_end(begin, uri, keys)
     listed = [serialization.format_resource(link, call.revision) for link in found[begin:end]]
     return _add_cursor({"resources": listed}, call, following)
 

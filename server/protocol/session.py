@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -51,6 +51,7 @@ class InFlightRequest:
     on_unsent: Callable[[], None] | None = None  # called when the answer does not go out after all
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Session:
     """One client's session, from `initialize` on; in the stateless era one request's, sharing `in_flight`.
 
@@ -67,65 +68,38 @@ class Session:
     is made with the `key` it had.
     """
 
-    __slots__ = (
-        "_asked",
-        "_last_id",
-        "capabilities",
-        "channel",
-        "client",
-        "granted",
-        "in_flight",
-        "key",
-        "log_level",
-        "owner",
-        "place",
-        "principal",
-        "ready",
-        "revision",
-        "right",
-        "scopes",
-        "stateless",
-        "subscribed",
-        "transport",
-        "until",
-    )
+    principal: str
+    channel: Channel | None = None
+    _: KW_ONLY
+    stateless: bool = False
+    owner: str = ""  # "" becomes `principal`
+    right: "GrantKey | None" = None
+    scopes: frozenset[str] | None = None
+    granted: frozenset[str] | None = None
+    until: float | None = None
+    client: str = ""
+    transport: str = ""
+    key: str = ""
+    revision: Revision | None = field(default=None, init=False)
+    capabilities: dict[str, Any] = field(init=False)
+    log_level: int | None = field(default=DEFAULT_LEVEL, init=False)
+    ready: bool = field(
+        default=False, init=False
+    )  # after notifications/initialized: may be sent what it did not ask for
+    in_flight: dict[Id, InFlightRequest] = field(init=False)
+    place: CallerState = field(init=False)
+    subscribed: dict[str, frozenset[str]] = field(init=False)  # URIs of resources → the scopes it takes to read them
+    _asked: dict[Id, asyncio.Future[Any]] = field(init=False)
+    _last_id: int = field(default=0, init=False)
 
-    def __init__(
-        self,
-        principal: str,
-        channel: Channel | None = None,
-        *,
-        stateless: bool = False,
-        owner: str | None = None,
-        right: "GrantKey | None" = None,
-        scopes: frozenset[str] | None = None,
-        granted: frozenset[str] | None = None,
-        until: float | None = None,
-        client: str = "",
-        transport: str = "",
-        key: str | None = None,
-    ) -> None:
-        self.principal = principal
-        self.client = client
-        self.transport = transport
-        self.owner = principal if owner is None else owner
-        self.right = right
-        self.channel = channel
-        self.stateless = stateless
-        self.key = "" if stateless else key or secrets.token_urlsafe(24)
-        self.revision: Revision | None = None
-        self.capabilities: dict[str, Any] = {}
-        self.log_level: int | None = DEFAULT_LEVEL
-        self.ready = False  # after notifications/initialized: may be sent what it did not ask for
-        self.in_flight: dict[Id, InFlightRequest] = {}
+    def __post_init__(self) -> None:
+        self.owner = self.owner or self.principal
+        if self.key:  # this session may still be answered what an earlier process asked: no id is ever used again
+            self._last_id = secrets.randbelow(2**40) << 10
+        elif not self.stateless:
+            self.key = secrets.token_urlsafe(24)
         self.place = CallerState(hash_key(self.key) if self.key else "")
-        self.subscribed: dict[str, frozenset[str]] = {}  # URIs of resources → the scopes it takes to read them
-        self.scopes = scopes
-        self.granted = granted
-        self.until = until
-        self._asked: dict[Id, asyncio.Future[Any]] = {}
-        # a session of an earlier process may still be answered what that one asked: no id is ever used again
-        self._last_id = 0 if key is None else secrets.randbelow(2**40) << 10
+        self.capabilities, self.in_flight, self.subscribed, self._asked = {}, {}, {}, {}
 
     def for_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
         """The session of one request of the stateless era, cancelled through this one; over HTTP this very one, since

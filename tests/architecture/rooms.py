@@ -30,7 +30,6 @@ ORDER = (
     "server/text.py",
     "server/run_loop.py",
     "server/watch.py",
-    "server/file_changes.py",
     "server/budget.py",
     "server/principal.py",
     "server/protocol",

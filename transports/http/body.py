@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from toolgate.server.budget import Budget, Claim
-from toolgate.server.protocol.deadlines import DeadlineTimer
+from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.transports.http.asgi import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope

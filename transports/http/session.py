@@ -44,7 +44,7 @@ class HttpSession:
         records: SessionRecords | None = None,
         events: Budget | None = None,
         *,
-        key: str | None = None,
+        key: str = "",
         taken: ResumedSession | None = None,
     ) -> None:
         self.principal = principal

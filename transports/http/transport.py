@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from toolgate.server.budget import Claim
 from toolgate.server.principal import GrantKey
-from toolgate.server.protocol import eager_task
+from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.session import Channel, Session
@@ -67,7 +67,7 @@ class RunningMessages:
     ) -> "asyncio.Task[None]":
         """Start the work on a message; add it to `tasks`, and hold the `claim` of its body, until it is done."""
         work = self._dispatcher.handle_message(message, session, channel)
-        task = eager_task.start(asyncio.get_running_loop(), work)
+        task = asyncio_tasks.start(asyncio.get_running_loop(), work)
         if claim is not None:
             task.add_done_callback(lambda _: claim.release())
         if not task.done():

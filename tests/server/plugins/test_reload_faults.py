@@ -11,10 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.clients.raw_client import PATIENCE, Server, eventually
-from toolgate.server import file_changes
+from toolgate.server import watch
 from toolgate.server.app import App
 from toolgate.server.config import load
-from toolgate.server.file_changes import FileChanges
 from toolgate.server.plugins import discovery, loader, reload
 from toolgate.server.plugins.discovery import wants_isolation
 from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
@@ -141,8 +140,8 @@ def test_a_watch_of_files_that_ends_is_begun_again(
 
     async def body() -> None:
         monkeypatch.setattr(_rust_notify, "RustNotify", failing)
-        monkeypatch.setattr(file_changes, "RETRY", 0.01)
-        watched = FileChanges()
+        monkeypatch.setattr(watch, "RETRY", 0.01)
+        watched = watch.FileChanges()
         file = tmp_path / "file"
         of = watched.follow(file)
         told = asyncio.ensure_future(anext(of))
