@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import COMMAND, Refusal, Server, eventually
-from toolgate.server.protocol.dispatcher import Dispatcher, Method
+from toolgate.server.protocol.dispatcher import NO_SCOPES, Dispatcher, Method
 from toolgate.server.protocol.messages import Outbound, Request
 from toolgate.server.protocol.session import Call, Session
 
@@ -267,7 +267,8 @@ def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_th
             await asyncio.sleep(0)  # as for a task that is being written down
 
         session, sent = Session("me"), Sent()
-        dispatcher = Dispatcher({"slow": Method(answer, before_initialize=True)}, {}, lambda answer, call: answer)
+        row = Method(answer, lambda params: NO_SCOPES, before_initialize=True)
+        dispatcher = Dispatcher({"slow": row}, {}, lambda answer, call: answer)
         await asyncio.create_task(dispatcher.handle_message(Request(1, "slow"), session, sent))
         assert (restored, sent.messages) == (["news"], [])
 
