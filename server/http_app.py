@@ -32,16 +32,15 @@ from toolgate.server.state.store import StateError
 from toolgate.server.telemetry.metrics import CONTENT_TYPE, Metrics
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
-from toolgate.transports.http import activation, metrics
+from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
 from toolgate.transports.http.asgi import Application
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck
-from toolgate.transports.http.budgets import create_budgets
 from toolgate.transports.http.connections import Connections
+from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
 from toolgate.transports.http.guard import PROBES, RequestGuard
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
-from toolgate.transports.http.transport import Transport, TransportServices
-from toolgate.transports.http.well_known import PublicDocument
+from toolgate.transports.http.transport import Transport, TransportServices, create_budgets
 from toolgate.transports.web.home import HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
@@ -52,9 +51,8 @@ if TYPE_CHECKING:
 
 METRICS = "/metrics"
 TRIES = 5  # at the start, of what needs the state: each waits two seconds where another process holds it
-OPENAI_CHALLENGE = (
-    "/.well-known/openai-apps-challenge"  # asked for before a server is listed at ChatGPT, without signing in
-)
+# Asked for before a server is listed at ChatGPT, without signing in
+OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
 log = logging.getLogger("toolgate.http")
 
@@ -109,9 +107,7 @@ class HttpApp:
             transport = self._transports[row.name] = self._create_transport(row)
             routes += [Route(path, self._authenticate(row.path, app)) for path, app in transport.endpoints().items()]
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
-        routes.append(
-            Route(METRICS, metrics.MetricsEndpoint(self._metrics.render, CONTENT_TYPE, self._metrics_token()))
-        )
+        routes.append(Route(METRICS, MetricsEndpoint(self._metrics.render, CONTENT_TYPE, self._metrics_token())))
         if self._config.openai_challenge is not None:
             routes.append(Route(OPENAI_CHALLENGE, self._challenge))
         documents = self._documents(access.resource) if access is not None else {}
@@ -140,15 +136,21 @@ class HttpApp:
         return guard
 
     def _measure(self, guard: RequestGuard) -> HttpGauges:
-        """What of this is told at `/metrics`."""
+        """What of this is told at `/metrics`; 0 for a transport that is not served."""
         tokens = self._access.tokens if self._access is not None else None
         ways = self._access.sign_in if self._access is not None else None
+        served = self._transports
+
+        def measure(read: Callable[[Transport], int]) -> dict[str, Callable[[], int]]:
+            names = [row.name for row in HTTP_TRANSPORTS]
+            return {name: partial(read, served[name]) if name in served else int for name in names}
+
         return HttpGauges(
-            sessions=self._per_transport(lambda transport: len(transport.sessions)),
-            calls=self._per_transport(lambda transport: len(transport.running)),
-            streams=self._per_transport(lambda transport: len(transport.streams)),
-            waiting=self._per_transport(_unsent_events),
-            replay_bytes=self._per_transport(_replay_size),
+            sessions=measure(lambda transport: len(transport.sessions)),
+            calls=measure(lambda transport: len(transport.running)),
+            streams=measure(lambda transport: len(transport.streams)),
+            waiting=measure(lambda transport: sum(stream.last - stream.sent for stream in transport.streams)),
+            replay_bytes=measure(lambda transport: sum(stream.size for stream in transport.sessions.streams())),
             connections=self._connections.__len__,
             budgets=self._shared.by_name(),
             running=lambda: guard.running,
@@ -158,37 +160,25 @@ class HttpApp:
             sign_ins=ways.counts if ways is not None else {},
         )
 
-    def _per_transport(self, read: Callable[[Transport], int]) -> dict[str, Callable[[], int]]:
-        """A figure of each transport; 0 of one that is not served."""
-
-        def figure(name: str) -> int:
-            transport = self._transports.get(name)
-            return 0 if transport is None else read(transport)
-
-        return {row.name: partial(figure, row.name) for row in HTTP_TRANSPORTS}
-
     def _metrics_token(self) -> str | None:
         """What `/metrics` takes, where more than this machine is served, or the operator wants it."""
         config = self._config
         if not config.is_public and config.metrics_token is None:
             return None
-        return (
-            read_token(config.metrics_token)
-            if config.metrics_token
-            else ensure_token(config.state / "keys" / "metrics")
-        )
+        if config.metrics_token:
+            return read_token(config.metrics_token)
+        return ensure_token(config.state / "keys" / "metrics")
 
     def listen(self) -> None:
         """Have clients wait for `serve`, rather than be refused.
 
         Raises UsageError when the port can't be had, and when commands could sign in as any person.
         """
+        can_reach = can_reach_machine(self._config, self._sandbox)
         if self._open is not None:
             from toolgate.server.auth import setup as access  # start-up
 
-            access.check_login_header(
-                self._config, can_commands_reach_host=can_reach_machine(self._config, self._sandbox)
-            )
+            access.check_login_header(self._config, can_commands_reach_host=can_reach)
         try:
             handed = activation.take_socket(self._config.socket_variables, self._config.host, self._config.port)
             self._bound = handed or http.bind(self._config.host, self._config.port)
@@ -308,8 +298,7 @@ class HttpApp:
         )
         check = None
         if self._access is not None:
-            resource = self._access.resource
-            check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity)
+            check = ScopeCheck(row.path, self._access.resource, self._dispatcher, server.observers, server.identity)
         services = TransportServices(self._dispatcher, sessions, self._shared, check, self._mirrored_headers)
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
@@ -357,15 +346,14 @@ class HttpApp:
 
     @staticmethod
     def _documents(resource: ProtectedResource) -> dict[str, PublicDocument]:
-        named = {
-            where: PublicDocument(partial(resource.metadata, about))
-            for where, about in resource.metadata_paths().items()
-        }
-        return {path: document for where, document in named.items() for path in (where, f"{where}/")}
+        documents: dict[str, PublicDocument] = {}
+        for path, about in resource.metadata_paths().items():
+            documents[path] = documents[f"{path}/"] = PublicDocument(partial(resource.metadata, about))
+        return documents
 
     def _mirrored_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
-        held = self._server.registry.tools.get(tool)
-        return held.mirrored_headers if held is not None else {}
+        found = self._server.registry.tools.get(tool)
+        return found.mirrored_headers if found is not None else {}
 
     async def _health(self, _request: Any) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -421,14 +409,6 @@ async def _retry(work: Callable[[], Awaitable[object]], failing: str) -> None:
         except StateError as error:
             if not left:
                 log.warning("%s: %s", failing, error)
-
-
-def _unsent_events(transport: Transport) -> int:
-    return sum(stream.last - stream.sent for stream in transport.streams)
-
-
-def _replay_size(transport: Transport) -> int:
-    return sum(stream.size for stream in transport.sessions.streams())
 
 
 def _base_url(host: str, port: int) -> str:

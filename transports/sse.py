@@ -4,37 +4,17 @@ The stream is the session: when it ends, so does the session, and what runs in i
 Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
 """
 
-import asyncio
-import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
-from typing import Any
-
-from sse_starlette import EventSourceResponse
 
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
-from toolgate.transports.http.budgets import admit_request
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post_reply import send_accepted
-from toolgate.transports.http.session import HttpSession
-from toolgate.transports.http.stream_response import LARGE
-from toolgate.transports.http.transport import RunningMessages, TransportServices, refuse_for_now
-
-log = logging.getLogger("toolgate.sse")
-
-PULSE = 15  # seconds between comments on a quiet stream
-
-Handler = Callable[[Principal, Scope, Receive, Send], Coroutine[Any, Any, None]]
-
-
-class SseResponse(EventSourceResponse):
-    """sse-starlette's response without its watch on uvicorn, which polls: the server's end ends the streams."""
-
-    async def _listen_for_exit_signal_with_grace(self) -> None:
-        await asyncio.Event().wait()
+from toolgate.transports.http.post import send_accepted
+from toolgate.transports.http.stream_response import PULSE, StreamSender
+from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
 
 
 class SseTransport:
@@ -45,18 +25,18 @@ class SseTransport:
         self.running = RunningMessages(services.dispatcher)
         self._budgets = services.budgets
         self._scope_check = services.scope_check
-        self._pulse = pulse
+        self._streams = StreamSender(self._budgets, pulse)
         self._bodies = bodies.BodyReader(self._budgets.bodies)
 
     def endpoints(self) -> Mapping[str, Application]:
         return {
-            "/sse": partial(self._admit, "GET", self._stream),
-            "/messages": partial(self._admit, "POST", self._post),
+            "/sse": Endpoint(self._budgets, {"GET": self._stream}),
+            "/messages": Endpoint(self._budgets, {"POST": self._post}),
         }
 
     @property
     def streams(self) -> Collection[EventStream]:
-        return list(self.sessions.streams())
+        return self._streams.streams
 
     def rights(self) -> Iterator[GrantKey]:
         return self.sessions.rights()
@@ -64,42 +44,28 @@ class SseTransport:
     def end_by_rights(self, rights: Collection[GrantKey]) -> None:
         self.sessions.close_by_rights(rights)
 
-    async def _admit(self, method: str, handle: Handler, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, if it is a `method` and there is room among all requests."""
-        if scope["method"] != method:
-            await refuse(send, 405, method, [(b"allow", method.encode())])
-            return
-        principal: Principal = scope["toolgate.principal"]
-        claim = await admit_request(self._budgets, principal, send)
-        if claim is None:
-            return
-        try:
-            await handle(principal, scope, receive, send)
-        finally:
-            claim.release()
-
     async def _stream(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         session = self.sessions.open(principal)
         if session is None:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
-        claim = self._budgets.streams.take(principal.name, 1, partial(self.sessions.close, session))
         stream = session.open_get_stream()
-        stream.attach(session)
+        stream.numbered = False  # its client never comes back
         messages = f"{scope.get('root_path', '')}/messages?session_id={session.id}"
-        response = SseResponse(
-            self._generate_events(session, stream, messages),
-            ping=self._pulse,
-            headers={"Cache-Control": "no-store, no-transform"},
-        )
-        del response.headers["Connection"]  # the server says how long that is kept
+        end = partial(self.sessions.close, session)
         try:
-            await response(scope, receive, send)
+            await self._streams.send(
+                stream,
+                0,
+                principal,
+                receive,
+                send,
+                keep=False,
+                first=f"event: endpoint\r\ndata: {messages}\r\n\r\n".encode(),
+                give_way=end,
+            )
         finally:
-            stream.release(session)
-            self.sessions.close(session)
-            if claim is not None:
-                claim.release()
+            end()
 
     async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["toolgate.headers"]
@@ -131,26 +97,6 @@ class SseTransport:
         finally:
             if body.claim is not None and not is_begun:
                 body.claim.release()
-
-    async def _generate_events(
-        self, session: HttpSession, stream: EventStream, messages: str
-    ) -> AsyncGenerator[Any, None]:
-        yield {"event": "endpoint", "data": messages}
-        cursor = 0
-        while not stream.has_gap(cursor):
-            stream.news.clear()
-            waiting = stream.size_after(cursor)
-            if waiting > LARGE and not self._budgets.answers.has_room(session.principal.name, waiting, stream.news.set):
-                await stream.news.wait()
-                continue
-            for data in stream.messages_after(cursor):
-                yield {"event": "message", "data": data.decode()}
-            cursor = stream.sent = stream.last
-            stream.forget(cursor)
-            if stream.ended:
-                return
-            await stream.news.wait()
-        log.info("a reader was too slow and is disconnected")
 
 
 def _parse_session_id(query: bytes) -> str:

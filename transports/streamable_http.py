@@ -7,7 +7,7 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,28 +19,21 @@ from toolgate.server.protocol.messages import Failure, MalformedMessage, Request
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.accept import ReplyForms, parse_accept
 from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
-from toolgate.transports.http.budgets import admit_request
-from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream, PingTimer
-from toolgate.transports.http.post import LISTEN, Post
-from toolgate.transports.http.post_reply import JsonReply, PostReply, send_accepted, send_answer
+from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
+from toolgate.transports.http.post import LISTEN, Post, PostReply, ReplyForms, parse_accept, send_accepted
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stateless import StatelessPosts
-from toolgate.transports.http.stream_response import send_stream
-from toolgate.transports.http.transport import RunningMessages, TransportServices, refuse_for_now
+from toolgate.transports.http.stream_response import PULSE, StreamSender
+from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
 
 PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
-PULSE = 15.0  # seconds between comments on a quiet stream
 OPENING = 10.0  # seconds an answer to initialize may take: longer than the state waits for other processes
 POLL = 300.0  # seconds after which a connection of 2025-11-25 is closed, to be polled: proxies hold none for ever
 
 
 class StreamableHttpTransport:
-    """The transport, and the ASGI application behind `/mcp`.
-
-    `patience`, `pulse` and `poll`: see the constants above; `slow`: seconds that a body may take.
-    """
+    """The transport. `patience`, `pulse` and `poll`: see the constants; `slow`: seconds that a body may take."""
 
     def __init__(
         self,
@@ -58,31 +51,17 @@ class StreamableHttpTransport:
         self._scope_check = services.scope_check
         self._patience = patience
         self._poll = poll
-        self._pings = PingTimer(pulse)
-        self._stateless = StatelessPosts(services, self.running, self._pings, patience)
+        self._streams = StreamSender(self.budgets, pulse)
+        self._stateless = StatelessPosts(services, self.running, self._streams, patience)
         self._bodies = bodies.BodyReader(self.budgets.bodies, slow)
-        self._methods = {"POST": self._post, "GET": self._get, "DELETE": self._delete}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method = self._methods.get(scope["method"])
-        if method is None:
-            await refuse(send, 405, "POST, GET or DELETE", [(b"allow", b"POST, GET, DELETE")])
-            return
-        principal: Principal = scope["toolgate.principal"]
-        claim = await admit_request(self.budgets, principal, send)
-        if claim is None:
-            return
-        try:
-            await method(principal, scope["toolgate.headers"], receive, send)
-        finally:
-            claim.release()
 
     def endpoints(self) -> Mapping[str, Application]:
-        return {"/mcp": self, "/mcp/": self}
+        endpoint = Endpoint(self.budgets, {"POST": self._post, "GET": self._get, "DELETE": self._delete})
+        return {"/mcp": endpoint, "/mcp/": endpoint}
 
     @property
     def streams(self) -> Collection[EventStream]:
-        return self._pings.streams
+        return self._streams.streams
 
     def rights(self) -> Iterator[GrantKey]:
         return chain(self.sessions.rights(), self._stateless.rights())
@@ -93,11 +72,13 @@ class StreamableHttpTransport:
 
     # -- POST
 
-    async def _post(self, principal: Principal, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = scope["toolgate.headers"]
         if not bodies.is_json(headers):
             await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
             return
-        if not parse_accept(headers.get(b"accept")):
+        forms = parse_accept(headers.get(b"accept"))
+        if not forms:
             await refuse(send, 406, "Accept must have application/json, text/event-stream or, best, both")
             return
         body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
@@ -108,7 +89,7 @@ class StreamableHttpTransport:
         try:
             message = await decode_in_turns(data)
             del data  # a stream may be open for days
-            post = Post(principal, headers, message, claim, receive, send)
+            post = Post(principal, headers, forms, message, claim, receive, send, self.budgets.answers)
             await self._answer(post)
         finally:
             claim = claim if post is None else post.take_claim()
@@ -122,7 +103,7 @@ class StreamableHttpTransport:
         if self.running.is_ending and post.wants_answer:
             await refuse_for_now(post.send)
         elif missing is not None:
-            await (missing.refuse(post.send) if missing.answer is None else send_answer(post.send, missing.answer, 200))
+            await (missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200))
         elif post.needs_stream and ReplyForms.STREAM not in post.accepts:
             await refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must have text/event-stream")
         elif post.is_stateless:
@@ -144,13 +125,13 @@ class StreamableHttpTransport:
                 await refuse_for_now(post.send)  # the next process may have it
             else:
                 unknown = InvalidRequest("no such session: initialize anew")
-                await send_answer(post.send, Failure(post.id, unknown), 404)
+                await post.send_answer(Failure(post.id, unknown), 404)
         elif isinstance(post.message, Request) and post.message.method == "initialize":
             await self._open(post)
         else:
             missing = InvalidRequest("Mcp-Session-Id is missing")
             fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
-            await send_answer(post.send, Failure(post.id, fault), 400)
+            await post.send_answer(Failure(post.id, fault), 400)
 
     async def _find_session(
         self, id: bytes, principal: Principal, running: "set[asyncio.Task[Any]] | None" = None
@@ -189,56 +170,44 @@ class StreamableHttpTransport:
         self,
         session: HttpSession,
         post: Post,
-        extra: list[tuple[bytes, bytes]] | None = None,
+        extra: Collection[tuple[bytes, bytes]] = (),
         patience: float | None = None,
     ) -> None:
+        """Answer a POST of a session. That its reader goes changes nothing, however long the answer takes."""
         if isinstance(post.message, MalformedMessage):
-            await send_answer(post.send, Failure(post.id, post.message.error), 400)
-        elif not post.wants_answer:
+            await post.send_answer(Failure(post.id, post.message.error), 400)
+            return
+        if not post.wants_answer:
             reply = PostReply(session.open_stream)
             await self._dispatcher.handle_message(post.message, session.session, reply)
             if reply.answer is None:
                 await send_accepted(post.send)
             else:  # a batch that could not be accepted
-                await send_answer(post.send, reply.answer, 400)
-        elif ReplyForms.STREAM not in post.accepts:
-            await self._serve_json(session, post, extra or [])
+                await post.send_answer(reply.answer, 400)
+            return
+        create_stream = partial(self._open_stream, session, post) if ReplyForms.STREAM in post.accepts else None
+        reply = PostReply(create_stream, session)
+        self.running.start_reply(post, session.session, reply, session.tasks)
+        await reply.wait_decided(self._patience if patience is None else patience)
+        # A Failure without an id answers what could not be read
+        is_refused = isinstance(reply.answer, Failure) and reply.answer.id is None
+        stream = reply.choose_stream(post.accepts, is_refused=is_refused)
+        if stream is not None:
+            await self._send_stream(session, stream, 0, post.receive, post.send, extra)
+        elif reply.answer is None:
+            await send_accepted(post.send, 204)  # the client has called it off
         else:
-            reply = PostReply(partial(self._open_stream, session, post))
-            self.running.start_reply(post, session.session, reply, session.tasks)
-            await reply.wait_decided(self._patience if patience is None else patience)
-            if reply.stream is None and (post.accepts is ReplyForms.EITHER or _is_unreadable(reply.answer)):
-                await self._send_answer(session, post, reply.answer, extra or ())
-            else:
-                stream = reply.stream or reply.stream_answer()
-                await self._send_stream(session, stream, 0, post.receive, post.send, extra)
+            await post.send_answer(reply.answer, 400 if is_refused else 200, extra)
 
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
         """The stream of what answers a message. Resuming it takes the scopes that the message took."""
         scopes = NOTHING if self._scope_check is None else self._scope_check.required_scopes(post.message)
         return session.open_post_stream(post.request_ids, scopes)
 
-    async def _serve_json(self, session: HttpSession, post: Post, extra: list[tuple[bytes, bytes]]) -> None:
-        """One body at the end, however long that takes. That its reader goes changes nothing, as with a stream."""
-        reply = JsonReply(session)
-        self.running.start_reply(post, session.session, reply, session.tasks)
-        await reply.wait_ended(None)
-        if reply.answer is None:
-            await send_accepted(post.send, 204)  # the client has called it off
-        else:
-            await self._send_answer(session, post, reply.answer, extra)
-
-    async def _send_answer(
-        self, session: HttpSession, post: Post, answer: Any, extra: Collection[tuple[bytes, bytes]]
-    ) -> None:
-        await send_answer(post.send, answer, 400 if _is_unreadable(answer) else 200, extra, self._has_room(session))
-
-    def _has_room(self, session: HttpSession) -> Callable[..., bool]:
-        return partial(self.budgets.answers.has_room, session.principal.name)
-
     # -- GET and DELETE: the sessions era only
 
-    async def _get(self, principal: Principal, headers: Headers, receive: Receive, send: Send) -> None:
+    async def _get(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: Headers = scope["toolgate.headers"]
         session = await self._require_session(principal, headers, send)
         if session is None:
             return
@@ -264,8 +233,8 @@ class StreamableHttpTransport:
         else:
             await self._send_stream(session, stream, cursor, receive, send, until=principal.until)
 
-    async def _delete(self, principal: Principal, headers: Headers, _receive: Receive, send: Send) -> None:
-        session = await self._require_session(principal, headers, send)
+    async def _delete(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
+        session = await self._require_session(principal, scope["toolgate.headers"], send)
         if session is None:
             return
         try:
@@ -306,34 +275,14 @@ class StreamableHttpTransport:
         cursor: int,
         receive: Receive,
         send: Send,
-        extra: list[tuple[bytes, bytes]] | None = None,
+        extra: Collection[tuple[bytes, bytes]] = (),
         until: float | None = None,
     ) -> None:
         """Let a reader of the sessions era have a stream. That it goes changes nothing: it may come back."""
         revision = session.session.revision
         poll = self._poll if revision is not None and revision.resumable else None
-        place = self.budgets.streams.take(session.principal.name, 1)
-        try:
-            is_whole = await send_stream(
-                stream,
-                cursor,
-                receive,
-                send,
-                self._pings,
-                keep=True,
-                poll=poll,
-                until=until,
-                extra=extra or (),
-                place=place,
-                has_room=self._has_room(session),
-            )
-        finally:
-            if place is not None:
-                place.release()
+        is_whole = await self._streams.send(
+            stream, cursor, session.principal, receive, send, keep=True, poll=poll, until=until, extra=extra
+        )
         if is_whole and stream.size > MAX_RESUMED:
             session.forget(stream)
-
-
-def _is_unreadable(answer: Any) -> bool:
-    """Whether it answers what could not be read."""
-    return isinstance(answer, Failure) and answer.id is None

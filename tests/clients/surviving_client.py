@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.clients.raw_http_client import POSTED, events
-from toolgate.transports.http.post_reply import INTERRUPTED
+from toolgate.transports.http.post import INTERRUPTED
 
 AGAIN = 0.03  # seconds to wait before a server that is not there is asked again
 META = {

@@ -15,9 +15,8 @@ from toolgate.server.config import load
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
-from toolgate.transports.http.budgets import HttpBudgets, create_budgets
 from toolgate.transports.http.sessions import NOTE, Sessions
-from toolgate.transports.http.transport import TransportServices
+from toolgate.transports.http.transport import HttpBudgets, TransportServices, create_budgets
 from toolgate.transports.sse import SseTransport
 from toolgate.transports.streamable_http import StreamableHttpTransport
 
@@ -142,7 +141,7 @@ class Inside:
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
         body = b"" if message is None else json.dumps(message).encode()
-        return Exchange(self.streamable, method, "/mcp", body, told)
+        return Exchange(self.streamable.endpoints()["/mcp"], method, "/mcp", body, told)
 
     async def session(self, revision: str = "2025-11-25", capabilities: Any = None, **headers: str) -> str:
         """The id of a new session, past its handshake."""

@@ -15,5 +15,10 @@ async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[byt
     """Answer with a sentence."""
     body = text.encode() + b"\n"
     content = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*content, *headers]})
+    await respond(send, status, [*content, *headers], body)
+
+
+async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
+    """Answer with these headers and this body."""
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -20,8 +20,8 @@ MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however lar
 MAX_RESUMED = 2**20  # of a stream that was read to its end: a larger one is not kept for a reader that comes back
 MAX_PER_PRINCIPAL = 64 * 2**20  # bytes of all streams of one principal: what a client is slow to read, and resumption
 MAX_ALL = 128 * 2**20  # of everybody's
-PING = b": ping\r\n\r\n"
 ANSWER_MARK = "a"  # ends the id of the event after which nothing is to come
+ANSWER_TYPES = (Result, Failure, list)  # what answers a request, or a batch of them
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 REPEATABLE = frozenset(  # news that says no more the second time: one that waits for a reader is enough
     (
@@ -29,11 +29,6 @@ REPEATABLE = frozenset(  # news that says no more the second time: one that wait
         "notifications/resources/updated",
     )
 )
-
-
-def is_answer(message: Outbound) -> bool:
-    """Whether `message` answers a request, or a batch of them."""
-    return isinstance(message, (Result, Failure, list))
 
 
 class WakeEvent:
@@ -131,13 +126,13 @@ class EventStream:
         ):
             return
         if not self._has_room(message, data):
-            if not is_answer(message):
+            if not isinstance(message, ANSWER_TYPES):
                 return
             data = encode(refuse_too_large(message))
         self._events.append(data)
         self.size += len(data)
         self.last += 1
-        if is_answer(message):
+        if isinstance(message, ANSWER_TYPES):
             self.answered = self.last
         while len(self._events) > MAX_EVENTS or self.size - len(self._events[0]) > MAX_BYTES:
             self._drop()
@@ -229,7 +224,7 @@ class EventStream:
         if self.claim is None:
             return True
         while not self.claim.grow(len(data)):
-            if is_answer(message) or not self._events:
+            if isinstance(message, ANSWER_TYPES) or not self._events:
                 return False
             self._drop()
         return True
@@ -242,28 +237,3 @@ class EventStream:
             self.claim.release()
         elif self._forget is not None:
             self.claim.offer(partial(self._forget, self))
-
-
-class PingTimer:
-    """Keeps streams alive: one timer makes every open one send a comment, every `seconds`."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.streams: set[EventStream] = set()  # that are read now
-        self._timer: asyncio.TimerHandle | None = None
-
-    def add(self, stream: EventStream) -> None:
-        self.streams.add(stream)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ping)
-
-    def discard(self, stream: EventStream) -> None:
-        self.streams.discard(stream)
-
-    def _ping(self) -> None:
-        self._timer = None
-        for stream in self.streams:
-            stream.pinged = True
-            stream.news.set()
-        if self.streams:
-            self._timer = asyncio.get_running_loop().call_later(self._seconds, self._ping)

@@ -1,9 +1,13 @@
 """Check every HTTP request before anything else sees it: Host, Origin, proxies. Give it an id, and count it.
 
-An id names the request in its answer and in each log line about it. A refusal waits for the end of a large body.
-Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security".
+An id names the request in its answer and in each log line about it. An answer waits for the end of a large body: a
+client that still sends may not listen yet, and a proxy in between hangs up on one that is answered early.
+Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security"; RFC 9110 section 10.1.1; RFC 9112 section 9.6 (who
+answers early and closes may undo its answer).
 """
 
+import asyncio
+import contextlib
 import random
 import re
 from collections import Counter
@@ -11,8 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http import cors
-from toolgate.transports.http.asgi import Application, Headers, Message, Receive, Scope, Send, refuse
-from toolgate.transports.http.drain import BodyDrain
+from toolgate.transports.http.asgi import Application, Headers, Message, Receive, Scope, Send, refuse, respond
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 PROBES = frozenset(("/health", "/ready"))
@@ -24,6 +27,13 @@ REPEATABLE_HEADERS = frozenset(  # may come in several lines; of those with addr
 REQUEST_ID_HEADER = b"x-request-id"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 MAX_KNOWN_HOSTS = 1_000
+SMALL = 64 * 1024  # bytes: what is no larger is on its way as a whole before any answer can meet it
+MAX_DRAINED = 64 * 2**20  # bytes that are read for nothing: four times what is ever taken
+DRAIN_TIME = 15.0  # seconds for the rest of a body
+QUIET_TIME = 5.0  # seconds without a byte: a client that sends no more is listening
+MAX_DRAINS = 256  # bodies that are read for nothing: with more, refused clients could hold all connections
+FORWARDED = {b"x-forwarded-for", b"forwarded", b"via"}  # proxies pass `Expect` on, and send all the same
+TOO_SLOW = 408  # the status that says that enough was waited
 
 
 class RequestGuard:
@@ -108,9 +118,7 @@ class RequestGuard:
                     return
                 if scope["method"] == "OPTIONS":
                     wanted = headers.get(b"access-control-request-headers", b"")
-                    allowed = cors.answer_preflight(origin, wanted)
-                    await send({"type": "http.response.start", "status": 204, "headers": allowed})
-                    await send({"type": "http.response.body", "body": b""})
+                    await respond(send, 204, cors.answer_preflight(origin, wanted))
                     return
                 extra += cors.allow_origin(origin)
         await self._app(scope, receive, send)
@@ -159,3 +167,65 @@ def _is_proxied(headers: Headers) -> bool:
 
 def _has_port(host: str) -> bool:
     return host.rpartition(":")[2].isdigit() and not host.endswith("]")
+
+
+class BodyDrain:
+    """Reads large bodies to their end before they are answered, at most MAX_DRAINS at once."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(MAX_DRAINS)
+
+    def wrap(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> tuple[Receive, Send]:
+        """Return `receive` and `send` for one request with these headers: the same where its body is small."""
+        if not _may_be_long(headers):
+            return receive, send
+        body = _DrainedBody(receive, send, self._room, waits=_waits_for_continue(headers))
+        return body.receive, body.send
+
+
+class _DrainedBody:
+    """A body; `waits`: its sender begins once it is asked to."""
+
+    def __init__(self, receive: Receive, send: Send, room: asyncio.Semaphore, *, waits: bool) -> None:
+        self._receive = receive
+        self._send = send
+        self._room = room
+        self._waits = waits
+        self._more = True
+
+    async def receive(self) -> Message:
+        self._waits = False
+        message = await self._receive()
+        self._more = message["type"] == "http.request" and bool(message.get("more_body"))
+        return message
+
+    async def send(self, message: Message) -> None:
+        is_coming = self._more and not self._waits and message.get("status") != TOO_SLOW
+        if is_coming and not self._room.locked():
+            async with self._room:
+                await self._read_on()
+        self._more = False
+        await self._send(message)
+
+    async def _read_on(self) -> None:
+        size = 0
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_TIME):
+                while self._more and size < MAX_DRAINED:
+                    async with asyncio.timeout(QUIET_TIME):
+                        size += len((await self.receive()).get("body", b""))
+
+
+def _may_be_long(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether there may be more of a body than comes at once."""
+    is_long = False
+    for name, value in headers:
+        is_long |= name == b"transfer-encoding"
+        is_long |= name == b"content-length" and len(value) > 4 and value.isdigit() and int(value[:19]) > SMALL
+    return is_long
+
+
+def _waits_for_continue(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Whether nothing is sent before it is asked for."""
+    names = {name for name, _ in headers}
+    return b"expect" in names and not names & FORWARDED

@@ -1,35 +1,74 @@
-"""Describe one POST of Streamable HTTP: who sends what, and which answer the message and its headers ask for."""
+"""Read what one POST of Streamable HTTP asks for, and reply to it: with one JSON body or an event stream.
 
+Source: RFC 9110 section 12.5.1. Of an Accept header the most specific range that matches decides; `q=0` excludes; a
+malformed range is passed over. Parameters of a range besides q have no effect: each form has one representation.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Flag
+from functools import lru_cache
 from typing import Any
 
-from toolgate.server.budget import Claim
+from toolgate.server.budget import Budget, Claim
 from toolgate.server.principal import Principal
 from toolgate.server.protocol import request_meta
-from toolgate.server.protocol.errors import InvalidRequest, UnsupportedProtocolVersion
-from toolgate.server.protocol.messages import Failure, Inbound, MalformedMessage, Notification, Request
+from toolgate.server.protocol.errors import InternalError, InvalidRequest, UnsupportedProtocolVersion
+from toolgate.server.protocol.messages import (
+    Failure,
+    Inbound,
+    MalformedMessage,
+    Notification,
+    Outbound,
+    Request,
+    encode,
+    refuse_too_large,
+)
 from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
-from toolgate.transports.http.accept import ReplyForms, parse_accept
-from toolgate.transports.http.asgi import Headers, Receive, Send
+from toolgate.server.protocol.session import Channel
+from toolgate.transports.http.asgi import Headers, Receive, Send, respond
 from toolgate.transports.http.event_ids import RequestIds
+from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 
 LISTEN = "subscriptions/listen"
+INTERRUPTED = "the server was restarted while this request was under way: whether it has had an effect is unknown"
+SMALL = 64 * 1024  # bytes of an answer: what is no larger does not wait here for its reader
+JSON = (b"content-type", b"application/json")
+QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
+MAX_CACHED = 256  # bytes of an Accept header: a longer one is read anew each time
+MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of nothing but separators take 35 ms
+
+
+class ReplyForms(Flag):
+    """What an answer may be: one JSON body, a stream of events, either, or neither."""
+
+    NEITHER = 0
+    JSON = 1
+    STREAM = 2
+    EITHER = 3
+
+
+KINDS = {
+    ReplyForms.JSON: ("application/json", "application/*", "*/*"),
+    ReplyForms.STREAM: ("text/event-stream", "text/*", "*/*"),
+}
 
 
 @dataclass(eq=False, slots=True)
 class Post:
-    """`claim` is what its body holds of a budget; the work that begins takes it over."""
+    """A POST and its sender. `claim` is what its body holds of a budget; the work that begins takes it over. `answers`
+    bounds what waits in connections for its reader."""
 
     principal: Principal
     headers: Headers
+    accepts: ReplyForms
     message: Inbound | list[Inbound]
     claim: Claim | None
     receive: Receive
     send: Send
-
-    @property
-    def accepts(self) -> ReplyForms:
-        return parse_accept(self.headers.get(b"accept"))
+    answers: Budget
 
     @property
     def id(self) -> Any:
@@ -78,3 +117,164 @@ class Post:
         if isinstance(self.message, Notification):
             return None
         return Failure(None, InvalidRequest("this revision knows requests and notifications only, one at a time"))
+
+    async def send_answer(self, message: Outbound, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Send one JSON body. Where a large one has no room, it is an error instead."""
+        body = encode(message)
+        if len(body) > SMALL and not self.answers.has_room(self.principal.name, len(body)):
+            body = encode(refuse_too_large(message))
+        headers = [JSON, (b"content-length", str(len(body)).encode()), *extra]
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+class PostReply:
+    """The channel of one POST. It turns out to have an `answer`, to be sent as JSON, or a `stream`.
+
+    Without `create_stream`, for a client that takes no stream, the answer comes at the end, alone. Then a question goes
+    to `aside`, where that reaches the client; progress and logs are dropped.
+    """
+
+    __slots__ = ("_aside", "_create_stream", "_decided", "_is_decided", "answer", "stream")
+
+    def __init__(self, create_stream: Callable[[], EventStream] | None, aside: Channel | None = None) -> None:
+        self._create_stream = create_stream
+        self._aside = aside
+        self.answer: Any = None
+        self.stream: EventStream | None = None
+        self._is_decided = False
+        self._decided: asyncio.Future[None] | None = None  # only where the answer takes a while: few do
+
+    @property
+    def can_ask(self) -> bool:
+        return self._create_stream is not None or (self._aside is not None and self._aside.can_ask)
+
+    def send(self, message: Outbound) -> None:
+        if isinstance(message, ANSWER_TYPES) and self.stream is None:
+            if self.answer is None:
+                self.answer = message
+                self._decide()
+        elif self._create_stream is None:
+            if self._aside is not None and _is_about_question(message):
+                self._aside.send(message)
+        elif self.answer is None:  # after an answer nothing may follow
+            self.open()
+            if self.stream is not None:
+                self.stream.send(message)
+                if isinstance(message, ANSWER_TYPES):
+                    self.stream.end()
+
+    def pause(self) -> None:
+        self.open()
+        if self.stream is not None:
+            self.stream.pause()
+
+    def open(self) -> None:
+        """Make it a stream, if it is nothing yet and may be one."""
+        if self.stream is None and self.answer is None and self._create_stream is not None:
+            self.stream = self._create_stream()
+            self._decide()
+
+    def finish(self) -> None:
+        """The work is over, answered or not: a cancelled request ends its stream without an answer."""
+        self.open()
+        if self.stream is not None:
+            self.stream.end()
+        self._decide()
+
+    async def wait_decided(self, patience: float, receive: Receive | None = None) -> bool:
+        """Wait until it is known what the reply is: after `patience` seconds of silence it is a stream.
+
+        Where it can be none, false: the client, whose connection `receive` watches, hung up before the answer.
+        """
+        if self._is_decided:
+            return True
+        loop = asyncio.get_running_loop()
+        self._decided = loop.create_future()
+        alarm: asyncio.TimerHandle | asyncio.Task[None] | None = None
+        if self._create_stream is not None:
+            alarm = loop.call_later(patience, self.open)
+        elif receive is not None:
+            alarm = loop.create_task(_watch_disconnect(receive, self._decided))
+        try:
+            await self._decided
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+        return self._is_decided
+
+    def choose_stream(self, forms: ReplyForms, *, is_refused: bool) -> EventStream | None:
+        """Return the stream to send, or None for a JSON body. A client that takes streams alone gets the answer as the
+        one event of a stream; a refusal is JSON for it, too."""
+        if self.stream is None and forms is ReplyForms.STREAM and not is_refused and self._create_stream is not None:
+            self.stream = self._create_stream()
+            self.stream.send(self.answer)
+            self.stream.end()
+        return self.stream
+
+    def _decide(self) -> None:
+        self._is_decided = True
+        if self._decided is not None and not self._decided.done():
+            self._decided.set_result(None)
+
+
+async def send_accepted(send: Send, status: int = 202) -> None:
+    """Answer without a body."""
+    await respond(send, status, [] if status == 204 else [(b"content-length", b"0")])
+
+
+def interrupted_answer(ids: RequestIds) -> Outbound:
+    """The answer to a request, or to those of a batch, that the end of a server broke off."""
+    error = InternalError(INTERRUPTED)
+    return [Failure(id, error) for id in ids] if isinstance(ids, list) else Failure(ids, error)
+
+
+def _is_about_question(message: Outbound) -> bool:
+    """Whether it asks the client something, or calls that off."""
+    return isinstance(message, Request) or (
+        isinstance(message, Notification) and message.method == "notifications/cancelled"
+    )
+
+
+async def _watch_disconnect(receive: Receive, decided: "asyncio.Future[None]") -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not decided.done():
+        decided.set_result(None)
+
+
+def parse_accept(accept: bytes | None) -> ReplyForms:
+    """Those that a request with this header takes; one without takes either, and one that is too long neither."""
+    if not accept or accept.isspace():
+        return ReplyForms.EITHER
+    if len(accept) > MAX_READ:
+        return ReplyForms.NEITHER
+    return _parse_cached(accept) if len(accept) <= MAX_CACHED else _parse(accept)
+
+
+@lru_cache(256)
+def _parse_cached(accept: bytes) -> ReplyForms:
+    return _parse(accept)
+
+
+def _parse(accept: bytes) -> ReplyForms:
+    qualities: dict[str, float] = {}
+    for item in accept.decode("latin-1").lower().split(","):
+        kind, *parameters = (part.strip() for part in item.split(";"))
+        quality = _parse_quality(parameters)
+        if quality is not None:
+            qualities[kind] = max(quality, qualities.get(kind, 0.0))
+    taken = ReplyForms.NEITHER
+    for form, ranges in KINDS.items():
+        if next((qualities[kind] for kind in ranges if kind in qualities), 0.0) > 0:
+            taken |= form
+    return taken
+
+
+def _parse_quality(parameters: list[str]) -> float | None:
+    """The weight of a range; None where it has one that is none."""
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            return float(value) if QUALITY.fullmatch(value.strip()) else None
+    return 1.0

@@ -20,7 +20,7 @@ from toolgate.server.state.sessions import ResumedSession, SessionDetails, Sessi
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.event_ids import RequestIds, StreamNames
 from toolgate.transports.http.event_stream import ANSWER_MARK, EventStream
-from toolgate.transports.http.post_reply import interrupted_answer
+from toolgate.transports.http.post import interrupted_answer
 
 PENDING_READER = object()  # a reader that is not there yet
 MAX_GET_STREAMS = 8  # streams of GET requests: the specification allows several, and programs open one or two

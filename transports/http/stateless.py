@@ -1,27 +1,33 @@
 """Answer the POSTs of a revision without sessions: each brings all that is known of its client.
 
-Hanging up calls the work off.
-Source: MCP 2026-07-28 basic/transports/streamable-http.
+Its headers must say what its body says. Hanging up calls the work off.
+Source: MCP 2026-07-28 basic/transports/streamable-http, also "Request Metadata" and "Server Validation".
 """
 
 import asyncio
+import base64
+import binascii
+import re
 from collections.abc import Collection, Iterator
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 from toolgate.server.auth.scopes import usable_scopes
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import request_meta
-from toolgate.server.protocol.errors import InvalidParams, RpcError
+from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcError
 from toolgate.server.protocol.messages import Failure, Request
+from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
-from toolgate.transports.http import mcp_headers
-from toolgate.transports.http.accept import ReplyForms
-from toolgate.transports.http.event_stream import EventStream, PingTimer
-from toolgate.transports.http.post import Post
-from toolgate.transports.http.post_reply import JsonReply, PostReply, send_accepted, send_answer
-from toolgate.transports.http.stream_response import send_stream
-from toolgate.transports.http.transport import RunningMessages, TransportServices
+from toolgate.transports.http.asgi import Headers
+from toolgate.transports.http.event_stream import EventStream
+from toolgate.transports.http.post import Post, PostReply, ReplyForms, send_accepted
+from toolgate.transports.http.stream_response import StreamSender
+from toolgate.transports.http.transport import Mirrored, RunningMessages, TransportServices
+
+NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
+BEGIN, END = "=?base64?", "?="
 
 STATUS = {  # of refusals; the rest is 200
     -32700: 400,
@@ -37,12 +43,11 @@ class StatelessPosts:
     """The POSTs of that era. An answer that takes longer than `patience` seconds becomes a stream."""
 
     def __init__(
-        self, services: TransportServices, running: RunningMessages, pings: PingTimer, patience: float
+        self, services: TransportServices, running: RunningMessages, streams: StreamSender, patience: float
     ) -> None:
         self._services = services
-        self._budgets = services.budgets
         self._running = running
-        self._pings = pings
+        self._streams = streams
         self._patience = patience
         self._callers: dict[asyncio.Task[None], Principal] = {}  # by the work that is done for them
 
@@ -64,49 +69,33 @@ class StatelessPosts:
             if fault is None:
                 await send_accepted(post.send)  # a notification: this revision defines none over HTTP
             else:
-                await send_answer(post.send, fault, 400)
+                await post.send_answer(fault, 400)
             return
         try:
             self._check_headers(post, request)
         except RpcError as error:
-            await send_answer(post.send, Failure(request.id, error), 400)
+            await post.send_answer(Failure(request.id, error), 400)
             return
-        if ReplyForms.STREAM in post.accepts:
-            await self._serve_either(post)
-        else:
-            await self._serve_json(post)
-
-    async def _serve_json(self, post: Post) -> None:
-        reply = JsonReply(None)
+        create_stream = partial(self._create_stream, post.principal) if ReplyForms.STREAM in post.accepts else None
+        reply = PostReply(create_stream)
         task = self._begin(post, reply)
-        if not await reply.wait_ended(post.receive):
+        if not await reply.wait_decided(self._patience, post.receive):
             task.cancel()
-        elif reply.answer is None:
-            await send_accepted(post.send, 204)
-        else:
-            await self._send_answer(post, reply.answer)
-
-    async def _serve_either(self, post: Post) -> None:
-        reply = PostReply(partial(self._create_stream, post.principal))
-        task = self._begin(post, reply)
-        await reply.wait_decided(self._patience)
-        if reply.stream is None and (post.accepts is ReplyForms.EITHER or _status(reply.answer) != 200):
-            await self._send_answer(post, reply.answer)
             return
-        stream = reply.stream or reply.stream_answer()
-        place = self._budgets.streams.take(post.principal.name, 1)
-        has_room = partial(self._budgets.answers.has_room, post.principal.name)
-        try:
-            if not await send_stream(
-                stream, 0, post.receive, post.send, self._pings, keep=False, poll=None, place=place, has_room=has_room
-            ):
-                task.cancel()
-        finally:
-            stream.close()
-            if place is not None:
-                place.release()
+        status = STATUS.get(reply.answer.error.code, 200) if isinstance(reply.answer, Failure) else 200
+        stream = reply.choose_stream(post.accepts, is_refused=status != 200)
+        if stream is not None:
+            try:
+                if not await self._streams.send(stream, 0, post.principal, post.receive, post.send, keep=False):
+                    task.cancel()
+            finally:
+                stream.close()
+        elif reply.answer is None:
+            await send_accepted(post.send, 204)  # the client has called it off
+        else:
+            await post.send_answer(reply.answer, status)
 
-    def _begin(self, post: Post, reply: PostReply | JsonReply) -> "asyncio.Task[None]":
+    def _begin(self, post: Post, reply: PostReply) -> "asyncio.Task[None]":
         principal = post.principal
         session = Session(
             principal.name,
@@ -127,11 +116,7 @@ class StatelessPosts:
 
     def _create_stream(self, principal: Principal) -> EventStream:
         """A stream of one request, which no client comes back to."""
-        return EventStream("", numbered=False, claim=self._budgets.events.claim(principal.name))
-
-    async def _send_answer(self, post: Post, answer: Any) -> None:
-        has_room = partial(self._budgets.answers.has_room, post.principal.name)
-        await send_answer(post.send, answer, _status(answer), (), has_room)
+        return EventStream("", numbered=False, claim=self._services.budgets.events.claim(principal.name))
 
     def _check_headers(self, post: Post, request: Request) -> None:
         """Raise what is wrong with the request's metadata, in the order of the specification."""
@@ -140,12 +125,78 @@ class StatelessPosts:
             raise InvalidParams("'_meta' must be an object")
         request_meta.check_meta(meta)
         name = request.params.get("name")
-        mirrored: mcp_headers.Mirrored = {}
+        mirrored: Mirrored = {}
         if request.method == "tools/call" and isinstance(name, str):
             mirrored = self._services.mirrored_headers(name)
         name_parameter = self._services.dispatcher.name_parameter(request.method)
-        mcp_headers.check_headers(post.headers, request, name_parameter, mirrored)
+        _check_headers(post.headers, request, name_parameter, mirrored)
 
 
-def _status(answer: Any) -> int:
-    return STATUS.get(answer.error.code, 200) if isinstance(answer, Failure) else 200
+def _check_headers(headers: Headers, request: Request, name_parameter: str | None, mirrored: Mirrored) -> None:
+    """Raise HeaderMismatch when a header that must be there is not, or says something else than the body. Mcp-Name
+    repeats the parameter `name_parameter`."""
+    meta = request.params.get("_meta") or {}
+    _check_equal(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
+    _check_equal(headers, b"mcp-method", request.method, "Mcp-Method")
+    if name_parameter is not None:
+        _check_equal(headers, b"mcp-name", request.params.get(name_parameter), "Mcp-Name", encoded=True)
+    for name, path in mirrored.items():
+        _check_mirrored(headers, name, _argument_at(request.params.get("arguments"), path))
+
+
+def _decode_value(value: str) -> str:
+    """A header's value as it was meant: `=?base64?…?=` is UTF-8 in base64. Raises HeaderMismatch."""
+    if not (value.startswith(BEGIN) and value.endswith(END) and len(value) >= len(BEGIN) + len(END)):
+        return value
+    try:
+        return base64.b64decode(value[len(BEGIN) : -len(END)].encode("ascii"), validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise HeaderMismatch("a header has base64 that is none") from None
+
+
+def _check_equal(headers: Headers, name: bytes, wanted: Any, title: str, *, encoded: bool = False) -> None:
+    given = headers.get(name)
+    if given is None:
+        raise HeaderMismatch(f"the {title} header is missing")
+    if isinstance(wanted, str) and given == wanted.encode() and given.isascii() and not given.startswith(b"=?"):
+        return  # nearly always; what is encoded, padded or not ASCII is looked at below
+    value = _read_text(given, title)
+    if (_decode_value(value) if encoded else value) != wanted:
+        raise HeaderMismatch(f"the {title} header does not match the body")
+
+
+def _check_mirrored(headers: Headers, name: str, value: Any) -> None:
+    """A parameter that is there must be mirrored, one that is not must not be."""
+    title = f"Mcp-Param-{name}"
+    given = headers.get(b"mcp-param-" + name.encode())
+    if value is None:
+        if given is not None:
+            raise HeaderMismatch(f"the {title} header mirrors no argument")
+        return
+    if given is None:
+        raise HeaderMismatch(f"the {title} header is missing")
+    said = _decode_value(_read_text(given, title))
+    if isinstance(value, bool):
+        same = said == ("true" if value else "false")
+    elif isinstance(value, (int, float)):
+        same = NUMBER.fullmatch(said) is not None and Decimal(said) == value
+    else:
+        same = said == value
+    if not same:
+        raise HeaderMismatch(f"the {title} header does not match the body")
+
+
+def _read_text(given: bytes, title: str) -> str:
+    """Visible ASCII, spaces and tabs; the white space around it is not part of it (RFC 9110 section 5.5)."""
+    value = given.strip(b" \t").decode("latin-1")
+    if not (value.isascii() and value.replace("\t", " ").isprintable()):
+        raise HeaderMismatch(f"the {title} header has characters that no header may have")
+    return value
+
+
+def _argument_at(arguments: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        if not isinstance(arguments, dict):
+            return None
+        arguments = arguments.get(step)
+    return arguments

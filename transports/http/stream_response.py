@@ -1,15 +1,19 @@
 """Send a stream as the response to a request, until it ends or its reader goes."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from toolgate.server.budget import Claim
+from toolgate.server.principal import Principal
 from toolgate.transports.http.asgi import Receive, Send
-from toolgate.transports.http.event_stream import PING, EventStream, PingTimer
+from toolgate.transports.http.event_stream import EventStream
+from toolgate.transports.http.transport import HttpBudgets
 
 OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
+PING = b": ping\r\n\r\n"
+PULSE = 15.0  # seconds between comments on a quiet stream
 RETRY = 1_000  # milliseconds after which a reader that was sent away may come back
 LARGE = 64 * 1024  # bytes of events: no more than that waits in the connection for its reader without being counted
 HasRoom = Callable[[int, Callable[[], None]], bool]  # whether so much may be sent; else it calls back when it may
@@ -19,53 +23,80 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 
+log = logging.getLogger("toolgate.http")
 
-async def send_stream(
-    stream: EventStream,
-    cursor: int,
-    receive: Receive,
-    send: Send,
-    pulse: PingTimer,
-    *,
-    keep: bool,
-    poll: float | None,
-    until: float | None = None,
-    extra: Iterable[tuple[bytes, bytes]] = (),
-    place: Claim | None = None,
-    has_room: HasRoom | None = None,
-) -> bool:
-    """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes, is
-    sent away, or is too slow: false.
 
-    `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is sent
-    away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970. `place`
-    is the reader's among all that read: it is offered to others. Much is sent once `has_room` for it.
-    """
-    reader = object()
-    stream.attach(reader)
-    loop = asyncio.get_running_loop()
-    watch = loop.create_task(_watch_disconnect(receive, stream, reader))
-    ends = [poll] if poll is not None else []
-    ends += [until - time.time()] if until is not None else []
-    timer = loop.call_later(min(ends), stream.release, reader) if ends else None
-    pulse.add(stream)
-    if place is not None:
-        place.offer(partial(stream.release, reader))
-    try:
-        await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
-        first = OPEN if poll is None else stream.format_primer(cursor, RETRY)
-        await send({"type": "http.response.body", "body": first, "more_body": True})
-        how = {"keep": keep, "polled": poll is not None}
-        whole = await _write(stream, cursor, send, reader, has_room or _always, **how)
-    finally:
-        watch.cancel()
-        if timer is not None:
-            timer.cancel()
-        stream.release(reader)
-        if stream.reader is None:
-            pulse.discard(stream)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-    return whole
+class StreamSender:
+    """Sends the streams of one transport, within what principals share. One timer makes every open one send a comment,
+    every `pulse` seconds."""
+
+    def __init__(self, budgets: HttpBudgets, pulse: float) -> None:
+        self.streams: set[EventStream] = set()  # that are read now
+        self._budgets = budgets
+        self._pulse = pulse
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def send(
+        self,
+        stream: EventStream,
+        cursor: int,
+        principal: Principal,
+        receive: Receive,
+        send: Send,
+        *,
+        keep: bool,
+        poll: float | None = None,
+        until: float | None = None,
+        extra: Iterable[tuple[bytes, bytes]] = (),
+        first: bytes = OPEN,
+        give_way: Callable[[], None] | None = None,
+    ) -> bool:
+        """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes,
+        is sent away, or is too slow: false.
+
+        `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is
+        sent away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970.
+        `give_way` is called when the reader has to make room for another of its principal; else the reader goes.
+        """
+        reader = object()
+        stream.attach(reader)
+        loop = asyncio.get_running_loop()
+        watch = loop.create_task(_watch_disconnect(receive, stream, reader))
+        ends = [poll] if poll is not None else []
+        ends += [until - time.time()] if until is not None else []
+        timer = loop.call_later(min(ends), stream.release, reader) if ends else None
+        self._add(stream)
+        place = self._budgets.streams.take(principal.name, 1, give_way or partial(stream.release, reader))
+        has_room = partial(self._budgets.answers.has_room, principal.name)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
+            first = first if poll is None else stream.format_primer(cursor, RETRY)
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            whole = await _write(stream, cursor, send, reader, has_room, keep=keep, polled=poll is not None)
+        finally:
+            watch.cancel()
+            if timer is not None:
+                timer.cancel()
+            stream.release(reader)
+            if stream.reader is None:
+                self.streams.discard(stream)
+            if place is not None:
+                place.release()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return whole
+
+    def _add(self, stream: EventStream) -> None:
+        self.streams.add(stream)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pulse, self._ping)
+
+    def _ping(self) -> None:
+        self._timer = None
+        for stream in self.streams:
+            stream.pinged = True
+            stream.news.set()
+        if self.streams:
+            self._timer = asyncio.get_running_loop().call_later(self._pulse, self._ping)
 
 
 async def _write(
@@ -74,6 +105,7 @@ async def _write(
     while stream.reader is reader:
         stream.news.clear()
         if stream.has_gap(cursor) and not keep:
+            log.info("a reader was too slow and is disconnected")
             return False  # what it should have had is gone, and it could not tell
         waiting = stream.size_after(cursor)
         is_full = waiting > LARGE and not has_room(waiting, stream.news.set)
@@ -95,10 +127,6 @@ async def _write(
         else:
             await stream.news.wait()
     return False
-
-
-def _always(_size: int, _tell: Callable[[], None]) -> bool:
-    return True
 
 
 async def _watch_disconnect(receive: Receive, stream: EventStream, reader: object) -> None:

@@ -1,28 +1,65 @@
-"""Hold what every HTTP transport is made of: the services it gets, and the messages it works on."""
+"""Hold what every HTTP transport is made of: its endpoints, the services it gets, and the messages it works on.
+
+The counts of what principals share are a courtesy between them. What the kernel enforces is the memory of the container
+and the descriptors of the process.
+"""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Protocol
 
-from toolgate.server.budget import Claim
-from toolgate.server.principal import GrantKey
+from toolgate.server.budget import Budget, Claim
+from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.session import Channel, Session
-from toolgate.transports.http.asgi import Application, Send, refuse
+from toolgate.transports.http import body as bodies
+from toolgate.transports.http import event_stream as events
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, refuse
 from toolgate.transports.http.bearer import ScopeCheck
-from toolgate.transports.http.budgets import HttpBudgets
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.mcp_headers import Mirrored
-from toolgate.transports.http.post import Post
-from toolgate.transports.http.post_reply import JsonReply, PostReply, interrupted_answer
+from toolgate.transports.http.post import Post, PostReply, interrupted_answer
 from toolgate.transports.http.sessions import Sessions
 
 ENDING = "the server is ending"
+MAX_REQUESTS = 3_072  # of known principals at once: the other connections are left to strangers and pages
+MAX_EACH_REQUESTS = 1_024  # of one principal; one more is refused
+MAX_STREAMS = 2_048  # read at once: two thirds of the requests, so that calls find room beside them
+MAX_EACH_STREAMS = 512  # of one principal; its oldest makes room for one more
+
+# Parameters a tool mirrors into headers: header name after `mcp-param-`, in lower case → path of the property
+Mirrored = Mapping[str, tuple[str, ...]]
+Handler = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpBudgets:
+    """`requests` and `streams` are counts; `bodies`, `answers` and `events` are bytes. `answers` are those that wait in
+    connections for their readers, `events` what streams keep."""
+
+    requests: Budget
+    streams: Budget
+    bodies: Budget
+    answers: Budget
+    events: Budget
+
+    def by_name(self) -> dict[str, Budget]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+def create_budgets(answers: Budget, *, is_single_principal: bool = False) -> HttpBudgets:
+    """The server's. `is_single_principal`: there is one principal, whose programs share all requests and streams."""
+    return HttpBudgets(
+        Budget(MAX_REQUESTS, MAX_REQUESTS if is_single_principal else MAX_EACH_REQUESTS),
+        Budget(MAX_STREAMS, MAX_STREAMS if is_single_principal else MAX_EACH_STREAMS, renews=True),
+        Budget(bodies.MAX_ALL_BODIES, bodies.MAX_BODIES),
+        answers,
+        Budget(events.MAX_ALL, events.MAX_PER_PRINCIPAL, renews=True),
+    )
 
 
 def _mirrors_nothing(_tool: str) -> Mirrored:
@@ -77,11 +114,7 @@ class RunningMessages:
         return task
 
     def start_reply(
-        self,
-        post: Post,
-        session: Session,
-        reply: PostReply | JsonReply,
-        tasks: "set[asyncio.Task[None]] | None" = None,
+        self, post: Post, session: Session, reply: PostReply, tasks: "set[asyncio.Task[None]] | None" = None
     ) -> "asyncio.Task[None]":
         """Start the work on a POST. Its reply ends with the work; where the server's end broke that off, it says so."""
         task = self.start(post.message, session, reply, post.take_claim(), tasks)
@@ -91,10 +124,35 @@ class RunningMessages:
             task.add_done_callback(partial(self._finish, reply, post.request_ids))
         return task
 
-    def _finish(self, reply: PostReply | JsonReply, ids: RequestIds | None, task: "asyncio.Task[None]") -> None:
+    def _finish(self, reply: PostReply, ids: RequestIds | None, task: "asyncio.Task[None]") -> None:
         if self.is_ending and task.cancelled() and ids is not None:
             reply.send(interrupted_answer(ids))
         reply.finish()
+
+
+class Endpoint:
+    """An ASGI application of a transport: a handler a method, for requests that find room among all of them."""
+
+    def __init__(self, budgets: HttpBudgets, handlers: Mapping[str, Handler]) -> None:
+        self._requests = budgets.requests
+        self._handlers = handlers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handle = self._handlers.get(scope["method"])
+        if handle is None:
+            *others, last = self._handlers
+            text = f"{', '.join(others)} or {last}" if others else last
+            await refuse(send, 405, text, [(b"allow", ", ".join(self._handlers).encode())])
+            return
+        principal: Principal = scope["toolgate.principal"]
+        claim = self._requests.take(principal.name, 1)
+        if claim is None:
+            await refuse_for_now(send, "too many requests at once")
+            return
+        try:
+            await handle(principal, scope, receive, send)
+        finally:
+            claim.release()
 
 
 class Transport(Protocol):

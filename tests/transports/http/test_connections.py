@@ -21,7 +21,7 @@ from tests.transports.http.test_limits import serving
 from tests.transports.http.test_streams import run, until
 from toolgate.server.auth.address_blocks import prefixes
 from toolgate.server.budget import Budget
-from toolgate.transports.http import budgets
+from toolgate.transports.http import transport
 from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections
 from toolgate.transports.http.session import MAX_GET_STREAMS
 from toolgate.transports.web.http import MAX_FORM, MAX_FORMS
@@ -210,7 +210,7 @@ def test_the_oldest_streams_of_a_principal_make_room_for_its_new_ones(tmp_path: 
         ada, bob = signed.token("ada"), signed.token("bob")
         opened = Streams(signed.site, stack)
         others = opened.stand(signed, bob)
-        sessions = budgets.MAX_EACH_STREAMS // MAX_GET_STREAMS + 1
+        sessions = transport.MAX_EACH_STREAMS // MAX_GET_STREAMS + 1
         streams = [stream for _ in range(sessions) for stream in opened.stand(signed, ada, MAX_GET_STREAMS)]
         assert all(b"open" in stream.read() for stream in streams[:MAX_GET_STREAMS])  # to their ends
         others += opened.stand(signed, bob)
@@ -220,8 +220,8 @@ def test_the_oldest_streams_of_a_principal_make_room_for_its_new_ones(tmp_path: 
 
 def shared(**sizes: tuple[int, int]) -> Any:
     """Budgets of one's own: (all, each)."""
-    whole = budgets.create_budgets(Budget(2**30, 2**30))
-    return budgets.HttpBudgets(
+    whole = transport.create_budgets(Budget(2**30, 2**30))
+    return transport.HttpBudgets(
         **{
             name: Budget(*sizes[name], renews=name in ("streams", "events")) if name in sizes else budget
             for name, budget in whole.by_name().items()

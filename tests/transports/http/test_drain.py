@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from toolgate.transports.http import drain
+from toolgate.transports.http import guard as http_guard
 from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 
 PARTS = 4
@@ -37,7 +37,7 @@ def happened(
     async def main() -> None:
         given = [(name.encode(), value.encode()) for name, value in headers]
         async with asyncio.timeout(PATIENCE):
-            await app({}, *drain.BodyDrain().wrap(given, receive, send))
+            await app({}, *http_guard.BodyDrain().wrap(given, receive, send))
 
     asyncio.run(main())
     return told
@@ -68,7 +68,7 @@ def test_a_proxy_that_passes_the_word_on_is_not_believed_to_wait() -> None:
 
 
 def test_where_many_send_for_nothing_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "MAX_DRAINS", 0)
+    monkeypatch.setattr(http_guard, "MAX_DRAINS", 0)
     assert happened(("content-length", "200000")) == [401, "body"]
 
 
@@ -79,7 +79,7 @@ def test_no_more_is_read_for_nothing_than_four_times_what_is_ever_taken() -> Non
 
 
 def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain, "DRAIN_TIME", 0.05)
+    monkeypatch.setattr(http_guard, "DRAIN_TIME", 0.05)
     told: list[Any] = []
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
@@ -95,7 +95,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytes
     async def main() -> None:
         given = [(b"content-length", b"200000")]
         async with asyncio.timeout(PATIENCE):
-            await app({}, *drain.BodyDrain().wrap(given, receive, send))
+            await app({}, *http_guard.BodyDrain().wrap(given, receive, send))
 
     asyncio.run(main())
     assert told == ["http.response.start", "http.response.body"]

@@ -16,7 +16,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
-from toolgate.transports.http import drain
+from toolgate.transports.http import guard as http_guard
 from toolgate.transports.http import server as http
 from toolgate.transports.http.bearer import LocalAuth
 from toolgate.transports.http.connections import Connections
@@ -43,7 +43,9 @@ def serving(
             async def finish() -> None:
                 here.sessions.close_all()
 
-            guard = RequestGuard(LocalAuth(here.streamable), [], [], loopback=True, behind_proxy=False)
+            guard = RequestGuard(
+                LocalAuth(here.streamable.endpoints()["/mcp"]), [], [], loopback=True, behind_proxy=False
+            )
             shared: Any = {
                 "connections": Connections() if connections is None else connections,
                 "answers": here.app.dispatcher.answers,
@@ -123,7 +125,7 @@ def test_a_body_that_comes_a_byte_at_a_time_is_408(tmp_path: Path) -> None:
 
 def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "HEADER_TIME", 0.4)
-    monkeypatch.setattr(drain, "DRAIN_TIME", 0.4)
+    monkeypatch.setattr(http_guard, "DRAIN_TIME", 0.4)
 
     async def body(port: int, here: Any) -> None:
         for head in (HEAD.replace(b"application/json", b"text/plain"), HEAD.replace(b"POST", b"PUT")):
