@@ -1,7 +1,7 @@
 """Build the arguments for bwrap: what a sandboxed command sees of the machine.
 
 Everything is left out that is not named here: the rest of /etc, /home, /root, /run, /var, the state folder, other
-workspaces. What is there is read-only, but the workspace, /tmp, /dev/shm and the folder `places` of the spool.
+workspaces. What is there is read-only, but the workspace, /tmp, /dev/shm and the spool's folder of directories.
 """
 
 import os
@@ -11,21 +11,11 @@ from pathlib import Path
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 ETC = (  # what programs need to run as they do elsewhere, and nothing an administrator writes secrets into
-    *("alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gai.conf"),
-    *("host.conf", "inputrc", "java*", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.conf", "localtime"),
-    *(
-        "lsb-release",
-        "machine-info",
-        "magic",
-        "magic.mime",
-        "manpath.config",
-        "mime.types",
-        "networks",
-        "nsswitch.conf",
-    ),
-    *("os-release", "perl", "pki/ca-trust", "pki/tls/certs", "pki/tls/cert.pem", "pki/tls/openssl.cnf", "protocols"),
-    *("python3", "redhat-release", "rpc", "services", "ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "terminfo"),
-    *("timezone", "xattr.conf", "xdg"),
+    "alternatives bash.bashrc ca-certificates ca-certificates.conf debian_version fonts gai.conf host.conf inputrc "
+    "java* ld.so.cache ld.so.conf ld.so.conf.d locale.conf localtime lsb-release machine-info magic magic.mime "
+    "manpath.config mime.types networks nsswitch.conf os-release perl pki/ca-trust pki/tls/certs pki/tls/cert.pem "
+    "pki/tls/openssl.cnf protocols python3 redhat-release rpc services ssl/certs ssl/cert.pem ssl/openssl.cnf "
+    "terminfo timezone xattr.conf xdg"
 )
 DEVICES_SHM = "/dev/shm"  # noqa: S108  # the sandbox's own
 NAME = "sandbox"  # the host's name in there, and nothing of the real one's
@@ -34,9 +24,8 @@ USER = "user"
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """`root` is the workspace, `spool` its commands' output, `hidden` files and folders that stay out of sight,
-    `shown` further ones that may be read, `files` contents by the path they have inside. `uid` is the user's inside.
-    `network`: whether the machine's is there."""
+    """`root` is the workspace, `spool` its commands' output, `hidden_paths` stay out of sight, `readable_paths` may be
+    read besides. `uid` is the user's inside. `network`: whether the machine's is there."""
 
     root: Path
     spool: Path
@@ -105,7 +94,7 @@ def _system_arguments(path: str) -> list[str]:
 
 def _etc_paths() -> list[Path]:
     """Those there are. Links are followed: what they name may be out of sight."""
-    return [path for name in ETC for path in sorted(Path("/etc").glob(name)) if path.exists()]
+    return [path for name in ETC.split() for path in sorted(Path("/etc").glob(name)) if path.exists()]
 
 
 def _tmpfs_arguments(path: str, size: int) -> list[str]:

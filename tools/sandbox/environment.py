@@ -21,7 +21,7 @@ from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.safe_walk import open_folder
 from toolgate.tools.workspace.zygote import CommandRunner
 
-CWD_FOLDER = "places"  # of the spool: where commands leave word of where they are, and all they may write there
+CWD_FOLDER = "places"  # of the spool: where commands record their directory, and all they may write there
 
 
 class SandboxedEnvironment:
@@ -81,11 +81,9 @@ class SandboxedEnvironment:
         self.uid = self._choose_uid()
         self._make_folders()
         self._group = self._make_group(self.limits)
-        procs_files = [] if self._group is None else self._group.procs_files
-        places = self._spool / CWD_FOLDER
-        self._process = self._sandbox.make_process(
-            self._root, self._spool, places, self.uid, procs_files, is_exclusive=self._is_exclusive
-        )
+        groups = [] if self._group is None else self._group.procs_files
+        folders = (self._root, self._spool, self._spool / CWD_FOLDER)
+        self._process = self._sandbox.make_process(*folders, self.uid, groups, is_exclusive=self._is_exclusive)
 
     def refresh(self) -> None:
         """A sandbox keeps the folders it began with: where they are others now, it ends as soon as nothing runs in it.
@@ -108,7 +106,7 @@ class SandboxedEnvironment:
             self._process.kill()
 
     def end_leftovers(self) -> None:
-        """Those who lost their sandbox with its server, and kept it from ending them. Blocking."""
+        """End what lost its sandbox with its server, and kept it from ending that. Blocking."""
         uids = self._sandbox.uids
         if self._is_exclusive and uids is not None and self.uid is not None and self.uid in list_active_users():
             kill_user(self.uid, uids[-1])
@@ -137,7 +135,6 @@ class SandboxedEnvironment:
             await asyncio.to_thread(self._group.close)
 
     def _make_folders(self) -> None:
-        """Make the folders, where they are not there."""
         places = self._spool / CWD_FOLDER
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
         if places.is_symlink():  # it came with a copy that was tampered with
@@ -160,14 +157,14 @@ class SandboxedEnvironment:
         self._proxy = self._make_proxy(listener)
 
     def _on_exit(self) -> None:
-        way_out, self._proxy = self._proxy, None
-        if way_out is not None:
-            self._in_background(way_out.close())
+        proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            self._in_background(proxy.close())
         self._in_background(asyncio.to_thread(self._clear_cwd_folder, time.time()))
 
     def _clear_cwd_folder(self, before: float) -> None:
         """What commands wrote there is of no use any more. Blocking: they may have written any number of files. Those
-        of the next sandbox may come meanwhile: when a file was made nobody can lie about."""
+        of the next sandbox may come meanwhile: a file's ctime can't be forged."""
         with suppress(OSError), open_folder(self._spool / CWD_FOLDER) as places, os.scandir(places) as entries:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)

@@ -1,13 +1,12 @@
 """Choose how commands are sandboxed, by trying: the level asked for, or the strongest there is, never a weaker one."""
 
-import contextlib
 import logging
 import os
-import pwd
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -47,7 +46,7 @@ TrialFolder = Callable[[Level], Path | None]  # the folder that a level is tried
 
 @dataclass(frozen=True, slots=True)
 class SandboxOptions:
-    """What the options say. `unsandboxed`: whether `auto` may end up as `none`. `network` None: nothing was said."""
+    """What the options say. `allow_none`: whether `auto` may end up as `none`. `network` None: nothing was said."""
 
     level: Literal["auto", "bwrap", "uid", "none"]
     network: Network | None
@@ -72,7 +71,7 @@ class Sandbox:
     filter: bytes = b""
     readable_paths: Sequence[Path] = ()
     hidden_paths: Sequence[Path] = ()
-    lacking: Sequence[str] = field(default=())
+    lacking: Sequence[str] = ()
 
     def make_process(
         self,
@@ -84,7 +83,7 @@ class Sandbox:
         *,
         is_exclusive: bool = True,
     ) -> SandboxProcess:
-        """The sandbox of a principal whose workspace is `root`. `alone`: nothing else runs as `uid`."""
+        """The sandbox of a principal whose workspace is `root`. `is_exclusive`: nothing else runs as `uid`."""
         inside = os.getuid() if uid is None else uid
         view = SandboxView(
             root,
@@ -98,8 +97,9 @@ class Sandbox:
             network=self.network == "all",
             user_namespace=self.uids is None,
         )
-        process = SandboxProcess(view, self.bwrap, uid, self.filter, self.network == "public", groups, is_exclusive)
-        return process if self.uids is None else replace(process, unused_uid=self.uids[-1])
+        unused = None if self.uids is None else self.uids[-1]
+        has_proxy = self.network == "public"
+        return SandboxProcess(view, self.bwrap, uid, self.filter, has_proxy, groups, is_exclusive, unused)
 
     def describe(self) -> str:
         """A line for the log and the doctor."""
@@ -114,54 +114,42 @@ class Sandbox:
 
 
 def choose_sandbox(options: SandboxOptions) -> Sandbox:
-    """The sandbox, tried out. Raises Unavailable."""
-    match options.level:
-        case "none":
-            return _none(options, [])
-        case "bwrap":
-            return _bwrap(options)
-        case "uid":
-            return _uid(options, [])
-        case _:
-            return _choose_strongest(options)
-
-
-def _choose_strongest(options: SandboxOptions) -> Sandbox:
+    """Return the sandbox, tried out. Raises SandboxUnavailableError."""
+    if options.level != "auto":
+        return {"none": _none, "bwrap": _bwrap, "uid": _uid}[options.level](options)
     lacking: list[str] = []
-    unreachable: StateUnreachableError | None = None
-    tries: list[Callable[[], Sandbox]] = [lambda: _bwrap(options), lambda: _uid(options, lacking)]
-    for attempt in tries:
+    unreachable: list[StateUnreachableError] = []
+    for attempt in (_bwrap, _uid):
         try:
-            return attempt()
+            return attempt(options, lacking)
         except SandboxUnavailableError as error:
             lacking.append(str(error))
-            if isinstance(error, StateUnreachableError):
-                unreachable = unreachable or error
-    if unreachable is not None:
-        raise unreachable
+            unreachable += [error] if isinstance(error, StateUnreachableError) else []
+    if unreachable:
+        raise unreachable[0]
     if not options.allow_none or options.network not in (None, "all"):
         raise SandboxUnavailableError("; ".join(lacking))
     return _none(options, lacking)
 
 
-def _none(options: SandboxOptions, lacking: Sequence[str]) -> Sandbox:
+def _none(options: SandboxOptions, lacking: Sequence[str] = ()) -> Sandbox:
     if options.network not in (None, "all"):
+        mend = "use --sandbox-network all"
         raise SandboxUnavailableError(
-            f"without a sandbox commands have the whole network, not {options.network}: use --sandbox-network all"
+            f"without a sandbox commands have the whole network, not {options.network}: {mend}"
         )
     return Sandbox("none", "all", options.limits, lacking=lacking)
 
 
-def _bwrap(options: SandboxOptions) -> Sandbox:
+def _bwrap(options: SandboxOptions, lacking: Sequence[str] = ()) -> Sandbox:
     if sys.platform != "linux":
         raise SandboxUnavailableError("bwrap: it needs Linux")
     program = shutil.which("bwrap", path=options.path)
     if program is None:
         raise SandboxUnavailableError(f"bwrap: it is not installed: {INSTALL}")
-    network = options.network or "public"
     found = Sandbox(
         "bwrap",
-        network,
+        options.network or "public",
         options.limits,
         uids=options.uids if os.geteuid() == 0 else None,
         bwrap=program,
@@ -173,14 +161,13 @@ def _bwrap(options: SandboxOptions) -> Sandbox:
     return found
 
 
-def _uid(options: SandboxOptions, lacking: Sequence[str]) -> Sandbox:
+def _uid(options: SandboxOptions, lacking: Sequence[str] = ()) -> Sandbox:
     """Without namespaces no network can be had that is public only; where nothing was said there is none."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise SandboxUnavailableError("uid: only root can run commands as other users")
     if options.network == "public":
-        raise SandboxUnavailableError(
-            "uid: without namespaces the network is all or none: choose with --sandbox-network"
-        )
+        why = "uid: without namespaces the network is all or none: choose with --sandbox-network"
+        raise SandboxUnavailableError(why)
     network = options.network or "none"
     found = Sandbox(
         "uid",
@@ -203,7 +190,7 @@ def _filter(level: str, *, offline: bool = False) -> bytes:
 
 
 def _check_sandbox(sandbox: Sandbox, options: SandboxOptions) -> None:
-    """Run a command in one, where those of principals will run. Raises Unavailable."""
+    """Run a command in one, where those of principals will run. Raises SandboxUnavailableError."""
     place = options.trial_folder(sandbox.level)
     failure = _run_trial(sandbox, options, place)
     if failure == trial.NO_ROOM and place is not None:  # a full disk takes no sandbox away
@@ -222,11 +209,7 @@ def _run_trial(sandbox: Sandbox, options: SandboxOptions, place: Path | None) ->
     """Return what went wrong."""
     uid = None if sandbox.uids is None else sandbox.uids[0]
 
-    def build(root: Path, spool: Path, places: Path) -> SandboxProcess:
-        return sandbox.make_process(
-            root, spool, places, uid, is_exclusive=False
-        )  # another server may try as the same user now
-
+    build = partial(sandbox.make_process, uid=uid, is_exclusive=False)  # another server may try as the same user now
     try:
         return trial.run_trial(build, place, uid, options.path or "")
     except PermissionError as error:  # root has less than all it takes
@@ -244,11 +227,3 @@ def _interpreter_paths() -> list[Path]:
     """Where the interpreter lies that goes in, as far as that is not seen anyhow."""
     prefixes = {Path(sys.base_prefix).resolve(), Path(PYTHON).parent.parent}
     return [path for path in sorted(prefixes) if not any(path.is_relative_to(tree) for tree in SYSTEM)]
-
-
-def is_free_uid(uid: int) -> bool:
-    """Whether the system knows no such user."""
-    with contextlib.suppress(KeyError):
-        pwd.getpwuid(uid)
-        return False
-    return True

@@ -85,7 +85,10 @@ class FilterUnavailableError(Exception):
 
 
 def program(*, offline: bool = False) -> bytes:
-    """The filter, as the kernel takes it. `offline` refuses sockets that reach other machines. Raises NoFilter."""
+    """The filter, as the kernel takes it. `offline` refuses sockets that reach other machines.
+
+    Raises FilterUnavailableError.
+    """
     pyseccomp = _library()
     refuse = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -129,14 +132,14 @@ def program(*, offline: bool = False) -> bytes:
 
 
 def reader_program() -> bytes:
-    """The filter of a process that has what it needs, and only reads and answers: a list of all that it may. Raises
-    NoFilter."""
+    """The filter of a process that has what it needs, and only reads and answers: a list of all that it may.
+    Raises FilterUnavailableError."""
     pyseccomp = _library()
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
-    allowed: list[tuple[str, Any]] = [(name, ()) for row in READER for name in row.split()]
+    allowed: dict[str, Any] = {name: () for row in READER for name in row.split()}
     for name, (number, bits) in READER_IF.items():
-        allowed.append((name, (pyseccomp.Arg(number, pyseccomp.MASKED_EQ, bits, 0),)))
-    for name, arguments in allowed:
+        allowed[name] = (pyseccomp.Arg(number, pyseccomp.MASKED_EQ, bits, 0),)
+    for name, arguments in allowed.items():
         if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:  # else this architecture has no such call
             rules.add_rule(pyseccomp.ALLOW, name, *arguments)
     return _export(rules)

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import pwd
 import stat
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -15,7 +16,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from toolgate.tools.sandbox.levels import is_free_uid
 from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.spool import Spool
 
@@ -87,10 +87,18 @@ def _choose_uid(root: Path, uids: range, last: int) -> int:
     pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
     begin = pool.index(last) + 1 if last in pool else _first_index(root.parent, len(pool))
     for uid in chain(pool[begin:], pool[:begin]):
-        if uid not in taken and is_free_uid(uid) and _claim(uid, root):
+        if uid not in taken and _is_free(uid) and _claim(uid, root):
             return uid
     mend = "remove unused workspaces, or widen --sandbox-uids"
     raise NoFreeUserError(f"all {len(pool)} users for sandboxes are taken: {mend}")
+
+
+def _is_free(uid: int) -> bool:
+    """Whether the system knows no such user."""
+    with suppress(KeyError):
+        pwd.getpwuid(uid)
+        return False
+    return True
 
 
 def _claim(uid: int, root: Path) -> bool:
@@ -113,7 +121,7 @@ def _claim(uid: int, root: Path) -> bool:
 
 
 def _check_private(folder: Path) -> None:
-    """Raises OSError where somebody else could write."""
+    """Raises OSError where another user could write."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise OSError(errno.EEXIST, f"{folder} must be a folder that root alone can write to")

@@ -1,29 +1,37 @@
 """Hold the commands of a workspace to their limits, and name the limits they reached."""
 
+import os
 import resource
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.disk_usage import DiskUsageWatcher
 from toolgate.tools.workspace.environment import CommandEnvironment
-from toolgate.tools.workspace.limit_symptoms import full_disk, guess_limits
+from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import Run
 
 MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
+CPU_REACHED = "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)"
+FILE_REACHED = "the limit of {0.file_size:,} bytes of a file was reached (--limit file-size)"
 ENDED_BY = {  # exit codes of processes that reached a limit (signal(7))
-    128 + signal.SIGXCPU: (
-        resource.RLIMIT_CPU,
-        "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)",
-    ),
-    128 + signal.SIGXFSZ: (
-        resource.RLIMIT_FSIZE,
-        "the limit of {0.file_size:,} bytes of a file was reached (--limit file-size)",
-    ),
+    128 + signal.SIGXCPU: (resource.RLIMIT_CPU, CPU_REACHED),
+    128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, FILE_REACHED),
 }
+SYMPTOMS = {  # limit → what programs say at it, and what it is of
+    "files": (("Too many open files",), "open files of a process"),
+    "processes": (
+        ("fork: Resource temporarily unavailable", "fork: retry", "can't start new thread", "BlockingIOError"),
+        "processes and threads",
+    ),
+    "memory": (("MemoryError", "annot allocate memory", "bad_alloc", "ut of memory"), "bytes of memory of a process"),
+    "tmp": (("No space left on device", "Disk quota exceeded"), "bytes of /tmp"),
+}
+KILLED = 128 + signal.SIGKILL  # the exit code of a process that ignores the signal of its CPU time
 WRITE_REFUSED = ("Permission denied", "File too large")  # what programs say in a workspace that can't be written to
 
 
@@ -81,7 +89,7 @@ class LimitChecks:
         return {**wanted, resource.RLIMIT_FSIZE: 0} if self.is_full else wanted
 
     def find_reached(self, run: Run, output: str = "") -> Sequence[str]:
-        """The limits that were reached while it ran, in words; where none is known, what it `said` may tell."""
+        """The limits that were reached while it ran, in words; where none is known, those `output` suggests."""
         for why in self._environment.reached_limits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
                 each.hits.append(why)
@@ -106,3 +114,31 @@ class LimitChecks:
         for running in self._running.values():
             running.run.hits.append(why)
             running.terminate(why)
+
+
+def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable[[], str]) -> Sequence[str]:
+    """Guess from `text`, the output of a failed command, the limits it reached: of most the kernel tells only the
+    process. `disk` returns what the workspace's disk has no room for."""
+    if run.exit_code == KILLED and 0 < limits.cpu <= run.runtime_ms / 1000 * (os.cpu_count() or 1):
+        return [f"it was killed, perhaps at the limit of {limits.cpu:,} s of CPU time of a process (--limit cpu)"]
+    if any(words in text for words in SYMPTOMS["tmp"][0]) and (full := disk()):
+        return [full]
+    values = {each.name: getattr(limits, each.name) for each in fields(limits)}
+    if level != "bwrap":
+        values["tmp"] = 0  # there /tmp is the machine's
+    return [
+        f"the limit of {values[name]:,} {what} may have been reached (--limit {name})"
+        for name, (signs, what) in SYMPTOMS.items()
+        if values[name] and any(words in text for words in signs)
+    ]
+
+
+def full_disk(folder: Path) -> str:
+    """Return what the disk of `folder` has no room for, in words; "" where it has room."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return ""
+    if found.f_bavail == 0:
+        return "the disk is full"
+    return "the disk has no room for more files" if found.f_files and found.f_favail == 0 else ""

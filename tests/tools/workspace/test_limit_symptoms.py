@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.tools.workspace.limit_symptoms import full_disk, guess_limits
+from toolgate.tools.workspace.limit_checks import full_disk, guess_limits
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.spool import Run
 
 NO_ROOM = "head: error writing 'standard output': No space left on device"
 SHOWN = (
-    "import pathlib, sys; from toolgate.tools.workspace.limit_symptoms import full_disk; "
+    "import pathlib, sys; from toolgate.tools.workspace.limit_checks import full_disk; "
     "print(full_disk(pathlib.Path(sys.argv[1])))"
 )
 
