@@ -220,7 +220,8 @@ class Browser:
         finally:
             running.pages -= 1
             self._queue.release(principal)
-            if running.count >= WORN_PAGES or not running.is_good or _total_memory(running) > MEMORY:
+            memory = running.chromium.memory() if running.count % 8 == 0 else {}  # not after each page: it reads /proc
+            if running.count >= WORN_PAGES or not running.is_good or sum(memory.values()) > MEMORY:
                 self._retire(running)
 
     async def _end(self, running: RunningBrowser) -> None:
@@ -267,7 +268,3 @@ class Browser:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _total_memory(running: RunningBrowser) -> int:
-    return sum(running.chromium.memory().values()) if running.count % 8 == 0 else 0

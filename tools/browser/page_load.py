@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import html
 import re
+from collections.abc import AsyncGenerator, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from playwright.async_api import BrowserContext, CDPSession, Error, Page, Request, Response
@@ -15,6 +16,8 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
 from toolgate.tools.browser.proxy import Ticket
 from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
+
+T = TypeVar("T")
 
 PAGE_TIME = 30.0  # seconds to load a page and to let it settle
 READ_TIME = 4.0  # seconds kept for reading it at the end
@@ -84,17 +87,10 @@ class PageLoad:
         gone = asyncio.Event()
         page.on("crash", lambda _: gone.set())
         page.on("close", lambda _: gone.set())
-        work = asyncio.ensure_future(self._read(page))
-        watch = asyncio.ensure_future(gone.wait())
-        try:
-            await asyncio.wait((work, watch), return_when=asyncio.FIRST_COMPLETED)
+        async with _race(self._read(page), gone.wait()) as work:
             if work.done():
                 return work.result()
             raise self._gone_error("" if page.is_closed() else "crashed")
-        finally:
-            work.cancel()
-            watch.cancel()
-            await asyncio.wait((work, watch))
 
     async def _read(self, page: Page) -> RenderedPage:
         session = await self.context.new_cdp_session(page)
@@ -137,19 +133,13 @@ class PageLoad:
 
         The page's own word counts: Playwright waits on where one began to go elsewhere and did not get there.
         """
-        loaded = asyncio.ensure_future(_evaluate(session, await _main_frame(session), LOADED))
-        broken = asyncio.ensure_future(self.broke_off.wait())
-        try:
-            await asyncio.wait((loaded, broken), return_when=asyncio.FIRST_COMPLETED)
+        loading = _evaluate(session, await _main_frame(session), LOADED)
+        async with _race(loading, self.broke_off.wait()) as loaded:
             if loaded.done():
                 return loaded.result() is not None
             if BROKE_OFF not in self.notes:
                 self.notes.append(BROKE_OFF)
             return True
-        finally:
-            loaded.cancel()
-            broken.cancel()
-            await asyncio.wait((loaded, broken))
 
     def _note_failure(self, request: Request) -> None:
         """Hear of a page whose body ends before its end, as Chromium itself waits on for ever."""
@@ -281,6 +271,19 @@ class PageLoad:
             self.notes.append(f"a part of it was not loaded: {refused[0].text}{more}")
         if self.ticket.limit_reached:
             self.notes.append(f"it was stopped at its limit of {self.ticket.limit_reached}")
+
+
+@contextlib.asynccontextmanager
+async def _race(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, bool]) -> AsyncGenerator[asyncio.Task[T]]:
+    """The task of `work`, when it or `end` is done. What is not ends with the block."""
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        yield tasks[0]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 async def _close(page: Page) -> None:

@@ -54,19 +54,16 @@ class Cgroups:
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a hex digest")
         allowance = Allowance(memory, processes, weight)
+        folders: list[GroupFolder] = []
         with contextlib.ExitStack() as undo:
-            folders = [self._make_folder(group, name, allowance, undo) for group in self._server_groups]
+            for group in self._server_groups:
+                folder, is_new = group.make_folder(name)
+                if is_new:
+                    undo.callback(folder.path.rmdir)
+                folder.limit(allowance)
+                folders.append(folder)
             undo.pop_all()
         return Group(folders, allowance)
-
-    def _make_folder(
-        self, group: ServerGroup, name: str, allowance: Allowance, undo: contextlib.ExitStack
-    ) -> GroupFolder:
-        folder, new = group.make_folder(name)
-        if new:
-            undo.callback(folder.path.rmdir)
-        folder.limit(allowance)
-        return folder
 
     def sweep(self, within: float = WITHIN) -> dict[str, str]:
         """End the groups of dead servers beside ours: their names, and the error ("" for none).

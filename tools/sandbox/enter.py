@@ -30,10 +30,7 @@ import resource
 import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from typing import Any
 
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 4, 22, 24, 38  # linux/prctl.h
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -54,17 +51,11 @@ class SockFprog(ctypes.Structure):
 
 def main() -> None:
     stage, fd = sys.argv[1], int(sys.argv[2])
-    config = _read_config(fd)
+    config: dict[str, Any] = marshal.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S302  # the server's own words
     if stage == "outside":
         _run_outside(config, fd)
     os.close(fd)
     _run_inside(config)
-
-
-def _read_config(fd: int) -> dict[str, Any]:
-    size = os.fstat(fd).st_size
-    config: dict[str, Any] = marshal.loads(os.pread(fd, size, 0))  # noqa: S302  # the server's own words
-    return config
 
 
 def _run_outside(config: dict[str, Any], fd: int) -> None:
@@ -143,7 +134,7 @@ def _open_listener(port: int) -> socket.socket:
     return listener
 
 
-def _load_module(path: str) -> "ModuleType":
+def _load_module(path: str) -> Any:
     """supervisor.py, which has no name here."""
     spec = importlib.util.spec_from_file_location("supervisor", path)
     if spec is None or spec.loader is None:

@@ -134,10 +134,8 @@ def choose_sandbox(options: SandboxOptions) -> Sandbox:
 
 def _none(options: SandboxOptions, lacking: Sequence[str] = ()) -> Sandbox:
     if options.network not in (None, "all"):
-        mend = "use --sandbox-network all"
-        raise SandboxUnavailableError(
-            f"without a sandbox commands have the whole network, not {options.network}: {mend}"
-        )
+        why = f"without a sandbox commands have the whole network, not {options.network}: use --sandbox-network all"
+        raise SandboxUnavailableError(why)
     return Sandbox("none", "all", options.limits, lacking=lacking)
 
 

@@ -125,7 +125,7 @@ def program(*, offline: bool = False) -> bytes:
         rule(unsupported, "ioctl", match_bits(1, LOW, request))
     rule(pyseccomp.ERRNO(errno.EINVAL), "shmget", pyseccomp.Arg(1, pyseccomp.GT, LARGEST_SEGMENT))
     for name in ("socket", "socketpair"):
-        for number in _other_numbers(OFFLINE if offline else FAMILIES):
+        for number in sorted(set(range(HIGHEST)).difference(OFFLINE if offline else FAMILIES)):
             rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, match_bits(0, LOW, number))
         rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
     return _export(rules)
@@ -151,10 +151,6 @@ def _library() -> Any:
     except (ImportError, OSError, RuntimeError) as error:
         raise FilterUnavailableError("libseccomp is missing: apt-get install libseccomp2") from error
     return pyseccomp
-
-
-def _other_numbers(allowed: tuple[int, ...]) -> list[int]:
-    return [number for number in range(HIGHEST) if number not in allowed]
 
 
 def _export(rules: object) -> bytes:

@@ -51,20 +51,17 @@ class EngineRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class EngineBlockedError(Exception):
-    """The engine refuses to answer, for `wait` seconds if it says so."""
-
-    def __init__(self, reason: str, wait: float = 0.0) -> None:
-        super().__init__(reason)
-        self.reason, self.wait = reason, wait
-
-
 class EngineFailedError(Exception):
-    """The engine's answer has no results. `is_engine_fault`: the query is not the reason."""
+    """The engine's answer has no results. `wait`: seconds it asks to be left alone for. `is_engine_fault`: the query is
+    not the reason."""
 
     def __init__(self, reason: str, wait: float = 0.0, *, is_engine_fault: bool = True) -> None:
         super().__init__(reason)
         self.reason, self.wait, self.is_engine_fault = reason, wait, is_engine_fault
+
+
+class EngineBlockedError(EngineFailedError):
+    """The engine refuses to answer."""
 
 
 FetchPage = Callable[[EngineRequest], Awaitable[Page]]
@@ -93,7 +90,7 @@ class Engine(Protocol):
         ...
 
     async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
-        """Raises EngineBlockedError, EngineFailedError, ToolError; ValueError or DecodeError for what is unreadable."""
+        """Raises EngineFailedError, ToolError; ValueError or DecodeError for what is unreadable."""
         ...
 
 
@@ -112,7 +109,7 @@ def clean_results(results: Iterable[tuple[str, str, str]]) -> list[EngineResult]
 
 
 def check_answer(page: Page) -> Page:
-    """Return the page if it is an answer. Raises EngineBlockedError or EngineFailedError."""
+    """Return the page if it is an answer. Raises EngineFailedError, EngineBlockedError for a refusal."""
     status, wait = page.status, parse_wait(page)
     if status in BLOCKED or REFUSED_AT.search(page.headers.get("location", "")):
         raise EngineBlockedError(f"HTTP {status}", wait)

@@ -56,7 +56,7 @@ class JsonEngine(msgspec.Struct, frozen=True):
         page = await fetch(self.request(query))
         try:
             return await asyncio.to_thread(self._read, check_answer(page))
-        except (EngineBlockedError, EngineFailedError) as error:
+        except EngineFailedError as error:
             error.wait = error.wait or self._wait(page.body)
             raise
 

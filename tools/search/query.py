@@ -77,20 +77,19 @@ async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact
         query.is_queued = True
         return await reader.read(job, kind, query.begin)
 
+    status: Status
     query.begin()
     start = time.monotonic()
     try:
         async with asyncio.timeout(engine.seconds):
             reading = await engine.ask(query.query, fetch, work)
-        status: Status = "ok" if reading.results else "empty"
+        status = "ok" if reading.results else "empty"
         outcome = EngineOutcome(engine.name, status, reading.results, wait=reading.wait)
     except (TimeoutError, PageTimeoutError):
         outcome = timeout_outcome(query, f"within {engine.seconds:g} s")
-    except EngineBlockedError as error:
-        outcome = EngineOutcome(engine.name, "blocked", reason=error.reason, wait=error.wait, is_engine_fault=True)
     except EngineFailedError as error:
-        is_fault = error.is_engine_fault
-        outcome = EngineOutcome(engine.name, "error", reason=error.reason, wait=error.wait, is_engine_fault=is_fault)
+        status, is_fault = "blocked" if isinstance(error, EngineBlockedError) else "error", error.is_engine_fault
+        outcome = EngineOutcome(engine.name, status, reason=error.reason, wait=error.wait, is_engine_fault=is_fault)
     except ToolError as error:
         outcome = EngineOutcome(engine.name, "error", reason=to_line(error.text, MAX_REASON), is_engine_fault=True)
     except Exception:  # an engine that answers nonsense must not take the others with it

@@ -7,7 +7,7 @@ bytes, whatever they are. Source: ECMA-48, 5.3 to 5.6; XTerm Control Sequences.
 
 import codecs
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence that are held back: titles and links are shorter
 MAX_LINE = 16 * 2**10  # characters of an unfinished line in which `\r` and `\b` still have effect
@@ -194,14 +194,11 @@ def _apply_backspaces(line: str) -> str:
         return line
     cells: list[str] = []
     place = 0
-    for strike in _split_strikes(line):
+    for found in _STRIKES.finditer(line):
+        strike = found[0]
         if strike[0] == "\b":
             place = max(0, place - len(strike))
         else:
             cells[place : place + len(strike)] = strike
             place += len(strike)
     return "".join(cells)
-
-
-def _split_strikes(line: str) -> Iterator[str]:
-    return (found[0] for found in _STRIKES.finditer(line))

@@ -19,7 +19,7 @@ UNSEEN = "{ builtin trap - DEBUG; builtin set +x; builtin trap '' XFSZ; } >/dev/
 
 
 def add_cwd_trap(environment: Mapping[str, str], rc: Path, cwd_file: Path) -> Mapping[str, str]:
-    """The environment for a command that leaves word in the file `word`; the file `rc` is written. Raises OSError."""
+    """Write `rc`, and return the variables of a command that records its directory in `cwd_file`. Raises OSError."""
     trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(cwd_file))} || :"
     lines = [f"trap -- {shlex.quote(trap)} EXIT"]
     own = environment.get("BASH_ENV")
@@ -32,8 +32,8 @@ def add_cwd_trap(environment: Mapping[str, str], rc: Path, cwd_file: Path) -> Ma
 
 
 def read_cwd(cwd_file: Path, *, must_exist: bool) -> Path | None:
-    """The directory that a command left word of, if it did: anything may have been written there. `seen`: it was one
-    that can be seen from here, and is none if it is not there."""
+    """Return the directory that a command recorded, or None: anything may have been written there. `must_exist`: None
+    too if there is no such directory, as seen from here."""
     try:
         data = files.read_below(cwd_file.parent, cwd_file.name, MAX_PATH).removesuffix(b"\n")
     except ToolError:

@@ -123,19 +123,12 @@ class DiskUsageWatcher:
     def _update(self, usage: DiskUsage) -> bool:
         """Whether what runs has made it too much, or more than too much."""
         before, self.usage = self.usage, usage
-        if not before.is_full:
-            self._least = usage
-        grown = self._has_grown(before)
-        least = self._least
+        least = self._least if before.is_full else usage
+        # By more than by chance: since the last look, and altogether since it was too much
+        has_grown = usage.size > max(before.size, least.size + SLACK)
+        has_grown = has_grown or usage.entries > max(before.entries, least.entries + MAX_CWD_FILES)
         self._least = DiskUsage(min(usage.size, least.size), min(usage.entries, least.entries))
-        return bool(usage.excess) and (not before.excess or not usage.is_full or grown)
-
-    def _has_grown(self, before: DiskUsage) -> bool:
-        """By more than by chance: since the last look, and altogether since it was too much."""
-        usage, least = self.usage, self._least
-        return (usage.size > max(before.size, least.size + SLACK)) or (
-            usage.entries > max(before.entries, least.entries + MAX_CWD_FILES)
-        )
+        return bool(usage.excess) and (not before.excess or not usage.is_full or has_grown)
 
     async def _measure(self, within: float = LONGEST) -> DiskUsage:
         uid = -1 if self._environment.uid is None or os.geteuid() != 0 else self._environment.uid

@@ -4,6 +4,7 @@ Every function blocks, and raises ToolError with a text for the model.
 """
 
 import errno
+import fcntl
 import os
 import stat
 import sys
@@ -322,12 +323,7 @@ def _replace(folder: int, name: str, data: bytes, owner: int | None) -> None:
 
 
 def _must_be_regular(found: os.stat_result, path: str) -> None:
-    kinds = {
-        stat.S_IFDIR: "a directory",
-        stat.S_IFCHR: "a device",
-        stat.S_IFBLK: "a device",
-        stat.S_IFIFO: "a pipe",
-    }
+    kinds = {stat.S_IFDIR: "a directory", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFIFO: "a pipe"}
     kind = stat.S_IFMT(found.st_mode)
     if kind != stat.S_IFREG:
         raise ToolError(f"{path} is {kinds.get(kind, 'a socket')}, not a file")
@@ -348,8 +344,6 @@ def _read_all(descriptor: int, path: str, limit: int) -> bytes:
 def _opened_path(descriptor: int) -> str:
     """The path of what was really opened."""
     if sys.platform == "darwin":
-        import fcntl  # start-up: nothing else here needs it
-
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"{DESCRIPTORS}/{descriptor}")
 

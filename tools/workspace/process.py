@@ -40,7 +40,7 @@ class CommandStartError(Exception):
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What to run: `fallback` is the directory to run in when `cwd` can't be entered. `limits` are resource limits, by
-    their numbers (getrlimit(2)). `removing`: it may remove files and write none."""
+    their numbers (getrlimit(2)). `remove_only`: it may remove files and write none."""
 
     argv: Sequence[str]
     cwd: Path
@@ -50,11 +50,9 @@ class Launch:
     remove_only: bool = False
 
     def encode(self) -> bytes:
-        """As a supervisor reads it. Raises NotStarted for what no system could run."""
-        limits = " ".join(
-            [*(f"{number}={value}" for number, value in self.limits.items()), *["removing"] * self.remove_only]
-        )
-        fields = [str(self.cwd), str(self.fallback), limits, str(len(self.argv)), *self.argv]
+        """As a supervisor reads it. Raises CommandStartError for what no system could run."""
+        limits = [f"{number}={value}" for number, value in self.limits.items()] + ["removing"] * self.remove_only
+        fields = [str(self.cwd), str(self.fallback), " ".join(limits), str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
         encoded = [os.fsencode(field) for field in fields]
         if any(b"\0" in field for field in encoded):
@@ -111,7 +109,7 @@ class Process:
         return self._supervisor != 0
 
     async def begin(self, request: bytes) -> None:
-        """Have the command started. Raises NotStarted; cancelled, it ends what may have started."""
+        """Have the command started. Raises CommandStartError; cancelled, it ends what may have started."""
         try:
             async with asyncio.timeout(START_WITHIN):
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -30,7 +30,7 @@ class RunningCommand:
         self._new_output: asyncio.Event | None = None  # set while a caller waits for output
 
     async def begin(self, processes: CommandRunner, launch: Launch, timeout: float | None) -> None:
-        """Start it. Raises NotStarted, and then `on_end` is not called; neither is it when this is cancelled."""
+        """Start it. Raises CommandStartError, and then `on_end` is not called; neither is it when this is cancelled."""
         try:
             process = await processes.start(launch, self._write)
             if self.is_ending:  # while it started

@@ -64,9 +64,6 @@ class RunStore:
         """Return the id of the run that was started with `key`."""
         return next((run.id for run in self._runs.values() if key is not None and run.key == key), None)
 
-    def has(self, run_id: int) -> bool:
-        return run_id in self._runs
-
     def claim(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
         """Return a new run under the next id, and its output. Raises ToolError."""
         try:

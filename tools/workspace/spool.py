@@ -12,6 +12,7 @@ those of servers that ended; it never touches those of another one that lives.
 import errno
 import fcntl
 import os
+import shutil
 import stat
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
+
+from toolgate.tools.workspace.safe_walk import open_folder
 
 MAX_OUTPUT = 64 * 2**20  # bytes a run may keep: more than anyone reads, little enough for 64 runs on one disk
 KEPT = 50  # ended runs: a list a model can still read
@@ -170,7 +173,7 @@ class Spool:
         """Remove a run's folder. Blocking: half a second at times, while a command fills the disk."""
         folder = self.folder / str(run_id)
         try:
-            with hold_folder(folder):
+            with open_folder(folder):  # its blocks are given back after the folder above is unlocked
                 for name in ("output", "task.json", "rc", "cwd"):
                     with suppress(OSError):
                         (folder / name).unlink()
@@ -178,8 +181,6 @@ class Spool:
         except FileNotFoundError:
             return
         except OSError:
-            import shutil  # start-up: only for a folder with files of others
-
             shutil.rmtree(folder, ignore_errors=True)
 
     def choose_forgotten(self, runs: Iterable[Run]) -> set[int]:
@@ -273,8 +274,6 @@ class Spool:
             ours = [entry for entry in entries if entry.name == LAST_ID or entry.name.endswith(".lock")]
         for entry in ours:
             if entry.is_dir(follow_symlinks=False):
-                import shutil  # start-up: only for a copy that was tampered with
-
                 shutil.rmtree(entry.path)
             elif not entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
@@ -304,16 +303,6 @@ def open_regular(path: Path, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return descriptor
-
-
-@contextmanager
-def hold_folder(folder: Path) -> Generator[None, None, None]:
-    """Its blocks are given back after this: the folder above, in which others are made, is not locked meanwhile."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class RunOutput(Protocol):

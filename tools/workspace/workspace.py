@@ -52,7 +52,7 @@ class Workspace:
     ) -> None:
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
         self.sandbox = command_environment.level
-        self._command_environment = command_environment
+        self._environment = command_environment
         self._variables = variables
         self._notices = notices
         own = Path(os.path.realpath(private)) if private is not None else None
@@ -82,7 +82,7 @@ class Workspace:
         earlier = self._runs.find_key(key)
         if earlier in self._live:
             await self._live[earlier].start_done
-        if earlier is not None and self._runs.has(earlier):  # it could be started
+        if earlier is not None and earlier == self._runs.find_key(key):  # it could be started
             return earlier
         self._admit(command, background)
         running = RunningCommand(*self._runs.claim(command, key, background), self._on_end)
@@ -213,9 +213,7 @@ class Workspace:
 
     async def read_cwd(self, run_id: int) -> Path | None:
         """The directory a foreground command ended in, where it said so and that exists."""
-        return cwd_tracking.read_cwd(
-            self._runs.cwd_file(run_id), must_exist=self._command_environment.cwd_folder is None
-        )
+        return cwd_tracking.read_cwd(self._runs.cwd_file(run_id), must_exist=self._environment.cwd_folder is None)
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         """A regular file's bytes. `path` is absolute and, unless `anywhere`, inside the root with links resolved.
@@ -225,15 +223,13 @@ class Workspace:
         await self._runs.open()
         reach = None if anywhere else self.root
         async with self._reading:
-            return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._command_environment.uid)
+            return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._environment.uid)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
         """The same file to be read piece by piece. Raises ToolError."""
         await self._runs.open()
         reach = None if anywhere else self.root
-        return await asyncio.to_thread(
-            files.open_regular, path, limit, reach, self._private, self._command_environment.uid
-        )
+        return await asyncio.to_thread(files.open_regular, path, limit, reach, self._private, self._environment.uid)
 
     async def stat_path(self, path: str) -> files.FileEntry:
         """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""
@@ -257,7 +253,7 @@ class Workspace:
         `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed.
         """
         await self._runs.open()
-        return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._command_environment.uid)
+        return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._environment.uid)
 
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
@@ -273,7 +269,7 @@ class Workspace:
             running.abandon()
         await asyncio.wait([gone], timeout=CLOSE_WITHIN)
         gone.cancel()
-        await self._command_environment.close()
+        await self._environment.close()
         await self._runs.close(CLOSE_WITHIN)
 
     def _notify_arrival(self) -> None:
@@ -294,7 +290,7 @@ class Workspace:
             raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
 
     async def _begin(self, running: RunningCommand, command: str, cwd: Path, timeout: float | None) -> None:
-        run, place = running.run, self._command_environment
+        run, place = running.run, self._environment
         try:
             await self.limits.remeasure()
             place.refresh()
@@ -323,9 +319,6 @@ class Workspace:
             self._runs.save(run)
             if not running.is_ending or run.reason is not None:
                 name = shorten_command(run.command, NAMED)
-                self._notices.add(
-                    f"bg-{run.id}",
-                    f"background task {run.id} ({name}) {describe_end(run)}; read it with ReadBgOutput",
-                    NOTICE_SCOPE,
-                )
+                text = f"background task {run.id} ({name}) {describe_end(run)}; read it with ReadBgOutput"
+                self._notices.add(f"bg-{run.id}", text, NOTICE_SCOPE)
         self._runs.forget_old()

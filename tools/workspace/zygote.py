@@ -55,9 +55,10 @@ class CommandRunner:
         self._ending: asyncio.Future[None] | None = None
 
     async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
-        """Run; `sink` gets the output as it comes, and says whether it is kept. Raises NotStarted."""
+        """Run; `sink` gets the output as it comes, and says whether it is kept. Raises CommandStartError."""
         request = launch.encode()
-        self._begin()
+        self._busy += 1
+        self._idle_sandboxes.remove(self)
         try:
             process = await self._start_process(request, sink)
         except BaseException:
@@ -128,10 +129,6 @@ class CommandRunner:
             if self._on_exit is not None:
                 self._on_exit()
 
-    def _begin(self) -> None:
-        self._busy += 1
-        self._idle_sandboxes.remove(self)
-
     def _on_gone(self, *_: object) -> None:
         self._busy -= 1
         if not self._busy and self._sandbox is not None and self._zygote is not None:
@@ -158,7 +155,7 @@ class Zygote:
         return not self._killed and self._process.poll() is None
 
     async def wait_entered(self) -> socket.socket | None:
-        """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises NotStarted."""
+        """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises CommandStartError."""
         entering = self._entering
         if entering is None:
             return None
@@ -222,7 +219,7 @@ class Zygote:
                 socket.send_fds(self._channel, [b"+"], descriptors)
                 return
             except BlockingIOError:  # hundreds are starting at once
-                await _writable(self._channel)
+                await _wait_ready(self._channel, to_write=True)
             except (BrokenPipeError, ConnectionResetError):
                 return  # a dead zygote: the control socket says so too
 
@@ -258,14 +255,14 @@ def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":
 
 
 async def _read_report(report: socket.socket) -> socket.socket | None:
-    """Wait for `ready`, and the listener that may come with it. Raises NotStarted with what was said instead."""
+    """Wait for `ready`, and the listener that may come with it. Raises CommandStartError with what was said instead."""
     report.setblocking(False)
     text = b""
     with report:
         try:
             async with asyncio.timeout(ENTER_WITHIN):
                 while len(text) < MAX_REPORT:
-                    await _readable(report)
+                    await _wait_ready(report, to_write=False)
                     piece, descriptors, _, _ = socket.recv_fds(report, MAX_REPORT, 1)
                     if descriptors or piece.endswith(b"ready"):
                         return socket.socket(fileno=descriptors[0]) if descriptors else None
@@ -283,19 +280,12 @@ def _set_ready(ready: "asyncio.Future[None]") -> None:
         ready.set_result(None)
 
 
-async def _readable(channel: socket.socket) -> None:
+async def _wait_ready(channel: socket.socket, *, to_write: bool) -> None:
     loop = asyncio.get_running_loop()
+    add, remove = (loop.add_writer, loop.remove_writer) if to_write else (loop.add_reader, loop.remove_reader)
     ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(channel, _set_ready, ready)
-    ready.add_done_callback(lambda _: loop.remove_reader(channel))
-    await ready
-
-
-async def _writable(channel: socket.socket) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_writer(channel, ready.set_result, None)
-    ready.add_done_callback(lambda _: loop.remove_writer(channel))
+    add(channel, _set_ready, ready)
+    ready.add_done_callback(lambda _: remove(channel))
     await ready
 
 

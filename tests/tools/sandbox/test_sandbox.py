@@ -187,7 +187,7 @@ def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, le
                 if busy is not None:
                     await mine.kill(busy, 0)
                 assert await landed(mine, "three") == "three"
-            assert (spool / "places").stat().st_uid == mine._command_environment.uid
+            assert (spool / "places").stat().st_uid == mine._environment.uid
 
     asyncio.run(body())
 

@@ -183,7 +183,7 @@ def test_a_spool_that_can_not_be_is_a_clear_error(tmp_path: Path) -> None:
 
     async def body(mine: Workspace) -> None:
         for _ in range(2):
-            with pytest.raises(ToolError, match="no place for the command and its output: file exists"):
+            with pytest.raises(ToolError, match="cannot store the output of the command: file exists"):
                 await mine.start("true")
 
     on_workspace(body, tmp_path)
