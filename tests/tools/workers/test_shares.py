@@ -206,10 +206,10 @@ def test_who_waits_too_long_or_with_too_many_is_told_what_helps() -> None:
         await turns.acquire("ada")
         waiting = [asyncio.ensure_future(turns.acquire("ada", 0.05)) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(BusyError, match="2 pictures of yours wait already; send fewer at once"):
+        with pytest.raises(BusyError, match="2 of your pictures are waiting; send fewer at once"):
             await turns.acquire("ada", 5)
         for late in waiting:
-            with pytest.raises(BusyError, match="the server is busy: 1 pictures at once; try again in a minute"):
+            with pytest.raises(BusyError, match="the server is busy: it handles 1 pictures at once; try again in a minute"):
                 await late
         assert (turns.running, turns.waiting) == (1, 0)
 
