@@ -8,7 +8,7 @@ group, that Chromium runs as (-1: this one); PRIVILEGES is `none` where it may g
 Descriptors 3 and 4 are Playwright's pipe: Chromium has them, and only Chromium.
 
 Playwright's driver kills what it started, with all of its process group, whenever it likes: also while the keeper
-removes the folder. So what it started is a doorman, and the keeper, in a session of its own, takes his end as a word.
+removes the folder. So what it started is a doorman, and the keeper has a session of its own, and notices its end.
 
 Like a command's supervisor (tools/workspace/supervisor.py) it adopts every orphan below it, and ends last.
 Standard library only.
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 def _supervise(doorman: int) -> int:
-    """See Chromium to its end: the exit code. `doorman` ends when he does."""
+    """See Chromium to its end: the exit code. `doorman` is a pipe that ends with the doorman."""
     line, folder, uid, privileges, *command = sys.argv[1:]
     supervisor.become_subreaper()
     control = socket.socket(socket.AF_UNIX)

@@ -98,7 +98,7 @@ class ProxyConnection:
     async def refuse(self, status: int, why: str = "") -> None:
         """Answer with a status and the reason, and be ready for another try at 407."""
         again = status == 407 and self._requests < MAX_REQUESTS
-        why = _printable(why)
+        why = "".join(char if " " <= char <= "~" else "?" for char in why)  # the request may be made to be shown
         body = f"{why}\n".encode() if why else b""
         headers = [("content-length", str(len(body))), *([] if again else [("connection", "close")])]
         if body:
@@ -228,11 +228,6 @@ def _end_to_end_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     rows = list(headers)
     dropped = HOP_BY_HOP | {b"content-length"} if any(name == b"transfer-encoding" for name, _ in rows) else HOP_BY_HOP
     return [(name, value) for name, value in rows if name not in dropped]
-
-
-def _printable(text: str) -> str:
-    """One line of visible ASCII: what is refused may have been made to be shown."""
-    return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 def _write(writer: asyncio.StreamWriter, data: bytes | None) -> None:

@@ -17,7 +17,7 @@ IPC_RMID = 0  # linux/ipc.h
 
 def main() -> None:
     uid, nobody = (int(word) for word in sys.argv[1:])
-    if uid <= 0 or nobody <= 0:  # it would be root's processes, or this would stay root and kill everybody's
+    if uid <= 0 or nobody <= 0:  # it would be root's processes, or this would stay root and kill those of all users
         sys.exit(f"not a user of commands: {uid}, {nobody}")
     os.setgroups([])
     os.setresgid(nobody, nobody, nobody)

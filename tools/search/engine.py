@@ -16,7 +16,6 @@ T = TypeVar("T")
 MAX_FOUND = 20  # results taken from one engine
 MAX_TITLE = 200  # characters
 MAX_SNIPPET = 300
-NO_HEADERS: Mapping[str, str] = {}
 ENGINE_TIME = 5.0  # seconds; most answer within one, and what takes five is not worth the sixth
 # 202: DuckDuckGo asks for a proof of being human; 999: Yahoo does; 403 also when GitHub's hourly share is used up.
 BLOCKED = frozenset({202, 403, 418, 429, 999})
@@ -47,7 +46,7 @@ class EngineAnswer(msgspec.Struct, frozen=True):
 class EngineRequest(msgspec.Struct, frozen=True):
     url: str
     method: str = "GET"
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = {}
     body: bytes = b""
 
 

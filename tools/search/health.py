@@ -23,8 +23,6 @@ MAX_REST = 600.0
 STATES = ("closed", "open", "half-open")
 MAX_WAIT = 3_600.0  # seconds; more than an hour is a quota, and worth a try each hour
 
-Clock = Callable[[], float]
-
 
 class EngineAttempt(NamedTuple):
     """A question under way: whether it is the one try, and how many failures there had been when it was put."""
@@ -36,7 +34,7 @@ class EngineAttempt(NamedTuple):
 class EngineHealth:
     """Of one engine, for all callers: what it refuses to one it refuses to the next."""
 
-    def __init__(self, name: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.tally: Counter[Status] = Counter()  # what it said, ever
         self._name = name
         self._clock = clock

@@ -10,7 +10,6 @@ import msgspec
 from toolgate.tools.search.engine import (
     ENGINE_TIME,
     MAX_FOUND,
-    NO_HEADERS,
     EngineAnswer,
     EngineBlockedError,
     EngineFailedError,
@@ -26,7 +25,6 @@ from toolgate.tools.web.page import Page
 DAY = 86_400  # seconds
 MAX_ERROR = 64 * 1024  # bytes of what is read of an error
 Parse = Callable[[bytes], EngineAnswer]  # raises ValueError or msgspec.DecodeError for what it can't read
-EMPTY: Mapping[str, Any] = {}
 
 
 class JsonEngine(msgspec.Struct, frozen=True):
@@ -39,9 +37,9 @@ class JsonEngine(msgspec.Struct, frozen=True):
     name: str
     url: str
     parse: Parse
-    params: Mapping[str, str] = NO_HEADERS
-    body: Mapping[str, Any] = EMPTY
-    headers: Mapping[str, str] = NO_HEADERS
+    params: Mapping[str, str] = {}
+    body: Mapping[str, Any] = {}
+    headers: Mapping[str, str] = {}
     key: tuple[str, str] | None = None
     seconds: float = ENGINE_TIME
     standard: bool = True

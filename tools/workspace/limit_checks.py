@@ -42,6 +42,7 @@ class LimitChecks:
         self._environment = environment
         self._root = root
         self._limits = environment.limits
+        self._most_tasks = self._limits.background or MAX_RUNNING
         self._running = running
         written = [root, *([] if environment.cwd_folder is None else [environment.cwd_folder])]
         shared = self._limits.memory if resource.RLIMIT_DATA in environment.resources else 0  # else a group counts that
@@ -104,10 +105,6 @@ class LimitChecks:
             run.hits.extend(guess_limits(run, output, self._limits, self._environment.level, disk))
         run.hits = list(dict.fromkeys(run.hits))
         return run.hits
-
-    @property
-    def _most_tasks(self) -> int:
-        return self._limits.background or MAX_RUNNING
 
     def _end_all(self, why: str) -> None:
         """Something writes more than there is room for: it is not known which command."""

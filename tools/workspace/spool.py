@@ -252,16 +252,13 @@ class Spool:
         """Every run in the folder. One that can't be read was being written when its server died."""
         for number in self._numbers():
             try:
-                run = msgspec.json.decode(self._task(number), type=Run)
+                with open(open_regular(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
+                    run = msgspec.json.decode(file.read(MAX_TASK), type=Run)
             except (OSError, msgspec.DecodeError):
                 self.forget(number)
                 continue
             run.id = number
             yield run
-
-    def _task(self, number: int) -> bytes:
-        with open(open_regular(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
-            return file.read(MAX_TASK)
 
     def _numbers(self) -> list[int]:
         with os.scandir(self.folder) as entries:

@@ -209,7 +209,9 @@ def test_who_waits_too_long_or_with_too_many_is_told_what_helps() -> None:
         with pytest.raises(BusyError, match="2 of your pictures are waiting; send fewer at once"):
             await turns.acquire("ada", 5)
         for late in waiting:
-            with pytest.raises(BusyError, match="the server is busy: it handles 1 pictures at once; try again in a minute"):
+            with pytest.raises(
+                BusyError, match="the server is busy: it handles 1 pictures at once; try again in a minute"
+            ):
                 await late
         assert (turns.running, turns.waiting) == (1, 0)
 
