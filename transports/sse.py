@@ -4,8 +4,13 @@ The stream is the session: when it ends, so does the session, and what runs in i
 Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from functools import partial
+from typing import Any
+
+from sse_starlette import EventSourceResponse
 
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns
@@ -13,19 +18,31 @@ from toolgate.transports.http import body as bodies
 from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import send_accepted
-from toolgate.transports.http.stream_response import PULSE, StreamSender
+from toolgate.transports.http.session import HttpSession
+from toolgate.transports.http.stream_response import LARGE
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
+
+PULSE = 15  # seconds between comments on a quiet stream
+
+log = logging.getLogger("toolgate.sse")
+
+
+class SseResponse(EventSourceResponse):
+    """sse-starlette's response without its watch on uvicorn, which polls: the server's end ends the streams."""
+
+    async def _listen_for_exit_signal_with_grace(self) -> None:
+        await asyncio.Event().wait()
 
 
 class SseTransport:
     """The transport: its stream behind `/sse`, and the POSTs behind `/messages`. `pulse`: see PULSE."""
 
-    def __init__(self, services: TransportServices, *, pulse: float = PULSE) -> None:
+    def __init__(self, services: TransportServices, *, pulse: int = PULSE) -> None:
         self.sessions = services.sessions
         self.running = RunningMessages(services.dispatcher)
         self._budgets = services.budgets
         self._scope_check = services.scope_check
-        self._streams = StreamSender(self._budgets, pulse)
+        self._pulse = pulse
         self._bodies = bodies.BodyReader(self._budgets.bodies)
 
     def endpoints(self) -> Mapping[str, Application]:
@@ -36,7 +53,7 @@ class SseTransport:
 
     @property
     def streams(self) -> Collection[EventStream]:
-        return self._streams.streams
+        return list(self.sessions.streams())
 
     def rights(self) -> Iterator[GrantKey]:
         return self.sessions.rights()
@@ -50,28 +67,49 @@ class SseTransport:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
         stream = session.open_get_stream()
-        stream.numbered = False  # its client never comes back
-        messages = f"{scope.get('root_path', '')}/messages?session_id={session.id}"
+        stream.attach(session)
         end = partial(self.sessions.close, session)
+        claim = self._budgets.streams.take(principal.name, 1, end)
+        messages = f"{scope.get('root_path', '')}/messages?session_id={session.id}"
+        response = SseResponse(
+            self._generate_events(session, stream, messages),
+            ping=self._pulse,
+            headers={"Cache-Control": "no-store, no-transform"},
+        )
+        del response.headers["Connection"]  # the server says how long that is kept
         try:
-            await self._streams.send(
-                stream,
-                0,
-                principal,
-                receive,
-                send,
-                keep=False,
-                first=f"event: endpoint\r\ndata: {messages}\r\n\r\n".encode(),
-                give_way=end,
-            )
+            await response(scope, receive, send)
         finally:
+            stream.release(session)
             end()
+            if claim is not None:
+                claim.release()
+
+    async def _generate_events(
+        self, session: HttpSession, stream: EventStream, messages: str
+    ) -> AsyncGenerator[Any, None]:
+        yield {"event": "endpoint", "data": messages}
+        cursor = 0
+        while not stream.has_gap(cursor):
+            stream.news.clear()
+            waiting = stream.size_after(cursor)
+            if waiting > LARGE and not self._budgets.answers.has_room(session.principal.name, waiting, stream.news.set):
+                await stream.news.wait()
+                continue
+            for data in stream.messages_after(cursor):
+                yield {"event": "message", "data": data.decode()}
+            cursor = stream.sent = stream.last
+            stream.forget(cursor)
+            if stream.ended:
+                return
+            await stream.news.wait()
+        log.info("a reader was too slow and is disconnected")
 
     async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["toolgate.headers"]
         session = self.sessions.find(_parse_session_id(scope["query_string"]), principal)
         if session is None:
-            await refuse(send, 404, "no such session: open /sse anew")
+            await refuse(send, 404, "no such session: open /sse again")
             return
         if not bodies.is_json(headers):
             await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")

@@ -37,6 +37,7 @@ HOMES = {
     "pyseccomp": "tools/sandbox/syscalls.py",
     "httptools": "transports/http/server.py",
     "sqlalchemy": "server/state/",
+    "sse_starlette": "transports/sse.py",
     "starlette": ("server/http_app.py", "transports/web/"),
     "trafilatura": "tools/web/article.py",
     "uritemplate": "tools/api/uri_templates.py",
@@ -221,6 +222,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
     deferred = {
         "http_app.py",
         "transports/http/server.py",
+        "sse.py",
         "streamable_http.py",
         "authlib.py",
         "browser/page_load.py",

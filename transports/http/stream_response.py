@@ -48,15 +48,12 @@ class StreamSender:
         poll: float | None = None,
         until: float | None = None,
         extra: Iterable[tuple[bytes, bytes]] = (),
-        first: bytes = OPEN,
-        give_way: Callable[[], None] | None = None,
     ) -> bool:
         """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes,
         is sent away, or is too slow: false.
 
         `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is
         sent away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970.
-        `give_way` is called when the reader has to make room for another of its principal; else the reader goes.
         """
         reader = object()
         stream.attach(reader)
@@ -66,11 +63,11 @@ class StreamSender:
         ends += [until - time.time()] if until is not None else []
         timer = loop.call_later(min(ends), stream.release, reader) if ends else None
         self._add(stream)
-        place = self._budgets.streams.take(principal.name, 1, give_way or partial(stream.release, reader))
+        place = self._budgets.streams.take(principal.name, 1, partial(stream.release, reader))
         has_room = partial(self._budgets.answers.has_room, principal.name)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
-            first = first if poll is None else stream.format_primer(cursor, RETRY)
+            first = OPEN if poll is None else stream.format_primer(cursor, RETRY)
             await send({"type": "http.response.body", "body": first, "more_body": True})
             whole = await _write(stream, cursor, send, reader, has_room, keep=keep, polled=poll is not None)
         finally:
