@@ -94,7 +94,7 @@ class Budget:
             self._waiting.add(tell)
         return False
 
-    def of(self, principal: str) -> int:
+    def used_by(self, principal: str) -> int:
         """How much a principal holds."""
         holder = self._holders.get(principal)
         return holder.used if holder is not None else 0

@@ -19,7 +19,7 @@ async def main():
         await asyncio.sleep({more})
 
 try:
-    running.heard(main())
+    running.run_interruptible(main())
 except KeyboardInterrupt:
     sys.exit(130)
 """

@@ -292,7 +292,7 @@ def test_what_streams_keep_for_a_principal_is_bounded_over_all_its_sessions(tmp_
         assert await resumed(here, bob, bobs, x_user="bob") == 200
         for id in sessions:
             await here.ask("DELETE", mcp_session_id=id).started()
-        assert here.streamable.budgets.events.of(named("ada")) == 0
+        assert here.streamable.budgets.events.used_by(named("ada")) == 0
 
     run(body, tmp_path, shared=shared(events=(2_000_000, 700_000)))
 
@@ -334,7 +334,7 @@ def test_a_budget_takes_from_the_principal_that_holds_most_what_it_offered_first
     eve = budget.take("eve", 30)
     assert eve is not None and ended == [0, 1]
     assert budget.take("bob", 20) is None, "it would hold most itself"
-    assert [budget.of(name) for name in ("ada", "bob", "eve")] == [20, 40, 30]
+    assert [budget.used_by(name) for name in ("ada", "bob", "eve")] == [20, 40, 30]
     for claim in (*large, bob, eve):
         assert claim is not None
         claim.release()
