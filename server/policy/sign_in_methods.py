@@ -56,11 +56,7 @@ METHODS: tuple[SignInMethod, ...] = (
     PASSWORD,
     SignInMethod("oidc", "ISSUER", provider=f"{PROVIDERS}:OpenIdProvider", title="the OIDC provider"),
     SignInMethod(
-        "github",
-        issuer="https://github.com",
-        provider=f"{PROVIDERS}:GitHubProvider",
-        title="GitHub",
-        needs_secret=True,
+        "github", issuer="https://github.com", provider=f"{PROVIDERS}:GitHubProvider", title="GitHub", needs_secret=True
     ),
     HEADER,
 )

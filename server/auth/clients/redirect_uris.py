@@ -39,10 +39,7 @@ SEGMENT = r"[A-Za-z0-9_-]{1,200}"  # what {id} stands for in a preset
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "claude": ("https://claude.ai/api/mcp/auth_callback", "https://claude.com/api/mcp/auth_callback"),
     "claude-code": ("http://localhost/callback", "http://127.0.0.1/callback"),
-    "chatgpt": (
-        "https://chatgpt.com/connector_platform_oauth_redirect",
-        "https://chatgpt.com/connector/oauth/{id}",
-    ),
+    "chatgpt": ("https://chatgpt.com/connector_platform_oauth_redirect", "https://chatgpt.com/connector/oauth/{id}"),
     "vscode": (
         "http://127.0.0.1:33418/",
         "http://127.0.0.1/",

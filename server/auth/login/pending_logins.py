@@ -94,7 +94,4 @@ def derive_value(ticket: str, what: str) -> str:
 def pkce_challenge(ticket: str) -> dict[str, str]:
     """PKCE's parameters (RFC 7636 section 4.3)."""
     digest = hashlib.sha256(derive_value(ticket, "verifier").encode()).digest()
-    return {
-        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
-        "code_challenge_method": "S256",
-    }
+    return {"code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="), "code_challenge_method": "S256"}

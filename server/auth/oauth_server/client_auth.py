@@ -70,13 +70,7 @@ def verify_assertion(
     id or can't be remembered as long as it holds. Takes the time of a signature: not for the loop or a transaction."""
     try:
         claims = jose.verify(
-            token,
-            keys,
-            typ=typ,
-            algorithms=tuple(jose.ALGORITHMS),
-            issuer=issuer,
-            audience=audience,
-            now=now,
+            token, keys, typ=typ, algorithms=tuple(jose.ALGORITHMS), issuer=issuer, audience=audience, now=now
         )
     except InvalidTokenError:
         return None

@@ -25,11 +25,7 @@ from typing import Any
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server import refresh_tokens
-from toolgate.server.auth.oauth_server.authlib import (
-    AuthorizationCodeGrant,
-    CodeChallenge,
-    RefreshTokenGrant,
-)
+from toolgate.server.auth.oauth_server.authlib import AuthorizationCodeGrant, CodeChallenge, RefreshTokenGrant
 from toolgate.server.auth.oauth_server.requests import OAuthRequestError
 from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_own_resource
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer

@@ -9,12 +9,7 @@ from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
-from toolgate.server.auth.oauth_server.client_auth import (
-    Assertion,
-    Credentials,
-    TooManyGuessesError,
-    read_credentials,
-)
+from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, TooManyGuessesError, read_credentials
 from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
 from toolgate.server.auth.oauth_server.responses import (
     NO_STORE,

@@ -7,11 +7,7 @@ from functools import partial
 from typing import Any
 
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
-from toolgate.server.auth.clients.model import (
-    ID_JAG,
-    OAuthClient,
-    find_client,
-)
+from toolgate.server.auth.clients.model import ID_JAG, OAuthClient, find_client
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.throttle import GuessLimiter
 from toolgate.server.auth.oauth_server.client_auth import (
@@ -22,13 +18,8 @@ from toolgate.server.auth.oauth_server.client_auth import (
     secret_guess_limiter,
     verify_assertion,
 )
-from toolgate.server.auth.oauth_server.requests import (
-    OAuthRequest,
-)
-from toolgate.server.auth.tokens.access_tokens import (
-    OwnTokens,
-    TemporarilyUnavailableError,
-)
+from toolgate.server.auth.oauth_server.requests import OAuthRequest
+from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, read_header
 from toolgate.server.auth.tokens.jwks import IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys

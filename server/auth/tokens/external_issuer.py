@@ -13,11 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import (
-    CachedToken,
-    TokenCache,
-    principal_from_claims,
-)
+from toolgate.server.auth.tokens.access_tokens import CachedToken, TokenCache, principal_from_claims
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.auth.tokens.jwks import Fetch, IssuerKeys
 from toolgate.server.principal import Principal
