@@ -337,7 +337,7 @@ class HttpApp:
             self._overview,
             sessions,
             self._server.questions,
-            access.authorization if access is not None else None,
+            access.authorization.grants if access is not None and access.authorization is not None else None,
             oauth.context.identify_visitor if oauth is not None else None,
             is_open=access is None,
         )

@@ -10,7 +10,7 @@ Source: Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory P
 import ipaddress
 from collections.abc import Callable
 
-from toolgate.server.policy.sliding_window import SlidingWindow
+from toolgate.server.policy.rate_limit import SlidingWindow
 
 V4 = (32, 24)  # an address; the smallest block that is routed alone
 V6 = (64, 56, 48)  # a host or a link; what a home gets; what a company or a tunnel gets

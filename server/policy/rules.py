@@ -3,18 +3,22 @@
     [WHO=]WHAT[(PATTERN)]        Bash(git push*)      scope:tools:web      account:ada=plugin:weather
 
 WHAT is a glob of tools' names, `scope:` and a glob of scopes, or `plugin:` and a glob of plugins' names. PATTERN is
-about the text of the argument `command` (`command_patterns.py`). WHO is a caller by a name (`principal_names.py`), or
-`scope:` and a scope that they were granted. Deny wins over allow, allow over approve. Pure: knows neither how a person
-is asked nor what a tool does.
+about the text of the argument `command`. WHO is a caller by a name (`principal_names.py`), or
+`scope:` and a scope that they were granted. Deny wins over allow, allow over approve.
+
+In a pattern `*` and `?` alone are special. A shell has more than one spelling for everything, so a pattern is advice
+and no boundary. It errs on the safe side. A pattern that refuses is matched with each command in the text as well,
+without its quotes. A pattern that allows has to match the whole text, and no `*` or `?` in it matches what a shell
+reads as more than a word.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from toolgate.server.policy.command_patterns import CommandPattern, ShellCommand
 from toolgate.server.policy.sign_in_methods import METHODS
 
 if TYPE_CHECKING:  # start-up: the options need none of it
@@ -36,6 +40,63 @@ CALLER_KINDS: Mapping[str, str] = {
 }
 LOOKED_UP_KINDS = frozenset(method.prefix for method in METHODS)  # only the state database knows whose names they are
 RULE_FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
+
+MAX_COMMAND = 128 * 2**10  # characters of a command that are looked at: Linux starts none that is longer
+ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # what * and ? stand for: the latter to be sure
+ENDS = re.compile(r"[;&|<>(){}`\r\n]+")  # of one command in a text of several
+
+
+class ShellCommand:
+    """The text that patterns are about, of a call's arguments. Only a string is one for sure: a list may be words."""
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        given = arguments.get("command")
+        self.certain_text = given if isinstance(given, str) else None
+        self.text = " ".join(map(str, given)) if isinstance(given, list) else self.certain_text
+
+    @cached_property
+    def variants(self) -> list[str]:
+        """The text, and each command in it, with single spaces, with quotes and without."""
+        text = self.text or ""
+        bare = re.sub(r"\\\r?\n|[\"'\\]", "", text)
+        parts = [part for whole in dict.fromkeys((text, bare)) for part in (whole, *ENDS.split(whole))]
+        return list(dict.fromkeys([text, *(" ".join(part.split()) for part in parts)]))
+
+
+class CommandPattern:
+    """One pattern, as `text` has it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def matches(self, command: ShellCommand, *, strict: bool) -> bool:
+        """Whether the command is one of these. `strict`: a doubt counts against that, not for it."""
+        text = command.certain_text if strict else command.text
+        if text is None:
+            return False
+        if len(text) > MAX_COMMAND:
+            return not strict
+        if strict:
+            return self._strict_regex.fullmatch(text) is not None
+        return any(map(self._broad_regex.fullmatch, command.variants))
+
+    @cached_property
+    def _strict_regex(self) -> re.Pattern[str]:
+        return _compile(self.text, WORDS)
+
+    @cached_property
+    def _broad_regex(self) -> re.Pattern[str]:
+        return _compile(self.text, ANY)
+
+
+def _compile(pattern: str, character: str) -> re.Pattern[str]:
+    """`*` is any number of such characters and `?` is one. Each `*` takes as few as it can and never more later, so
+    that no text takes long."""
+    first, *rest = (re.escape(chunk).replace(r"\?", character) for chunk in pattern.split("*"))
+    if not rest:
+        return re.compile(first)
+    middle = "".join(f"(?>{character}*?{chunk})" for chunk in rest[:-1])
+    return re.compile(f"{first}{middle}{character}*{rest[-1]}")
 
 
 class RuleCaller(NamedTuple):
@@ -63,7 +124,7 @@ class Rule:
         return not self.caller and self.pattern is None
 
     def applies_to(self, tool: "Tool", command: ShellCommand, caller: RuleCaller, *, strict: bool) -> bool:
-        """Whether it is about this call. `surely`: a doubt counts against it, not for it."""
+        """Whether it is about this call. `strict`: a doubt counts against it, not for it."""
         if not (self.names_tool(tool, strict=strict) and self._applies_to_caller(caller, strict=strict)):
             return False
         return self.pattern is None or self.pattern.matches(command, strict=strict)
@@ -85,7 +146,7 @@ class Rule:
 
 
 class Rules:
-    """All rules of a server. `about_people`: one of them calls somebody by a name that has to be looked up."""
+    """All rules of a server. `names_people`: one of them has a caller's name that has to be looked up."""
 
     def __init__(self, deny: Sequence[Rule] = (), allow: Sequence[Rule] = (), approve: Sequence[Rule] = ()) -> None:
         self._deny = deny
@@ -129,8 +190,8 @@ class Rules:
 
 
 def parse_rules(words: Sequence[str], name_subject: Callable[[str], str] = str) -> list[Rule]:
-    """The rules in `words`, several in one with commas between them. `known_as(subject)` is the name of the principal
-    that the issuer of tokens calls so. Raises ValueError."""
+    """The rules in `words`, several in one with commas between them. `name_subject(subject)` is the name of the
+    principal that the issuer of tokens calls so. Raises ValueError."""
     return [_parse_rule(text, name_subject) for word in words for text in split_rules(word)]
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 
-from toolgate.server.auth.clients import document_copies, reachability
+from toolgate.server.auth.clients import document_copies, fetching
 
 if __name__ == "__main__":
     document = os.environ["WELL_KNOWN"].encode()
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     document_copies.DOCUMENT_COPIES = {
         json.loads(document)["client_id"]: copy
     }  # before metadata_documents.py looks for it
-    reachability.AGAIN = 0.1
+    fetching.AGAIN = 0.1
     from toolgate.server.__main__ import main
 
     sys.exit(main())

@@ -27,7 +27,7 @@ class AccountPage:
         if visitor.person is None:
             return self._context.redirect_to("login")
         csrf, cookies = self._context.csrf_token(request, visitor, "account", "")
-        grants = await self._context.authorization.list_grants(visitor.person)
+        grants = await self._context.authorization.grants.list_grants(visitor.person)
         page = self._context.pages.render(
             "account",
             status,
@@ -49,5 +49,5 @@ class AccountPage:
             return self._context.redirect_to("login")
         if (fault := self._context.find_csrf_fault(request, visitor, fields, "account", "")) is not None:
             return await self.page(request, 403, problem=fault)
-        ended = await self._context.authorization.revoke_grant(visitor.person, fields.get("grant", ""))
+        ended = await self._context.authorization.grants.revoke_grant(visitor.person, fields.get("grant", ""))
         return await self.page(request, done=REVOKED if ended else ALREADY_REVOKED)

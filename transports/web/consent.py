@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.pending_logins import PendingLogin
+from toolgate.server.auth.login.sessions import PendingLogin
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.scopes import READ, SHELL
 from toolgate.transports.web.http import BadFormError, parse_fields, query_string, read_form, read_query, with_headers
@@ -108,7 +108,9 @@ class ConsentPages:
             return self._context.redirect_to("login", question=id)
         shown = params if provider else _ConsentParams(id)
         csrf, cookies = self._context.csrf_token(request, visitor, *shown.page)
-        grants = await self._context.authorization.list_grants(visitor.person) if visitor.person is not None else []
+        grants = (
+            await self._context.authorization.grants.list_grants(visitor.person) if visitor.person is not None else []
+        )
         page = self._context.pages.render(
             "consent",
             status,

@@ -26,7 +26,7 @@ from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor
 from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.oauth_server.service import AuthorizationService
+    from toolgate.server.auth.grants import Grants
 
 PAGE = ("home", "")  # what its forms are bound to
 PARTS = ("questions", "runs", "calls", "sessions", "tasks", "callbacks", "apps")  # macros of home_parts.html
@@ -96,7 +96,7 @@ class HomePage:
         dashboard: Dashboard,
         sessions: Mapping[str, Sessions],
         questions: PendingQuestions,
-        grants: "AuthorizationService | None" = None,
+        grants: "Grants | None" = None,
         identify: Callable[[Request], Awaitable[Visitor]] | None = None,
         *,
         is_open: bool = False,

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person, SignInError, normalize_name_or_empty
 from toolgate.server.auth.login.methods import ACCEPTED, REFUSED, THROTTLED
-from toolgate.server.auth.login.pending_logins import LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.providers import NOT_ALLOWED, IdentityProvider
+from toolgate.server.auth.login.sessions import PENDING_LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
@@ -154,7 +154,7 @@ class LoginPages:
         except SignInError as error:
             return self._failure_page(error, login)
         return with_headers(
-            redirect(address), self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, LIFETIME)
+            redirect(address), self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, PENDING_LIFETIME)
         )
 
     async def callback(self, back: str, request: Request) -> Response:

@@ -21,14 +21,13 @@ import msgspec
 from toolgate.server.auth.address_blocks import AddressLimiter
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
-from toolgate.server.auth.clients.fetch_slots import FetchSlots, NoFreeSlotError
+from toolgate.server.auth.clients.fetching import FetchSlots, NoFreeSlotError, Reachability
 from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreachableError, OAuthClient
-from toolgate.server.auth.clients.reachability import Reachability
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
+from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
-from toolgate.server.auth.tokens.jwks import Fetch
-from toolgate.server.policy.sliding_window import SPAN
+from toolgate.server.policy.rate_limit import SPAN
 from toolgate.server.state import client_rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError

@@ -1,9 +1,10 @@
-"""Keep the accounts of the built-in login: names, passwords, and how fast they may be guessed."""
+"""Keep the accounts of the built-in login (names, passwords, how fast they may be guessed), and pair the first."""
 
 import asyncio
 import base64
 import hashlib
 import hmac
+import logging
 import secrets
 import time
 import unicodedata
@@ -11,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle
-from toolgate.server.state import people_rows
+from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
+from toolgate.server.principal import derive_subject
+from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
@@ -30,6 +32,13 @@ NAME_BACKOFF = Backoff(free=5, longest=60)
 ADDRESS_BACKOFF = Backoff(free=10, longest=900)
 TOTAL_BACKOFF = Backoff(free=100, longest=5, forget=60)
 
+PAIRING_LIFETIME = 600.0  # seconds
+PAIRING_BYTES = 16  # 128 bits, which are not guessed: 26 letters and digits
+PAIRING_ADDRESS_BACKOFF = Backoff(free=5, longest=60)
+PAIRING_TOTAL_BACKOFF = Backoff(free=100, longest=2)  # short: a guesser must not keep the operator out
+
+log = logging.getLogger("toolgate.auth")
+
 
 @dataclass(frozen=True, slots=True)
 class Person:
@@ -40,6 +49,14 @@ class Person:
     subject: str
     name: str
     email: str | None = None
+
+
+def save_person(connection: "Connection", person: Person, now: float) -> str:
+    """Save who signs in as a subject of ours, and return the subject."""
+    subject = derive_subject(person.issuer, person.subject)
+    identity = {"issuer": person.issuer, "known_as": person.subject, "name": person.name, "email": person.email}
+    grant_rows.save_person(connection, subject, **identity, seen_at=now)
+    return subject
 
 
 class SignInError(Exception):
@@ -228,3 +245,46 @@ def _require_account(connection: "Connection", name: str) -> Any:
     if row is None:
         raise SignInError(f"there is no account {name!r}")
     return row
+
+
+class PairingCode:
+    """`where` is the page that takes the code. The code is only ever in the log and, hashed, here."""
+
+    def __init__(self, where: str, throttle: Throttle | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self._where = where
+        self._throttle = throttle or Throttle(now)
+        self._now = now
+        self._hash = b""
+        self._until = 0.0
+
+    def offer(self) -> None:
+        """Log a new code, unless the last one is still valid."""
+        if self._now() < self._until:
+            return
+        code = base64.b32encode(secrets.token_bytes(PAIRING_BYTES)).decode().rstrip("=")
+        self._hash, self._until = _hash_code(code), self._now() + PAIRING_LIFETIME
+        grouped = "-".join(code[at : at + 4] for at in range(0, len(code), 4))
+        log.warning(
+            "there is no account yet: open %s and make the first with the pairing code %s (within %d minutes)",
+            self._where,
+            grouped,
+            PAIRING_LIFETIME // 60,
+        )
+
+    def verify(self, code: str, address: str) -> bool:
+        """Whether `code` is the one in the log; `address` is "" where it is unknown. Raises ThrottledError."""
+        paces = [*block_backoffs(address, PAIRING_ADDRESS_BACKOFF), ("all", PAIRING_TOTAL_BACKOFF)]
+        self._throttle.take(paces)
+        right = hmac.compare_digest(_hash_code(code), self._hash) and self._now() < self._until
+        if right:
+            self._throttle.refund(1, *(key for key, _ in paces))
+        return right
+
+    def expire(self) -> None:
+        """End the code: there is an account."""
+        self._hash, self._until = b"", 0.0
+
+
+def _hash_code(code: str) -> bytes:
+    """Return the hash of a code as a person may type it: in any case, with any or no separators."""
+    return hashlib.sha256("".join(filter(str.isalnum, code)).upper().encode()).digest()

@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from toolgate.server.auth.login.accounts import Accounts, Person
+from toolgate.server.auth.login.accounts import Accounts, PairingCode, Person
 from toolgate.server.auth.login.allowlist import UserAllowlist
-from toolgate.server.auth.login.pairing import PairingCode
-from toolgate.server.auth.login.pending_logins import PendingLogins
 from toolgate.server.auth.login.providers import Fetch, IdentityProvider
-from toolgate.server.auth.login.sessions import LoginSession, LoginSessions
+from toolgate.server.auth.login.sessions import LoginSession, LoginSessions, PendingLogins
 from toolgate.server.auth.login.trusted_proxies import HEADER_ISSUER, TrustedHeader, TrustedProxies
 from toolgate.server.policy.sign_in_methods import HEADER, PASSWORD, external_methods, parse_method, provider_methods
 from toolgate.server.state.people_rows import BUILT_IN

@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
-from toolgate.server.auth.login.pending_logins import derive_state, derive_value, pkce_challenge
+from toolgate.server.auth.login.sessions import derive_state, derive_value, pkce_challenge
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.jwks import DocumentError, discover, fetch_json, find_endpoint
+from toolgate.server.auth.tokens.external_issuer import DocumentError, discover, fetch_json, find_endpoint
 
 TIMEOUT = 10.0  # seconds for each request to a provider: a person waits
 MAX_DOCUMENT = 256 * 1024  # bytes; a provider's keys and metadata take a few kilobytes

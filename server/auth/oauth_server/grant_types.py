@@ -23,13 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolgate.server.auth.clients import model
-from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.login.accounts import Person, save_person
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationCodeGrant, CodeChallenge, RefreshTokenGrant
-from toolgate.server.auth.oauth_server.requests import OAuthRequestError
-from toolgate.server.auth.oauth_server.scope_policy import IDENTITY, is_own_resource
+from toolgate.server.auth.oauth_server.requests import IDENTITY, OAuthRequestError, is_own_resource
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
-from toolgate.server.principal import derive_subject
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.grant_rows import Grant, hash_secret
 
@@ -100,17 +98,8 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         """A new grant, with its code; who approved it, and what, is noted."""
         person: Person = request.user
         connection, now, client = self.server.connection, self.server.now, request.client.client
-        subject, scope = derive_subject(person.issuer, person.subject), " ".join(self.approved_scopes)
+        subject, scope = save_person(connection, person, now), " ".join(self.approved_scopes)
         resource = self.server.issuer.tokens.audience[0]
-        grant_rows.save_person(
-            connection,
-            subject,
-            issuer=person.issuer,
-            known_as=person.subject,
-            name=person.name,
-            email=person.email,
-            seen_at=now,
-        )
         key = {"subject": subject, "client": client.id, "redirect_uri": self.redirect_uri, "resource": resource}
         grant_id = grant_rows.add_grant(connection, now, GRANT_LIFETIME, scope=scope, **key)
         grant_rows.add_code(

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.auth.clients import model
-from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.login.accounts import Person, save_person
 from toolgate.server.auth.oauth_server.authlib import BaseGrant, ClientCredentialsGrant, TokenEndpointMixin
 from toolgate.server.auth.oauth_server.client_auth import Assertion
 from toolgate.server.auth.oauth_server.grant_types import check_resource
-from toolgate.server.auth.oauth_server.requests import OAuthRequestError
-from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, is_own_resource, scopes_for
+from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequestError, is_own_resource, scopes_for
 from toolgate.server.auth.scopes import READ
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import client_rows, grant_rows
@@ -55,18 +54,9 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         person = self._person(self.claims["iss"], self.claims["sub"])
         if not self.server.can_sign_in(person):
             raise OAuthRequestError("invalid_grant", "The person may not come here, or not any more.")
-        subject = derive_subject(person.issuer, person.subject)
-        self.server.check_token_limit(subject, self.request.client.client.id)
-        grant_rows.save_person(
-            self.server.connection,
-            subject,
-            issuer=person.issuer,
-            known_as=person.subject,
-            name=person.name,
-            email=person.email,
-            seen_at=self.server.now,
-        )
-        client = self.request.client.client.id
+        subject, client = derive_subject(person.issuer, person.subject), self.request.client.client.id
+        self.server.check_token_limit(subject, client)
+        save_person(self.server.connection, person, self.server.now)
         token = self.server.mint(client, subject, self.scope)
         client_rows.mark_approved(self.server.connection, client, self.server.now)  # by the provider, for its people
         return 200, token, self.TOKEN_RESPONSE_HEADER

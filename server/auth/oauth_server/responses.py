@@ -1,13 +1,41 @@
-"""What the authorization server answers: a redirect, an error page, or JSON."""
+"""Define what the authorization server answers: a redirect, JSON, or an error page with advice in fixed sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolgate.server.auth.oauth_server.advice import Advice
+from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
 
 FormPairs = list[tuple[str, str]]  # the pairs of a urlencoded body, in order, repeated ones too
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
+
+
+AGAIN = "Connect again from the app in a minute: it may then register itself."
+ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
+LET_REGISTER = ("The operator of this server can let apps register themselves", "--registration dynamic")
+ADD = ("The operator of this server can add the app", "toolgate client add")
+CODEX = ("Codex", "codex mcp login NAME --oauth-client-registration dcr")
+CLAUDE_CODE = (
+    "Claude Code, with the ID that “toolgate client add” prints",
+    "claude mcp add --transport http --client-id ID --callback-port 3118 NAME URL",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`commands` are options and commands, each behind the words that say whose."""
+
+    sentences: tuple[str, ...]
+    commands: tuple[tuple[str, str], ...]
+
+
+def advise(kinds: Collection[str], *, unreached: bool) -> Advice:
+    """What to do on a server that takes clients of these `kinds`; `unreached`: it can't reach the document."""
+    if "dynamic" not in kinds:
+        return Advice((), (ADD, LET_REGISTER, CLAUDE_CODE))
+    if "document" not in kinds:
+        return Advice((ANEW,), (CODEX, CLAUDE_CODE))
+    return Advice((AGAIN,) if unreached else (), (LET_REGISTER, CODEX, CLAUDE_CODE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +74,12 @@ class OAuthResponse:
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def error_response(error: str, description: str, status: int = 400) -> OAuthResponse:
-    """An error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503."""
-    body = {"error": error, "error_description": description}
+def error_response(error: str, description: str = "", status: int = 400, wait: int = 60) -> OAuthResponse:
+    """Return an error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503, or a
+    429 with the seconds to `wait`."""
+    body = {"error": error, "error_description": description or DESCRIPTIONS[error]}
     if error == "invalid_client":
         return OAuthResponse(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})
     if error == "too_many_requests":
-        return OAuthResponse(429, body, {**NO_STORE, "Retry-After": "60"})
+        return OAuthResponse(429, body, {**NO_STORE, "Retry-After": str(wait)})
     return OAuthResponse(503 if error == "temporarily_unavailable" else status, body, NO_STORE)

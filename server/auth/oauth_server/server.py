@@ -10,7 +10,7 @@ from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
 from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, TooManyGuessesError, read_credentials
-from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
+from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe, scopes_for
 from toolgate.server.auth.oauth_server.responses import (
     NO_STORE,
     AuthorizationErrorPage,
@@ -18,7 +18,6 @@ from toolgate.server.auth.oauth_server.responses import (
     Redirect,
     error_response,
 )
-from toolgate.server.auth.oauth_server.scope_policy import OFFLINE, scopes_for
 from toolgate.server.auth.oauth_server.verified_inputs import IssuerSettings, VerifiedInputs
 from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM
 from toolgate.server.principal import GrantKey
@@ -145,13 +144,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
             return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
         if request.method == "GET":
             return AuthorizationErrorPage(str(error.error), description)
-        if isinstance(error, TooManyGuessesError):
-            return OAuthResponse(
-                429,
-                {"error": error.error, "error_description": description},
-                {**NO_STORE, "Retry-After": str(error.wait)},
-            )
-        return error_response(str(error.error), description)
+        wait = error.wait if isinstance(error, TooManyGuessesError) else 60
+        return error_response(str(error.error), description, wait=wait)
 
     # What our grants need
 

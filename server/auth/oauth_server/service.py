@@ -14,28 +14,20 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolgate.server.auth.address_blocks import AddressLimiter
+from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
-from toolgate.server.auth.clients.model import (
-    AUTH_METHODS,
-    AUTHORIZATION_CODE,
-    CLIENT_CREDENTIALS,
-    ID_JAG,
-    REFRESH_TOKEN,
-    ClientRejectedError,
-    ClientUnreachableError,
-    OAuthClient,
-    client_from_row,
-    is_document_url,
-    parse_registration,
-)
-from toolgate.server.auth.grants import Grants, GrantSummary
-from toolgate.server.auth.oauth_server import metadata
-from toolgate.server.auth.oauth_server import registration as registering
-from toolgate.server.auth.oauth_server.advice import advise
+from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreachableError, OAuthClient
+from toolgate.server.auth.grants import Grants
+from toolgate.server.auth.oauth_server import endpoints
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
-from toolgate.server.auth.oauth_server.authorize import check_authorization, consent_request_for
-from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest, ConsentRequests, SealedConsent
+from toolgate.server.auth.oauth_server.consent_requests import (
+    ConsentRequest,
+    ConsentRequests,
+    SealedConsent,
+    check_authorization,
+    consent_request_for,
+)
 from toolgate.server.auth.oauth_server.grant_types import CodeGrant, RefreshGrant, S256Challenge
 from toolgate.server.auth.oauth_server.machine_grants import IdJagGrant, MachineGrant
 from toolgate.server.auth.oauth_server.requests import (
@@ -51,13 +43,13 @@ from toolgate.server.auth.oauth_server.responses import (
     FormPairs,
     OAuthResponse,
     Redirect,
+    advise,
     error_response,
 )
-from toolgate.server.auth.oauth_server.revoke_introspect import Introspection, Revocation
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.auth.oauth_server.verified_inputs import InputVerifier, IssuerSettings, VerifiedInputs
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
-from toolgate.server.auth.tokens.jwks import Fetch, IssuerKeys
+from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.principal import GrantKey, derive_subject
 from toolgate.server.state import client_rows, grant_rows
@@ -176,7 +168,7 @@ class AuthorizationService:
         TemporarilyUnavailableError."""
         if "document" in self._issuer.client_kinds:
             await self._documents.refresh(id, address)
-        elif is_document_url(id):
+        elif model.is_document_url(id):
             raise ClientRejectedError("invalid_client", "this server takes no metadata documents of clients")
 
     async def find_consent(self, id: str) -> ConsentRequest | None:
@@ -266,16 +258,17 @@ class AuthorizationService:
         if not self._registers:
             return error_response("access_denied", "This server does not register clients.", 403)
         try:
-            kept, secret = parse_registration(body, self._served())
+            kept, secret = model.parse_registration(body, self._served())
         except ClientRejectedError as rejected:
-            taken = self._malformed.take(address)
-            return error_response(rejected.error, rejected.description) if taken else registering.TOO_MANY
+            if not self._malformed.take(address):
+                return error_response("too_many_requests")
+            return error_response(rejected.error, rejected.description)
         if not self._registering.take(address):
-            return registering.TOO_MANY
+            return error_response("too_many_requests")
         try:
-            return await self._act(lambda server: registering.register(server, kept, secret))
+            return await self._act(lambda server: endpoints.register(server, kept, secret))
         except StateError:
-            return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+            return error_response("temporarily_unavailable")
 
     # Public documents
 
@@ -284,16 +277,15 @@ class AuthorizationService:
         while this server can't reach them, where clients can register instead. Raises StateError."""
         self._documents.reachability.retry()
         listed = self._issuer.configured_clients.values()
-        speaks = any(CLIENT_CREDENTIALS in client.grants for client in listed)
-        return metadata.build_document(
+        grants = [model.AUTHORIZATION_CODE, model.REFRESH_TOKEN]
+        if any(model.CLIENT_CREDENTIALS in client.grants for client in listed):
+            grants.append(model.CLIENT_CREDENTIALS)
+        if self._providers:
+            grants.append(model.ID_JAG)
+        return endpoints.build_metadata(
             self._issuer.public_url,
             self._served(),
-            [
-                AUTHORIZATION_CODE,
-                REFRESH_TOKEN,
-                *([CLIENT_CREDENTIALS] if speaks else []),
-                *([ID_JAG] if self._providers else []),
-            ],
+            grants,
             await self._methods(),
             registers=self._registers,
             takes_documents="document" in self._issuer.client_kinds
@@ -308,28 +300,17 @@ class AuthorizationService:
         """Return the ways in which clients may authenticate. Where only the operator's clients are taken, these are
         theirs: clients that find "none" among them don't use their secret."""
         if self._issuer.client_kinds & {"dynamic", "document"}:
-            return AUTH_METHODS
+            return model.AUTH_METHODS
         added = await self._store.transact(client_rows.list_clients)
         known = [
             *self._issuer.configured_clients.values(),
-            *(client_from_row(row) for row in added if row.kind == client_rows.CONFIGURED),
+            *(model.client_from_row(row) for row in added if row.kind == client_rows.CONFIGURED),
         ]
-        return [
-            method for method in AUTH_METHODS if any(client.accepts_method(method) for client in known)
-        ] or AUTH_METHODS
+        used = [method for method in model.AUTH_METHODS if any(client.accepts_method(method) for client in known)]
+        return used or model.AUTH_METHODS
 
     async def jwks(self) -> dict[str, Any]:
         return await self._keys.jwks()
-
-    # Grants
-
-    async def list_grants(self, subject: "Person") -> list[GrantSummary]:
-        """Return a person's valid grants, the newest first."""
-        return await self.grants.list_grants(subject)
-
-    async def revoke_grant(self, subject: "Person", id: str) -> bool:
-        """Revoke one of a person's grants and its tokens; the client has to ask again. False: not theirs."""
-        return await self.grants.revoke_grant(subject, id)
 
     # Revocation
 
@@ -376,7 +357,7 @@ class AuthorizationService:
         except ClientRejectedError as rejected:
             return error_response(rejected.error, rejected.description)
         except (StateError, TemporarilyUnavailableError):
-            return error_response("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+            return error_response("temporarily_unavailable")
 
     async def _act_or_report_busy(self, act: Callable[[AuthlibServer], T]) -> T | AuthorizationErrorPage:
         try:
@@ -393,8 +374,8 @@ class AuthorizationService:
             for grant in (RefreshGrant, MachineGrant, IdJagGrant):
                 server.register_grant(grant)
             server.register_grant(CodeGrant, [S256Challenge()])
-            server.register_endpoint(Revocation)
-            server.register_endpoint(Introspection)
+            server.register_endpoint(endpoints.Revocation)
+            server.register_endpoint(endpoints.Introspection)
             return act(server), server.denied
 
         if now - self._swept >= SWEEP:

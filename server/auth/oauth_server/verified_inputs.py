@@ -20,8 +20,8 @@ from toolgate.server.auth.oauth_server.client_auth import (
 )
 from toolgate.server.auth.oauth_server.requests import OAuthRequest
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
+from toolgate.server.auth.tokens.external_issuer import IssuerKeys
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, read_header
-from toolgate.server.auth.tokens.jwks import IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state.store import Store
 from toolgate.tools.api.threads import Threads, ThreadsBusyError

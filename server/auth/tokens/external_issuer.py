@@ -1,22 +1,34 @@
-"""Verify the access tokens of an external issuer, `--auth URL`.
+"""Fetch the metadata and the keys that an external issuer publishes, and verify its access tokens (`--auth URL`).
 
 A token signed by a key that is not known may be good, with a key as new as this second. It is not refused, which would
 make a person sign in again for nothing: the caller is told when to come back. Once its key has been looked for and not
 found, it is refused.
-Source: RFC 9068; MCP 2026-07-28 basic/authorization, "Authorization Server Discovery".
+Source: RFC 7517; RFC 8414 section 3; OpenID Connect Discovery 1.0 section 4; RFC 9068; MCP 2026-07-28
+basic/authorization, "Authorization Server Discovery".
 """
 
+import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import msgspec
 
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import CachedToken, TokenCache, principal_from_claims
+from toolgate.server.auth.tokens.access_tokens import (
+    CachedToken,
+    TemporarilyUnavailableError,
+    TokenCache,
+    principal_from_claims,
+)
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
-from toolgate.server.auth.tokens.jwks import Fetch, IssuerKeys
 from toolgate.server.principal import Principal
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.web.page import Page
 
 log = logging.getLogger("toolgate.auth")
 
@@ -25,6 +37,180 @@ ALGORITHMS = ("ES256", "RS256", "EdDSA", "Ed25519")
 TYPES = ("at+jwt", "jwt", "")  # few issuers know RFC 9068; an ID token is told by what is in it
 OTHER_TOKENS = frozenset(("nonce", "at_hash", "c_hash", "s_hash", "events"))  # claims of ID, logout and event tokens
 OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id",)}  # Keycloak's, Cognito's
+
+RENEW = 600.0  # seconds after which keys are fetched again: a removed one is refused no later than this and a fetch
+PAUSE = 30.0  # seconds between two fetches because of an unknown key: anyone can name one
+RETRY = 5.0  # seconds between two fetches while there are no keys at all
+FETCH_TIME = 5.0  # seconds for one document
+MAX_WANTED = 1_000  # ids of keys remembered as looked for: anyone can name them
+MAX_DOCUMENT = 512 * 1024  # bytes of one; the largest seen are a tenth of it
+
+
+class Fetch(Protocol):
+    """What `tools.web.Web.fetch` does. Raises ToolError."""
+
+    async def __call__(
+        self, url: str, *, headers: Mapping[str, str] | None, limit: int, timeout: float, redirects: int
+    ) -> Page: ...
+
+
+class DocumentError(Exception):
+    """What an issuer publishes could not be fetched, or can't be used. The text says why."""
+
+
+class IssuerKeys:
+    """One issuer's keys, by what its metadata says.
+
+    They are used until there are others, so an unreachable issuer does not make tokens invalid. They are
+    fetched again every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key that is not known.
+    """
+
+    def __init__(self, issuer: str, fetch: Fetch, now: Callable[[], float]) -> None:
+        self.issuer = issuer
+        self.keys: list[JoseKey] = []
+        self.own_audiences: frozenset[str] = frozenset((issuer,))  # audiences of its own that a token may name besides
+        self._fetch = fetch
+        self._now = now
+        self._jwks_uri: str | None = None
+        self.fetch_count = 0  # how often the keys were looked at, to the end
+        self._tried = float("-inf")
+        self._renewing: asyncio.Task[None] | None = None
+        self._wanted: set[str] = set()  # ids of keys to look for the next time
+        self._absent: set[str] = set()  # those of the last time
+
+    def is_due(self, now: float) -> bool:
+        """Whether the keys should be fetched again; so too when the clock was set back."""
+        return not self._tried_within(RENEW, now)
+
+    async def ensure_keys(self) -> None:
+        """Have keys, and have them renewed when it is time. Raises TemporarilyUnavailableError."""
+        if self.keys:
+            if self.is_due(self._now()):
+                self._renew()  # meanwhile those held are good
+            return
+        await self.refresh_keys(RETRY)
+        if not self.keys:
+            raise TemporarilyUnavailableError(RETRY)
+
+    async def refresh_keys(self, pause: float) -> None:
+        """Fetch the keys, unless that was tried less than `pause` seconds ago; all who ask meanwhile wait for one."""
+        if self._renewing is None and self._tried_within(pause, self._now()):
+            return
+        await asyncio.shield(self._renew())
+
+    async def seek_key(self, kid: str) -> None:
+        """Look for an unknown key. Raises TemporarilyUnavailableError when it is too soon for that."""
+        now = self._now()
+        if self._renewing is None and self._tried_within(PAUSE, now):
+            if kid in self._absent:
+                return
+            if len(self._wanted) < MAX_WANTED:
+                self._wanted.add(kid)
+            raise TemporarilyUnavailableError(self._tried + PAUSE - now)
+        await self.refresh_keys(PAUSE)
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewing
+
+    def _tried_within(self, seconds: float, now: float) -> bool:
+        return 0 <= now - self._tried < seconds
+
+    def _renew(self) -> "asyncio.Task[None]":
+        if self._renewing is None:
+            self._tried = self._now()
+            self._absent, self._wanted = self._wanted, set()
+            self._renewing = asyncio.get_running_loop().create_task(self._load())
+            self._renewing.add_done_callback(self._on_renewed)
+        return self._renewing
+
+    def _on_renewed(self, task: "asyncio.Task[None]") -> None:
+        self._renewing = None
+        self.fetch_count += 1
+        if not task.cancelled() and task.exception() is not None:
+            log.error("the keys of %s could not be read", self.issuer, exc_info=task.exception())
+
+    async def _load(self) -> None:
+        try:
+            if self._jwks_uri is None:
+                metadata = await discover(self._document, self.issuer, metadata_urls(self.issuer))
+                self._jwks_uri = find_endpoint(metadata, "jwks_uri")
+                userinfo = metadata.get("userinfo_endpoint")
+                self.own_audiences = frozenset((self.issuer, userinfo if isinstance(userinfo, str) else self.issuer))
+            keys = jose.parse_jwks(await self._document(self._jwks_uri))
+            if not keys:
+                raise DocumentError(f"{self._jwks_uri} has no key that can be used")
+        except (DocumentError, ValueError) as error:
+            self._jwks_uri = None  # next time from the beginning: it may have moved
+            log.warning("--auth: %s", error)
+            return
+        self._absent |= {key.kid for key in self.keys}.difference(key.kid for key in keys)
+        self.keys = keys
+
+    async def _document(self, url: str) -> Any:
+        return await fetch_json(self._fetch, url, limit=MAX_DOCUMENT, timeout=FETCH_TIME)
+
+
+async def fetch_json(
+    fetch: Callable[..., Awaitable[Page]],
+    url: str,
+    *,
+    limit: int,
+    timeout: float,
+    headers: Mapping[str, str] | None = None,
+    **request: Any,
+) -> Any:
+    """Return the JSON at a URL, or of the answer to a request. Raises DocumentError, which names the URL."""
+    name = url.partition("?")[0]
+    accepted = {"accept": "application/json", **(headers or {})}
+    try:
+        page = await fetch(url, headers=accepted, limit=limit, timeout=timeout, redirects=0, **request)
+        if page.status != 200:
+            raise DocumentError(f"{name} answered {page.status}")
+        if page.truncated:
+            raise DocumentError(f"{name} is larger than {limit // 1024} KiB")
+        return msgspec.json.decode(page.body)
+    except ToolError as error:
+        raise DocumentError(error.text) from None
+    except (ValueError, RecursionError):
+        raise DocumentError(f"{name} is not JSON") from None
+
+
+async def discover(
+    fetch_document: Callable[[str], Awaitable[Any]], issuer: str, urls: Iterable[str]
+) -> Mapping[str, Any]:
+    """Return the issuer's metadata, from the first of these URLs that has it. It must name the issuer itself (Discovery
+    section 4.3). Raises DocumentError."""
+    faults: list[str] = []
+    for url in urls:
+        try:
+            document = await fetch_document(url)
+        except DocumentError as error:
+            faults.append(str(error))
+            continue
+        if isinstance(document, dict) and document.get("issuer") == issuer:
+            return document
+        other = document.get("issuer") if isinstance(document, dict) else None
+        faults.append(f"{url} is the metadata of another issuer, {other!r}"[:300])
+    raise DocumentError(f"the issuer {issuer} has no metadata: {'; '.join(faults)}")
+
+
+def find_endpoint(metadata: Mapping[str, Any], name: str) -> str:
+    """Return the URL that an issuer's metadata names: https, or http where the issuer is. Raises DocumentError."""
+    url, issuer = metadata.get(name), str(metadata.get("issuer"))
+    if not isinstance(url, str) or urlsplit(url).scheme not in ("https", urlsplit(issuer).scheme):
+        raise DocumentError(f"the metadata of {issuer} has no usable {name}")
+    return url
+
+
+def metadata_urls(issuer: str) -> list[str]:
+    """Where an issuer's metadata may be, in the order in which MCP clients look too."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    urls = [f"{origin}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
+    return [*urls, f"{origin}{path}/.well-known/openid-configuration"] if path else urls
 
 
 class ExternalTokens:
@@ -77,7 +263,7 @@ class ExternalTokens:
         )
 
     def _forget(self) -> None:
-        """Keys that were fetched anew may be others: what they don't hold good any more must be found out."""
+        """Forget what was verified with earlier keys: those fetched since may be others."""
         if self._issuer.keys is not self._keys:
             self._keys = self._issuer.keys
             self._verified.clear()

@@ -18,7 +18,7 @@ from tests.server.auth.minted_tokens import signed_site
 from tests.servers.http_in_process import Inside, inside
 from toolgate.server.calls import display
 from toolgate.server.methods import tools as tools_method
-from toolgate.server.policy.nonces import Nonces
+from toolgate.server.policy.call_policy import Nonces
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.state.sealed_state import LIFETIME
 

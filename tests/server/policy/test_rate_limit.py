@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.clients.raw_client import Server
 from tests.server.auth.minted_tokens import asked, signed_site
-from toolgate.server.policy.rate_limit import CallRateLimiter
-from toolgate.server.policy.sliding_window import SPAN, SlidingWindow
+from toolgate.server.policy.rate_limit import SPAN, CallRateLimiter, SlidingWindow
 from toolgate.tools.workspace import limits
 
 

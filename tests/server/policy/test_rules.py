@@ -7,8 +7,7 @@ import pytest
 
 from toolgate.server.config import load
 from toolgate.server.policy import rules
-from toolgate.server.policy.command_patterns import MAX_COMMAND
-from toolgate.server.policy.rules import RuleCaller, Rules, parse_rules
+from toolgate.server.policy.rules import MAX_COMMAND, RuleCaller, Rules, parse_rules
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.session import Session
 from toolgate.tools.api.tool import Tool, tool

@@ -17,7 +17,7 @@ from toolgate.server.auth.clients.clients_file import read_clients
 from toolgate.server.auth.clients.metadata_documents import ALL_NEW, NEW
 from toolgate.server.auth.clients.model import OAuthClient, display_name, is_document_url
 from toolgate.server.auth.oauth_server.consent_requests import LIFETIME, ConsentRequest
-from toolgate.server.auth.oauth_server.registration import MAX_CLIENTS
+from toolgate.server.auth.oauth_server.endpoints import MAX_CLIENTS
 from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
@@ -306,7 +306,7 @@ def test_when_there_is_no_room_the_oldest_that_nobody_approved_give_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RG-05."""
-    monkeypatch.setattr("toolgate.server.auth.oauth_server.registration.MAX_CLIENTS", 3)
+    monkeypatch.setattr("toolgate.server.auth.oauth_server.endpoints.MAX_CLIENTS", 3)
 
     async def body(desk: Desk) -> None:
         first = await desk.client()

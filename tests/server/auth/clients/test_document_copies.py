@@ -13,7 +13,7 @@ import pytest
 from tests.server.auth.authorization_in_process import Desk, at_desk
 from toolgate.server.auth.clients import redirect_uris
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES
-from toolgate.server.auth.clients.reachability import AGAIN, PAUSE
+from toolgate.server.auth.clients.fetching import AGAIN, PAUSE
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
 from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
 from toolgate.tools.web.page import AddressRefusedError, Page

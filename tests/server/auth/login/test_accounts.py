@@ -15,8 +15,7 @@ import pytest
 
 from tests.server.auth.sign_in_server import house
 from toolgate.server.auth.login import accounts as accounts_module
-from toolgate.server.auth.login.accounts import Accounts, Person, SignInError, normalize_name
-from toolgate.server.auth.login.pairing import PairingCode
+from toolgate.server.auth.login.accounts import Accounts, PairingCode, Person, SignInError, normalize_name
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
 from toolgate.server.auth.login.throttle import (
     MAX_KEYS,

@@ -12,8 +12,8 @@ from tests.server.auth.login.test_providers import approve, come_back, to_consen
 from tests.server.auth.sign_in_server import DOCUMENT, house
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.allowlist import UserAllowlist
-from toolgate.server.auth.login.pending_logins import derive_state
 from toolgate.server.auth.login.providers import Fetch
+from toolgate.server.auth.login.sessions import derive_state
 from toolgate.server.policy import sign_in_methods
 from toolgate.server.policy.sign_in_methods import SignInMethod
 

@@ -23,8 +23,8 @@ from toolgate.server.auth.clients.model import ID_JAG
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
-from toolgate.server.auth.login.pending_logins import MAX_PER_CONSENT, PER_ADDRESS, PendingLogin, PendingLogins
 from toolgate.server.auth.login.providers import GitHubProvider, OpenIdProvider
+from toolgate.server.auth.login.sessions import MAX_PER_CONSENT, PER_ADDRESS, PendingLogin, PendingLogins
 from toolgate.server.auth.login.trusted_proxies import MAX_HOPS, TrustedProxies
 from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.tokens import jose

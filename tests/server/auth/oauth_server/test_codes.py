@@ -634,7 +634,7 @@ def test_people_of_two_issuers_are_never_the_same(tmp_path: Path) -> None:
         theirs = await desk.granted(client, replace(ADA, issuer="https://other.example"))
         subjects = {(await desk.tokens.claims(each["access_token"]))["sub"] for each in (mine, theirs)}
         assert len(subjects) == 2
-        assert len(await desk.authorization.list_grants(ADA)) == 1
+        assert len(await desk.authorization.grants.list_grants(ADA)) == 1
 
     at_desk(tmp_path, body)
 

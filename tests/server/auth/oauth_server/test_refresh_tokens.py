@@ -91,7 +91,7 @@ def test_a_reuse_after_the_grace_ends_the_whole_family_and_no_other(tmp_path: Pa
         assert (await desk.refresh(client, renewed["refresh_token"])).body["error"] == "invalid_grant"
         assert not await desk.works(renewed["access_token"])
         assert not await desk.works(mine["access_token"])
-        assert await desk.authorization.list_grants(ADA) == []
+        assert await desk.authorization.grants.list_grants(ADA) == []
         assert await desk.works(other["access_token"])
         assert (await desk.refresh(client, other["refresh_token"])).status == 200
 
@@ -360,17 +360,17 @@ def test_a_person_sees_what_they_granted_and_takes_it_back(tmp_path: Path) -> No
         client = await desk.client()
         tokens = await desk.granted(client, scope="tools:read")
         await desk.code(client)  # not redeemed: nothing was given yet
-        (grant,) = await desk.authorization.list_grants(ADA)
+        (grant,) = await desk.authorization.grants.list_grants(ADA)
         assert (grant.client.name, grant.scopes, grant.person) == ("Fernhill", ("tools:read",), "Ada")
         assert grant.used_at == desk.clock.now
-        assert await desk.authorization.list_grants(BOB) == []
-        assert not await desk.authorization.revoke_grant(BOB, grant.id)
-        assert not await desk.authorization.revoke_grant(ADA, "no such grant")
+        assert await desk.authorization.grants.list_grants(BOB) == []
+        assert not await desk.authorization.grants.revoke_grant(BOB, grant.id)
+        assert not await desk.authorization.grants.revoke_grant(ADA, "no such grant")
         assert await desk.works(tokens["access_token"])
-        assert await desk.authorization.revoke_grant(ADA, grant.id)
+        assert await desk.authorization.grants.revoke_grant(ADA, grant.id)
         assert not await desk.works(tokens["access_token"])
         assert (await desk.refresh(client, tokens["refresh_token"])).body["error"] == "invalid_grant"
-        assert await desk.authorization.list_grants(ADA) == []
+        assert await desk.authorization.grants.list_grants(ADA) == []
 
     at_desk(tmp_path, body)
 
@@ -464,10 +464,10 @@ def test_tokens_that_hold_are_limited_by_client_and_the_refresh_token_stays_good
         assert (refused.status, refused.headers["Retry-After"]) == (429, "60")
         await desk.granted(other)
         await desk.granted(client, BOB)
-        (grant,) = [grant for grant in await desk.authorization.list_grants(ADA) if grant.client.id == client]
+        (grant,) = [grant for grant in await desk.authorization.grants.list_grants(ADA) if grant.client.id == client]
         desk.clock.now += LIFETIME
         assert (await desk.refresh(client, refresh)).status == 200  # it was not used up
-        await desk.authorization.revoke_grant(ADA, grant.id)
+        await desk.authorization.grants.revoke_grant(ADA, grant.id)
         assert not await desk.works(tokens["access_token"])
 
     at_desk(tmp_path, body)
@@ -508,8 +508,8 @@ def test_who_may_go_on_is_told_by_grants_and_by_what_was_given_without_one(tmp_p
         desk.clock.now += 3_600  # the access tokens are over; the clients may refresh
         assert await standing(pairs) == set(pairs)
         assert await standing([(ada, "another"), *pairs, (bob, client), (client, client)]) == set(pairs)
-        (grant,) = await desk.authorization.list_grants(ADA)
-        await desk.authorization.revoke_grant(ADA, grant.id)
+        (grant,) = await desk.authorization.grants.list_grants(ADA)
+        await desk.authorization.grants.revoke_grant(ADA, grant.id)
         assert await standing(pairs) == {(bob, client)}
         assert (await desk.refresh(client, tokens["refresh_token"])).status == 200
         desk.clock.now += GRANT_LIFETIME
@@ -525,12 +525,12 @@ def test_a_token_names_its_grant_and_only_that_grant_lets_it_go_on(tmp_path: Pat
             tokens = await desk.granted(client)
             rights.append((await desk.tokens.verify(tokens["access_token"])).grant_key)
         unredeemed = await desk.code(client)
-        ids = [grant.id for grant in await desk.authorization.list_grants(ADA)]
+        ids = [grant.id for grant in await desk.authorization.grants.list_grants(ADA)]
         assert sorted(map(str, rights)) == sorted(ids)
         assert await desk.authorization.find_valid_keys(rights) == set(rights)
-        assert isinstance(rights[0], str) and await desk.authorization.revoke_grant(ADA, rights[0])
+        assert isinstance(rights[0], str) and await desk.authorization.grants.revoke_grant(ADA, rights[0])
         assert await desk.authorization.find_valid_keys(rights) == {rights[1]}
-        assert isinstance(rights[1], str) and await desk.authorization.revoke_grant(ADA, rights[1])
+        assert isinstance(rights[1], str) and await desk.authorization.grants.revoke_grant(ADA, rights[1])
         pair = (derive_subject(ADA.issuer, ADA.subject), client)
         assert await desk.authorization.find_valid_keys([*rights, pair]) == set()
         refused = await desk.redeem(client, unredeemed)  # the person was asked for it before that was taken back

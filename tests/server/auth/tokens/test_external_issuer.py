@@ -27,9 +27,8 @@ from tests.server.auth.forged_tokens import (
 )
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
-from toolgate.server.auth.tokens.external_issuer import ExternalTokens
+from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, ExternalTokens, metadata_urls
 from toolgate.server.auth.tokens.jose import JoseKey
-from toolgate.server.auth.tokens.jwks import PAUSE, RENEW, RETRY, metadata_urls
 from toolgate.server.principal import Principal
 from toolgate.tools.web.page import Page, PageUnreachableError
 

@@ -146,8 +146,8 @@ def test_as_05_two_processes_and_a_restart_serve_the_same_keys(tmp_path: Path) -
             await one.tokens.verify(token)
             assert kids(await one.authorization.jwks())[0] == kid
             before = await one.authorization.jwks()
-            (grant,) = await one.authorization.list_grants(ADA)
-            await two.authorization.revoke_grant(ADA, grant.id)
+            (grant,) = await one.authorization.grants.list_grants(ADA)
+            await two.authorization.grants.revoke_grant(ADA, grant.id)
             clock.now += FRESH
             with pytest.raises(jose.InvalidTokenError):
                 await one.tokens.verify(token)

@@ -1,13 +1,16 @@
-"""Find out whether metadata documents of clients can be fetched at all, by hosts that no caller chooses.
+"""Limit how many fetches of what clients publish run at once, and find out whether any document can be fetched.
 
-A caller names the document, so one failed fetch says nothing. It makes the server try the well-known documents, at most
-once a minute. Documents are unreachable when none of their hosts answers; any answer of one makes them reachable again.
+A caller names the document, so one failed fetch says nothing. It makes the server try the well-known documents, whose
+hosts no caller chooses, at most once a minute. Documents are unreachable when none of their hosts answers; any answer
+of one makes them reachable again.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from toolgate.tools.api.errors import ToolError
@@ -87,3 +90,36 @@ class Reachability:
             return error.text
         self.report_answer(url)
         return ""
+
+
+class NoFreeSlotError(Exception):
+    """No slot became free in time."""
+
+
+class FetchSlots:
+    """At most `each` slots at once for one key, and `all` together, so that a slow host delays only its own fetches. A
+    fetch that waits longer than `wait` seconds gets none."""
+
+    def __init__(self, each: int, all: int, wait: float) -> None:
+        self._each = each
+        self._all = all
+        self._wait = wait
+        self._held: Counter[str] = Counter()
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def acquire(self, key: str) -> AsyncGenerator[None, None]:
+        """A slot, for as long as the context lasts. Raises NoFreeSlotError."""
+        try:
+            async with asyncio.timeout(self._wait), self._freed:
+                await self._freed.wait_for(lambda: self._held[key] < self._each and self._held.total() < self._all)
+                self._held[key] += 1
+        except TimeoutError:
+            raise NoFreeSlotError from None
+        try:
+            yield
+        finally:
+            self._held[key] -= 1
+            self._held += Counter()  # forget the keys of which none is held
+            async with self._freed:
+                self._freed.notify_all()
