@@ -136,6 +136,7 @@ def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None
 
 
 def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignInMethods:
+    header: Path | None = config.login_header_secret
     try:
         return build_sign_in(
             store,
@@ -146,18 +147,10 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignInM
             config.allow_users,
             config.trusted_proxies,
             config.enterprise_issuers,
-            _header_secret(config),
+            read_token(header, "--login-header-secret") if header is not None else "",
         )
     except ValueError as error:
         raise UsageError(str(error)) from None
-
-
-def _header_secret(config: Config) -> str:
-    return (
-        read_token(config.login_header_secret, "--login-header-secret")
-        if config.login_header_secret is not None
-        else ""
-    )
 
 
 def _credentials(config: Config) -> dict[str, tuple[str, str]]:

@@ -165,8 +165,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
 @with_store()
 async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
     """Make a new key that signs tokens."""
-    from toolgate.server.auth import key_rotation  # start-up
-    from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys
+    from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys  # start-up
     from toolgate.server.state.sealed_state import Sealer
 
     file = config.state / "keys" / "signing"
@@ -175,7 +174,7 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
     kid = await SigningKeys(store, Sealer(file, None)).rotate(drop_old=drop_old)
     if drop_old:
         key_file.remove_previous_keys(file)
-    key_rotation.rotate_sealing_keys(config.state, drop_old=drop_old)
+    rotate_sealing_keys(config.state, drop_old=drop_old)
     if drop_old:
         print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
         print("people who are signing in or answering a question must start again", file=sys.stderr)
@@ -187,3 +186,16 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
 
 def _clients_in_file(file: Path | None) -> Mapping[str, OAuthClient]:
     return clients_file.read_clients(file) if file is not None else {}
+
+
+def rotate_sealing_keys(state: Path, *, drop_old: bool) -> None:
+    """Replace the keys in STATE/keys that seal what comes back soon; a running server seals with the new ones from its
+    next answer on. With `drop_old` nothing that was sealed before is accepted. Raises OSError.
+
+    The key of the audit log is never rotated: the log could not be verified with another one.
+    """
+    from toolgate.server.auth.oauth_server import consent_requests  # start-up, as above
+    from toolgate.server.state import sealed_state
+
+    for name, lifetime in ("request-state", sealed_state.LIFETIME), ("questions", consent_requests.LIFETIME):
+        key_file.rotate_key(state / "keys" / name, 0 if drop_old else float(lifetime))

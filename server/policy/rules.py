@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from toolgate.server.policy.sign_in_methods import METHODS
@@ -63,32 +63,19 @@ class ShellCommand:
         return list(dict.fromkeys([text, *(" ".join(part.split()) for part in parts)]))
 
 
-class CommandPattern:
-    """One pattern, as `text` has it."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def matches(self, command: ShellCommand, *, strict: bool) -> bool:
-        """Whether the command is one of these. `strict`: a doubt counts against that, not for it."""
-        text = command.certain_text if strict else command.text
-        if text is None:
-            return False
-        if len(text) > MAX_COMMAND:
-            return not strict
-        if strict:
-            return self._strict_regex.fullmatch(text) is not None
-        return any(map(self._broad_regex.fullmatch, command.variants))
-
-    @cached_property
-    def _strict_regex(self) -> re.Pattern[str]:
-        return _compile(self.text, WORDS)
-
-    @cached_property
-    def _broad_regex(self) -> re.Pattern[str]:
-        return _compile(self.text, ANY)
+def _matches(pattern: str, command: ShellCommand, *, strict: bool) -> bool:
+    """Whether the command is one that the pattern means. `strict`: a doubt counts against that, not for it."""
+    text = command.certain_text if strict else command.text
+    if text is None:
+        return False
+    if len(text) > MAX_COMMAND:
+        return not strict
+    if strict:
+        return _compile(pattern, WORDS).fullmatch(text) is not None
+    return any(map(_compile(pattern, ANY).fullmatch, command.variants))
 
 
+@cache
 def _compile(pattern: str, character: str) -> re.Pattern[str]:
     """`*` is any number of such characters and `?` is one. Each `*` takes as few as it can and never more later, so
     that no text takes long."""
@@ -113,7 +100,7 @@ class Rule:
     text: str
     caller: str
     target: str
-    pattern: CommandPattern | None
+    pattern: str | None  # of the command
 
     def __str__(self) -> str:
         return self.text
@@ -127,7 +114,7 @@ class Rule:
         """Whether it is about this call. `strict`: a doubt counts against it, not for it."""
         if not (self.names_tool(tool, strict=strict) and self._applies_to_caller(caller, strict=strict)):
             return False
-        return self.pattern is None or self.pattern.matches(command, strict=strict)
+        return self.pattern is None or _matches(self.pattern, command, strict=strict)
 
     def names_tool(self, tool: "Tool", *, strict: bool) -> bool:
         """Whether it is about this tool."""
@@ -229,8 +216,7 @@ def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
         known = ", ".join(f"{kind}:…" for kind in CALLER_KINDS if kind)
         raise ValueError(f"{text!r}: {who!r} is not how a caller is named: local, u-…, {known}")
     kind, subject = _kind(who or "")
-    pattern = None if read["pattern"] is None else CommandPattern(read["pattern"])
-    return Rule(text, known_as(subject) if kind == "subject" else who or "", what, pattern)
+    return Rule(text, known_as(subject) if kind == "subject" else who or "", what, read["pattern"])
 
 
 def _is_one_of(kinds: Mapping[str, str], word: str) -> bool:

@@ -92,13 +92,13 @@ class MetadataDocuments:
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
         self._keys: dict[str, KeySet] = {}
         self._copies = {url: copy for url, copy in copies.items() if is_accepted_host(url, hosts) and copy.is_intact}
-        self.reachability = Reachability(self._copies, self._ask_for_document, consequence, now)
+        self.reachability = Reachability(self._copies, partial(fetch_json, fetch), consequence, now)
 
     async def refresh(self, id: str, address: str, *, accept_stale: bool = False) -> None:
         """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
 
-        With `old`, one that is overdue will do: it is fetched anew meanwhile. One that could not be had for a day
-        does not. Raises ClientRejectedError, TemporarilyUnavailableError.
+        With `accept_stale`, an overdue one will do while it is fetched again, but none that could not be fetched for a
+        day. Raises ClientRejectedError, TemporarilyUnavailableError.
         """
         if not model.is_document_url(id):
             return
@@ -122,7 +122,7 @@ class MetadataDocuments:
             log.warning("the metadata document of a client can't be had: the one kept goes on to hold")
 
     async def find_client_keys(self, client: OAuthClient, assertion: str, address: str) -> list[JoseKey]:
-        """The keys that `client` signs with, those of `jwks_uri` fetched; anew, when `assertion` names one that is not
+        """The keys that `client` signs with, those of `jwks_uri` fetched; again, when `assertion` names one that is not
         among them. `address` is the caller's. Raises ClientRejectedError, TemporarilyUnavailableError."""
         if client.jwks_uri is None:
             return _public_keys(client.jwks) if client.jwks is not None else []
@@ -208,7 +208,10 @@ class MetadataDocuments:
             held = replace(held, tried_at=self._now())
             raise
         finally:
-            _remember(self._keys, url, held)
+            self._keys.pop(url, None)
+            self._keys[url] = held
+            while len(self._keys) > MAX_REMEMBERED:
+                del self._keys[next(iter(self._keys))]
 
     async def _get(self, url: str, limit: int, what: str, slots: FetchSlots) -> Page:
         try:
@@ -225,9 +228,6 @@ class MetadataDocuments:
         if page.status != 200 or page.truncated:
             raise _unusable(what, f"status {page.status}" if page.status != 200 else f"more than {limit} bytes")
         return page
-
-    async def _ask_for_document(self, url: str) -> Page:
-        return await fetch_json(self._fetch, url)
 
 
 async def fetch_json(fetch: Fetch, url: str, limit: int = MAX_DOCUMENT) -> Page:
@@ -282,10 +282,3 @@ def _is_known(assertion: str, keys: Sequence[JoseKey]) -> bool:
     except InvalidTokenError:
         return True  # no key will make it a good one
     return kid is None or any(key.kid == kid for key in keys)
-
-
-def _remember(held: dict[str, KeySet], key: str, value: KeySet) -> None:
-    held.pop(key, None)
-    held[key] = value
-    while len(held) > MAX_REMEMBERED:
-        del held[next(iter(held))]

@@ -231,10 +231,8 @@ def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any
 def _grant_types(given: object) -> list[str]:
     """Those of a client that speaks for people. What speaks for itself is the operator's to configure."""
     listed = given if isinstance(given, list) else []
-    return [grant for grant in (AUTHORIZATION_CODE, REFRESH_TOKEN, ID_JAG) if grant in listed] or [
-        AUTHORIZATION_CODE,
-        REFRESH_TOKEN,
-    ]
+    grants = [grant for grant in (AUTHORIZATION_CODE, REFRESH_TOKEN, ID_JAG) if grant in listed]
+    return grants or [AUTHORIZATION_CODE, REFRESH_TOKEN]
 
 
 def _scope(given: object, served: Collection[str]) -> str:

@@ -34,24 +34,25 @@ GITHUB_API = "https://api.github.com"
 NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
 
 Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: guarded, and its answers bounded
+Form = Mapping[str, str] | None
 
 log = logging.getLogger("toolgate.auth")
 
 
 class IdentityProvider(Protocol):
-    """`key` is its name here, `title` what people call it, `issuer` the issuer of its people. `address` and `person`
-    raise Refused with a text for them."""
+    """`key` is its name here, `title` what people call it, `issuer` the issuer of its people. `authorize_url` and
+    `complete_sign_in` raise SignInError with a text for them."""
 
     key: str
     title: str
     issuer: str
 
     async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
-        """Where the browser goes to sign in, `anew` to be asked as whom; it comes back to the URL `back`."""
+        """Return where the browser goes to sign in, `anew` to choose the account; it comes back to the URL `back`."""
         ...
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
-        """Who came back with this query."""
+        """Return who came back with this query."""
         ...
 
     def permits(self, person: Person) -> bool:
@@ -277,25 +278,19 @@ class _ProviderClient:
         self._fetch = fetch
         self._title = title
 
-    async def json(
-        self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    async def json(self, url: str, form: Form = None, headers: Form = None) -> dict[str, Any]:
         document = await self.document(url, form, headers)
         if not isinstance(document, dict):
             raise self.refuse(f"{url.partition('?')[0]} is no JSON object")
         return document
 
-    async def document(
-        self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    async def document(self, url: str, form: Form = None, headers: Form = None) -> Any:
         try:
             return await self.fetch_document(url, form, headers)
         except DocumentError as error:
             raise self.refuse(error) from None
 
-    async def fetch_document(
-        self, url: str, form: Mapping[str, str] | None = None, headers: Mapping[str, str] | None = None
-    ) -> Any:
+    async def fetch_document(self, url: str, form: Form = None, headers: Form = None) -> Any:
         """Return the JSON of an answer, to a form where one is sent. Raises DocumentError."""
         sent = dict(headers or {})
         request: dict[str, Any] = {}

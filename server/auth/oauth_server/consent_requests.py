@@ -126,7 +126,7 @@ def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bo
         request.check()
     caller = server.query_client(form.get("client_id", ""))
     if caller is None:
-        raise OAuthRequestError("invalid_client", "The client is not known here: let it connect anew.")
+        raise OAuthRequestError("invalid_client", "The client is not known here. Connect again from the app.")
     uri = form.get("redirect_uri") or caller.get_default_redirect_uri()
     if uri is None:
         raise OAuthRequestError("invalid_request", "The redirect_uri is missing.")

@@ -51,7 +51,7 @@ def check_grant_resource(server: AuthlibServer, grant: Grant) -> None:
     """Refuse what was granted for another resource, which is another server on the same state, or this one under an
     earlier public URL (RFC 8707 section 2.2). It stays as it is, for whom it is of."""
     if not is_own_resource([grant.resource], server.issuer.public_url):
-        raise OAuthRequestError("invalid_grant", "It was granted under another URL of the server: connect anew.")
+        raise OAuthRequestError("invalid_grant", "It was granted under another URL of this server. Connect again.")
 
 
 class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no types

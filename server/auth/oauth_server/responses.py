@@ -11,7 +11,7 @@ NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 secti
 
 
 AGAIN = "Connect again from the app in a minute: it may then register itself."
-ANEW = "Remove this server in the app, add it anew and connect: the app then registers itself."
+ADD_AGAIN = "Remove this server in the app, add it again and connect: the app then registers itself."
 LET_REGISTER = ("The operator of this server can let apps register themselves", "--registration dynamic")
 ADD = ("The operator of this server can add the app", "toolgate client add")
 CODEX = ("Codex", "codex mcp login NAME --oauth-client-registration dcr")
@@ -34,7 +34,7 @@ def advise(kinds: Collection[str], *, unreached: bool) -> Advice:
     if "dynamic" not in kinds:
         return Advice((), (ADD, LET_REGISTER, CLAUDE_CODE))
     if "document" not in kinds:
-        return Advice((ANEW,), (CODEX, CLAUDE_CODE))
+        return Advice((ADD_AGAIN,), (CODEX, CLAUDE_CODE))
     return Advice((AGAIN,) if unreached else (), (LET_REGISTER, CODEX, CLAUDE_CODE))
 
 

@@ -14,20 +14,21 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.principal import Principal
 
+if TYPE_CHECKING:  # start-up: where another issuer signs
+    from toolgate.server.auth.tokens.signing_keys import SigningKeys
+
 log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
-GRANT_CLAIM, GRANT_SCOPE_CLAIM = (
-    "grant",
-    "grant_scope",
-)  # claims of ours: the grant's id; its scopes, where the token has fewer
+GRANT_CLAIM = "grant"  # a claim of ours: the grant's id
+GRANT_SCOPE_CLAIM = "grant_scope"  # a claim of ours: the grant's scopes, where the token has fewer
 OWN_ISSUER = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
 LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
 EXPIRY_MARGIN = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
@@ -57,14 +58,6 @@ class TokenVerifier(Protocol):
     async def verify(self, token: str) -> Principal:
         """Return the principal. Raises InvalidTokenError, TemporarilyUnavailableError."""
         ...
-
-
-class SigningKeySource(Protocol):
-    """The store of our own keys."""
-
-    async def active(self) -> JoseKey: ...
-
-    async def public(self) -> list[JoseKey]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +141,7 @@ class OwnTokens:
         self,
         issuer: str,
         audience: Sequence[str],
-        keys: SigningKeySource,
+        keys: "SigningKeys",
         denied: Callable[[], Awaitable[Iterable[str]]],
         *,
         lifetime: int = LIFETIME,
@@ -202,12 +195,10 @@ class OwnTokens:
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)
-        made_of = replace(principal_from_claims({**claims, "iss": OWN_ISSUER}), grant=str(claims.get(GRANT_CLAIM, "")))
-        principal = (
-            replace(made_of, grant_scopes=scopes.parse_scopes(claims[GRANT_SCOPE_CLAIM]))
-            if GRANT_SCOPE_CLAIM in claims
-            else made_of
-        )
+        grant = str(claims.get(GRANT_CLAIM, ""))
+        principal = replace(principal_from_claims({**claims, "iss": OWN_ISSUER}), grant=grant)
+        if GRANT_SCOPE_CLAIM in claims:
+            principal = replace(principal, grant_scopes=scopes.parse_scopes(claims[GRANT_SCOPE_CLAIM]))
         kid = str(jose.read_header(token).get("kid"))
         self._verified.add(token.encode(), CachedToken(principal, claims["exp"], kid, claims["jti"]))
         return principal

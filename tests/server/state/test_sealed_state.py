@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from toolgate.server.auth import key_rotation
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests
+from toolgate.server.cli import oauth_client
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import key_file
 from toolgate.server.state.sealed_state import LIFETIME, MAX_STATE, Sealer
@@ -55,7 +55,7 @@ def test_what_an_earlier_key_sealed_is_opened_for_as_long_as_it_may_come_back(tm
     for number in range(3):  # each key, and each process, knows those before
         states.append(running.seal(number, "me", "it"))
         key = file.read_bytes()
-        key_rotation.rotate_sealing_keys(tmp_path, drop_old=False)
+        oauth_client.rotate_sealing_keys(tmp_path, drop_old=False)
         assert file.read_bytes() != key
     for seal in (running, Sealer(file)):
         assert [seal.unseal(state, "me", "it") for state in states] == [0, 1, 2]
@@ -78,10 +78,10 @@ def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path)
     questions = ConsentRequests(Sealer(tmp_path / "keys" / "questions", None), "https://tools.example")
     state = running.seal("it", "me", "it")
     question, _ = questions.seal("client_id=1")
-    key_rotation.rotate_sealing_keys(tmp_path, drop_old=False)
+    oauth_client.rotate_sealing_keys(tmp_path, drop_old=False)
     assert running.unseal(state, "me", "it") == "it"
     assert (found := questions.open(question)) is not None and found.query == "client_id=1"
-    key_rotation.rotate_sealing_keys(tmp_path, drop_old=True)
+    oauth_client.rotate_sealing_keys(tmp_path, drop_old=True)
     with pytest.raises(InvalidParams):
         running.unseal(state, "me", "it")
     assert questions.open(question) is None
@@ -90,12 +90,12 @@ def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path)
 
 
 def test_no_key_is_made_by_rotating_and_a_damaged_one_is_told(tmp_path: Path) -> None:
-    key_rotation.rotate_sealing_keys(tmp_path, drop_old=True)
+    oauth_client.rotate_sealing_keys(tmp_path, drop_old=True)
     assert not (tmp_path / "keys").exists()
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "questions").write_bytes(b"short")
     with pytest.raises(OSError, match="is damaged"):
-        key_rotation.rotate_sealing_keys(tmp_path, drop_old=False)
+        oauth_client.rotate_sealing_keys(tmp_path, drop_old=False)
 
 
 def test_a_state_is_good_for_its_lifetime_and_no_longer(tmp_path: Path) -> None:
