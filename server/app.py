@@ -34,7 +34,7 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.builtin.callbacks import INBOX_URI
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.search import Search
 from toolgate.tools.workers.pool import Workers

@@ -14,7 +14,7 @@ from toolgate.server.state import lock
 from toolgate.server.text import describe_os_error
 from toolgate.tools import search
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers

@@ -29,7 +29,7 @@ HOMES = {
     "opentelemetry": "server/telemetry/traces.py",
     "playwright": "tools/browser/",
     "prometheus_client": "server/telemetry/metrics/",
-    "pypdf": "tools/web/pdf.py",
+    "pypdf": "tools/web/convert.py",
     "psutil": (
         "tools/workspace/supervisor.py",
         "server/auth/login/trusted_proxies.py",
@@ -58,7 +58,7 @@ DOORS = {
     "tools/workspace/process.py": "the workspace's processes",
     "tools/workspace/zygote.py": "the workspace's processes",
     "tools/egress/sandbox_proxy.py": "the sandbox's way out, a socket from inside it",
-    "tools/web/local_addresses.py": "asks the kernel whose an address is; sends nothing",
+    "tools/web/address_policy.py": "asks the kernel whose an address is; sends nothing",
     "tools/sandbox/": "the sandbox that the workspace's commands are in",
     "tools/search/api_keys.py": "the administrator's file of keys",
     "tools/builtin/skills/files.py": "skills, as above",

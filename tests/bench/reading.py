@@ -15,8 +15,7 @@ from tests.tools.fake_web_site import site
 from tests.tools.tool_calls import lend
 from toolgate.tools.api.context import Context
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader, read_docs
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 

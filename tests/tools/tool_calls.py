@@ -11,7 +11,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.search import Search
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers

@@ -10,6 +10,8 @@ from datetime import datetime  # the types are read at run time (server/plugins/
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 SAVE_PAUSE = 10.0  # seconds between two tries to store a cwd: each may wait for seconds
 
 
@@ -138,26 +140,23 @@ class CallerWorkspace(Protocol):
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path: ...
 
 
-class FetchedPage(Protocol):
-    """What `ctx.web.fetch` returns (tools/web/page.py)."""
+class Page(msgspec.Struct, frozen=True):
+    """A fetched page: what came back at the end of the redirects.
+
+    `url` is the final one; header names are lower case, repeated ones joined by ", "; `body` is unpacked from
+    its content-encoding; `truncated` says that it went on after the limit.
+    """
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    truncated: bool
 
     @property
-    def url(self) -> str: ...
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def body(self) -> bytes: ...
-
-    @property
-    def truncated(self) -> bool: ...
-
-    @property
-    def content_type(self) -> str: ...
+    def content_type(self) -> str:
+        """The bare media type in lower case, "" when none was sent."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class PageFetcher(Protocol):
@@ -174,7 +173,7 @@ class PageFetcher(Protocol):
         timeout: float = ...,
         redirects: int = ...,
         lane: str = "",
-    ) -> FetchedPage: ...
+    ) -> Page: ...
 
 
 def _ignore(*_: object) -> None:

@@ -82,8 +82,6 @@ class FormQuestion:
     name="AskUserQuestion",
     title="Ask the user",
     read_only=True,
-    destructive=False,
-    idempotent=True,
     open_world=False,
     output=AskResult,
     scope="tools:workflow",

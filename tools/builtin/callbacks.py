@@ -62,9 +62,6 @@ async def inbox(ctx: Context) -> Inbox:
 @tool(
     name="SetCallback",
     title="Set callback",
-    read_only=False,
-    destructive=True,  # cancel
-    idempotent=False,
     open_world=False,
     output=CallbackList,
     scope="tools:workflow",

@@ -35,7 +35,6 @@ class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     name="ReadImage",
     title="Look at an image",
     read_only=True,
-    idempotent=True,
     open_world=False,
     output=ImageInfo,
     scope="tools:read",

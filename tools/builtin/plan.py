@@ -51,9 +51,6 @@ async def current_plan(ctx: Context) -> PlanStatus:
 @tool(
     name="PlanMode",
     title="Plan mode",
-    read_only=False,
-    destructive=True,  # exit replaces plan_file
-    idempotent=False,
     open_world=False,
     output=PlanResult,
     scope="tools:workflow",

@@ -66,9 +66,7 @@ class KilledTask(msgspec.Struct, frozen=True, omit_defaults=True):
 TaskId = Annotated[int, "as told when the task began"]
 
 
-@tool(
-    name="Bash", title="Run a command", open_world=True, output=BashResult, scope="tools:shell", as_task=True, lean=True
-)
+@tool(name="Bash", title="Run a command", output=BashResult, scope="tools:shell", as_task=True, lean=True)
 async def bash(
     command: str,
     ctx: Context,
@@ -90,13 +88,7 @@ async def bash(
         raise
 
 
-@tool(
-    name="BackgroundBash",
-    title="Start a background command",
-    open_world=True,
-    output=StartedTask,
-    scope="tools:shell",
-)
+@tool(name="BackgroundBash", title="Start a background command", output=StartedTask, scope="tools:shell")
 async def background_bash(command: str, ctx: Context) -> Output:
     """Start a bash command that goes on by itself (a server, a build), and return its task id at once.
 
@@ -145,7 +137,6 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     name="ListBgTasks",
     title="List background tasks",
     read_only=True,
-    idempotent=True,
     open_world=False,
     output=BackgroundTasks,
     scope="tools:read",
@@ -168,7 +159,6 @@ async def list_bg_tasks(ctx: Context) -> Output:
 @tool(
     name="KillBgTask",
     title="Kill a background task",
-    destructive=True,
     idempotent=True,
     open_world=False,
     output=KilledTask,

@@ -95,9 +95,7 @@ async def task_ids(value: str, ctx: Context) -> list[str]:
 @tool(
     name="TaskManager",
     title="Task manager",
-    read_only=False,
     destructive=False,
-    idempotent=False,
     open_world=False,
     output=TaskList,
     scope="tools:workflow",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolgate.tools.search import ddgs_worker, html_engine
-from toolgate.tools.web import convert, pdf
+from toolgate.tools.web import convert
 from toolgate.tools.workers import pictures, worker
 
 # name → the type of its requests, what loads its libraries, what does it
@@ -12,7 +12,7 @@ JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
     "page": (convert.RawPage, convert.prepare, convert.read),
     "text": (convert.RawPage, convert.load_encodings, convert.read),
     "search": (html_engine.JobBatch, ddgs_worker.prepare, ddgs_worker.run_jobs),
-    "pdf": (convert.RawPage, pdf.prepare, pdf.read),
+    "pdf": (convert.RawPage, convert.prepare_pdf, convert.read_pdf),
     "picture": (pictures.RawPicture, pictures.prepare, pictures.fit_picture),
 }
 

@@ -3,6 +3,7 @@
 import asyncio
 
 from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.web.dns import is_usable_host, resolve_vetted
 from toolgate.tools.web.page import PageUnreachableError, Resolve
 
 CONNECT = 10.0  # seconds for all addresses of a host
@@ -13,11 +14,11 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> Streams:
     """A connection to an address of `host`. Raises AddressRefusedError and PageUnreachableError."""
-    from toolgate.tools.web import vetted_client  # start-up: httpx and httpcore
+    from toolgate.tools.web.vetted_client import describe_error  # start-up: httpx and httpcore
 
-    if not vetted_client.is_usable_host(host):
+    if not is_usable_host(host):
         raise PageUnreachableError("not a usable host name")
-    addresses = await vetted_client.resolve_vetted(host, port, allowed, resolve)
+    addresses = await resolve_vetted(host, port, allowed, resolve)
     failure: OSError | None = None
     for address in addresses:
         try:
@@ -25,5 +26,5 @@ async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve:
                 return await asyncio.open_connection(address, port, limit=CHUNK)
         except OSError as error:  # TimeoutError is one
             failure = error
-    why = "no answer in time" if isinstance(failure, TimeoutError) else vetted_client.describe_error(failure)
+    why = "no answer in time" if isinstance(failure, TimeoutError) else describe_error(failure)
     raise PageUnreachableError(f"could not connect to {host} port {port}: {why}")

@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from toolgate.tools.api.services import Page
 from toolgate.tools.api.text import strip_markup
 from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
-from toolgate.tools.web.page import Page
 
 T = TypeVar("T")
 

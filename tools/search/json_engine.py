@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from toolgate.tools.api.services import Page
 from toolgate.tools.search.engine import (
     ENGINE_TIME,
     MAX_FOUND,
@@ -20,7 +21,6 @@ from toolgate.tools.search.engine import (
     clean_results,
     is_refusal,
 )
-from toolgate.tools.web.page import Page
 
 DAY = 86_400  # seconds
 MAX_ERROR = 64 * 1024  # bytes of what is read of an error

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import Page
 from toolgate.tools.api.text import to_line
 from toolgate.tools.search.ddgs_client import DdgsClient
 from toolgate.tools.search.engine import Engine, EngineBlockedError, EngineFailedError, EngineRequest, EngineResult
 from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob
-from toolgate.tools.web.page import Page, PageTimeoutError
+from toolgate.tools.web.page import PageTimeoutError
 
 if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.web.fetch import Web

@@ -1,10 +1,11 @@
-"""Says which addresses the web tools may reach. Knows nothing of HTTP, DNS or browsers: functions of what they get.
+"""Say which addresses the web tools may reach.
 
 The default is the public Internet alone. `ipaddress` is not asked: it takes NAT64 and 6to4 for global, and
 both carry an IPv4 address that would go unseen. The table is IANA's special-purpose registries (RFC 6890).
 """
 
 import ipaddress
+import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +47,10 @@ SPECIAL = (
     ("2002::/16", "6to4"),
     ("3fff::/20", "reserved"),
 )
+# Of no machine: they are for documents (RFC 5737, RFC 3849).
+DOCUMENTATION_ADDRESSES = {4: "192.0.2.1", 6: "2001:db8::1"}
+FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+DISCARD = 9
 GLOBAL_V6 = "2000::/3"  # all that IANA has given out as global unicast
 
 
@@ -110,6 +115,41 @@ def check_host(
         if kind is not None:
             return address, kind
     return None
+
+
+def is_local(address: str) -> bool:
+    """Whether what connects to `address` reaches this machine, by asking the kernel; nothing is sent.
+
+    A public one too: what listens on all addresses answers there past any firewall in the network. A socket can be
+    bound to no other address, but where the administrator lets it (ip_nonlocal_bind): there its packets would have to
+    come from that address.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if not _can_bind(str(parsed), parsed):
+        return False
+    return not _can_bind(DOCUMENTATION_ADDRESSES[parsed.version], parsed) or _source_address(parsed) == parsed
+
+
+def _can_bind(address: str, like: Address) -> bool:
+    try:
+        with socket.socket(FAMILIES[like.version], socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+            return True
+    except OSError:
+        return False
+
+
+def _source_address(address: Address) -> Address | None:
+    """Return what packets to it would come from."""
+    try:
+        with socket.socket(FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), DISCARD))
+            return ipaddress.ip_address(probe.getsockname()[0])
+    except OSError:
+        return None
 
 
 def normalise_host(host: str) -> str:

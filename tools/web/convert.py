@@ -1,19 +1,30 @@
-"""Turns the bytes of a page into text for a model: markdown, plain text or HTML. Knows nothing of HTTP beyond
-a content type, nor of how the page was had. CPU work, and where it `needs_worker` it may take for ever.
+"""Turn the bytes of a page or a PDF into text for a model: markdown, plain text or HTML.
+
+CPU work: what has a `worker_job` may take for ever, and runs in a worker (tools/workers/worker.py).
 """
 
 import codecs
+import contextlib
 import importlib
+import io
+import logging
+import pkgutil
 import re
+import time
 from typing import Any
 
 import msgspec
 
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, strip_markup, to_line
 from toolgate.tools.web import article
+from toolgate.tools.web.page import shorten_url
 
 MAX_TEXT = 100_000  # characters of a page that are given back; a call's answer holds fewer
 MAX_TITLE = 300  # characters
+MAX_PAGES = 2_000  # of a PDF
+MAX_LENGTH = 4_000_000  # characters of all pages
+MAX_SECONDS = 15.0  # then what there is must do: the worker has 20
 LITTLE = 64 * 2**10  # bytes that are read in the server itself
 PRESCAN = 4_096  # bytes in which a page says its encoding (the HTML standard: 1024, but pages are sloppy)
 META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
@@ -130,6 +141,50 @@ def read(raw: RawPage) -> ReadablePage:
     if kind in HTML_TYPES:
         title, text = (_find_title(text), text) if raw.form == "html" else convert_html(text, raw.url, raw.form)
     return ReadablePage(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
+
+
+def prepare_pdf() -> None:
+    """Load all that reading a PDF needs: nothing can be loaded once foreign bytes are there."""
+    pypdf: Any = importlib.import_module("pypdf")
+    for module in pkgutil.walk_packages(pypdf.__path__, "pypdf."):
+        with contextlib.suppress(ImportError):  # what only one of its optional libraries would need
+            importlib.import_module(module.name)
+    load_encodings()
+
+
+def read_pdf(raw: RawPage) -> ReadablePage:
+    """Return the text of a PDF's pages, an empty line between them. Raises ToolError for one that can't be read."""
+    pypdf: Any = importlib.import_module("pypdf")  # start-up
+    logging.getLogger("pypdf").disabled = True  # it has much to say about what others wrote
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(raw.body))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise ToolError(f"{shorten_url(raw.url)} is a PDF that needs a password; look for an open version of it")
+        text, note = _pdf_text(reader)
+        title = to_line(str((reader.metadata and reader.metadata.title) or ""), MAX_TITLE)
+    except (ToolError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001  # a library's many ways to trip over a foreign file
+        raise ToolError(f"{shorten_url(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
+    if not text:
+        note = "the PDF has no text: its pages may be pictures"
+    return ReadablePage(PDF, title, text[raw.offset : raw.offset + MAX_TEXT], len(text), note)
+
+
+def _pdf_text(reader: Any) -> tuple[str, str]:
+    """Return the text of all pages, and what is missing of it."""
+    count = len(reader.pages)
+    start = time.monotonic()
+    parts: list[str] = []
+    length = 0
+    for number in range(count):
+        if number >= MAX_PAGES or length > MAX_LENGTH or time.monotonic() - start > MAX_SECONDS:
+            return "\n\n".join(parts), f"only the first {number} of its {count} pages were read"
+        part = clean_text(reader.pages[number].extract_text() or "").strip()
+        length += len(part)
+        if part:
+            parts.append(part)
+    return "\n\n".join(parts), ""
 
 
 def is_text_type(kind: str) -> bool:

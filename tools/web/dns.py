@@ -1,12 +1,19 @@
-"""Resolve host names with the system's resolver, in threads."""
+"""Resolve host names with the system's resolver, in threads, and vet the addresses."""
 
 import asyncio
 import contextlib
+import re
 import socket
 
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
+from toolgate.tools.web.address_policy import AddressPolicy, check_host, is_local
+from toolgate.tools.web.page import AddressRefusedError, PageUnreachableError, Resolve
 
 MAX_LOOKUPS = 64  # at once, the hung ones of abandoned calls included
+MAX_ADDRESSES = 4  # tried in turn; more of them would all be down together
+MAX_HOST = 254  # characters, with a dot at the end
+NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
+V6 = re.compile(r"[0-9a-f:]+(\d+\.\d+\.\d+\.\d+)?")  # no zone: it would choose the interface
 
 
 class Resolver:
@@ -35,9 +42,31 @@ class Resolver:
     def _forget(self, host: str, port: int, task: "asyncio.Task[list[str]]") -> None:
         del self._lookups[host, port]
         if not task.cancelled():
-            task.exception()  # heard of, though nobody may wait any more
+            task.exception()  # or asyncio logs it when no caller waits any more
 
 
 def _getaddrinfo(host: str, port: int, flags: int) -> list[str]:
     answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
     return [str(answer[4][0]) for answer in answers]
+
+
+async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> list[str]:
+    """The addresses of `host` to be tried in turn. Raises AddressRefusedError if any of them may not be reached."""
+    try:
+        addresses = list(dict.fromkeys(await resolve(host, port)))
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
+        raise PageUnreachableError(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
+    if not addresses:
+        raise PageUnreachableError(f"could not resolve {host}: it has no address")
+    finding = check_host(host, addresses, allowed, is_local)
+    if finding is not None:
+        address, kind = finding
+        where = address if address == host else f"{host} has the address {address}, which"
+        raise AddressRefusedError(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
+    return addresses[:MAX_ADDRESSES]
+
+
+def is_usable_host(host: str) -> bool:
+    """Whether that is a host name or an address, as it stands in a URL without its brackets."""
+    return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))

@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from toolgate.tools.api.services import Page
 from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.web.page import REDIRECTS, Page, PageTimeoutError, PageUnreachableError, Resolve, shorten_url
+from toolgate.tools.web.page import REDIRECTS, PageTimeoutError, PageUnreachableError, Resolve, shorten_url
 
 if TYPE_CHECKING:
     import ssl

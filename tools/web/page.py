@@ -1,8 +1,6 @@
-"""Hold a fetched page, and the errors of a fetch."""
+"""Hold the limits of a fetch and its errors."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-import msgspec
+from collections.abc import Awaitable, Callable, Sequence
 
 from toolgate.tools.api.errors import ToolError
 
@@ -10,25 +8,6 @@ MAX_URL = 8_000  # characters; what servers and browsers take at most
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # (host, port) -> addresses; raises OSError
-
-
-class Page(msgspec.Struct, frozen=True):
-    """What came back at the end of the redirects.
-
-    `url` is the final one; header names are lower case, repeated ones joined by ", "; `body` is unpacked from
-    its content-encoding; `truncated` says that it went on after the limit.
-    """
-
-    url: str
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    truncated: bool
-
-    @property
-    def content_type(self) -> str:
-        """The bare media type in lower case, "" when none was sent."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class PageUnreachableError(ToolError):

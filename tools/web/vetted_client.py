@@ -1,109 +1,71 @@
-"""One HTTP/1.1 exchange with a vetted address. Knows httpx's URLs and httpcore's connections, no redirects.
+"""Send one HTTP/1.1 request to a vetted address, and read its answer; redirects are not followed.
 
-httpx and httpcore are imported where they are first needed: they cost more than the rest of the start-up.
+Import it late: httpx and httpcore cost more than the rest of the start-up.
 """
 
 import asyncio
 import os
-import re
+import ssl
 import zlib
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from toolgate.tools.web.address_policy import AddressPolicy, check_host
-from toolgate.tools.web.dns import Resolver
-from toolgate.tools.web.local_addresses import is_local
-from toolgate.tools.web.page import (
-    MAX_URL,
-    REDIRECTS,
-    AddressRefusedError,
-    Page,
-    PageUnreachableError,
-    Resolve,
-    shorten_url,
-)
+import certifi
+import httpcore
+import httpx
 
-if TYPE_CHECKING:
-    import ssl
-
-    import httpcore
-    import httpx
+from toolgate.tools.api.services import Page
+from toolgate.tools.web.address_policy import AddressPolicy
+from toolgate.tools.web.dns import Resolver, is_usable_host, resolve_vetted
+from toolgate.tools.web.page import MAX_URL, REDIRECTS, AddressRefusedError, PageUnreachableError, Resolve, shorten_url
 
 AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse what does not begin like a browser
 CONNECT = 10.0  # seconds for all addresses of a host; the fetch has its own limit besides
-MAX_ADDRESSES = 4  # tried in turn; more of them would all be down together
 MAX_CONNECTIONS = 128  # in a lane: who takes them all, with pages that never end, takes none of another lane
 MAX_IDLE = 16  # in a lane; httpcore looks at each of them whenever a request begins or ends
 IDLE = 15.0  # seconds; servers close idle connections soon after
-MAX_HOST = 254  # characters, with a dot at the end
 MAX_PIECES = 10_000  # that a body may come in beyond one for each SMALL bytes: each costs more than many bytes do
 SMALL = 16  # bytes
 AT_A_TIME = 64  # pieces, which come out of one read; then others have their turn
 SLACK = 65_536  # bytes by which a packed body may be larger than what it unpacks to
-NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
-V6 = re.compile(r"[0-9a-f:]+(\d+\.\d+\.\d+\.\d+)?")  # no zone: it would choose the interface
 GZIP, ZLIB, RAW = 31, 15, -15  # window bits
 
 
-def pinned_backend(allowed: AddressPolicy, resolve: Resolve) -> "httpcore.AsyncNetworkBackend":
+class PinnedBackend(httpcore.AsyncNetworkBackend):
     """Connects to addresses resolved and vetted here. TLS and `Host`, which are set above, keep the name."""
-    import httpcore  # start-up
 
-    inner: Any = httpcore.AnyIOBackend()  # without anyio, to a type checker, it is an empty class
+    def __init__(self, allowed: AddressPolicy, resolve: Resolve) -> None:
+        self._allowed = allowed
+        self._resolve = resolve
+        self._inner: Any = httpcore.AnyIOBackend()  # without anyio, to a type checker, it is an empty class
 
-    class PinnedBackend(httpcore.AsyncNetworkBackend):
-        async def connect_tcp(
-            self,
-            host: str,
-            port: int,
-            timeout: float | None = None,
-            local_address: str | None = None,
-            socket_options: "Iterable[httpcore.SOCKET_OPTION] | None" = None,
-        ) -> httpcore.AsyncNetworkStream:
-            addresses = await resolve_vetted(host, port, allowed, resolve)
-            share = (timeout or CONNECT) / len(addresses)
-            failure: Exception | None = None
-            for address in addresses:
-                try:
-                    stream: httpcore.AsyncNetworkStream = await inner.connect_tcp(
-                        address, port, share, local_address, socket_options
-                    )
-                    return stream
-                except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                    failure = error
-            raise PageUnreachableError(f"could not connect to {host} port {port}: {describe_error(failure)}")
-
-    return PinnedBackend()
-
-
-async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> list[str]:
-    """The addresses of `host` to be tried in turn. Raises AddressRefusedError if any of them may not be reached."""
-    try:
-        addresses = list(dict.fromkeys(await resolve(host, port)))
-    except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not a valid host name"
-        raise PageUnreachableError(f"could not resolve {host}: {(why or 'no answer').lower()}") from None
-    if not addresses:
-        raise PageUnreachableError(f"could not resolve {host}: it has no address")
-    finding = check_host(host, addresses, allowed, is_local)
-    if finding is not None:
-        address, kind = finding
-        where = address if address == host else f"{host} has the address {address}, which"
-        raise AddressRefusedError(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
-    return addresses[:MAX_ADDRESSES]
-
-
-def is_usable_host(host: str) -> bool:
-    """Whether that is a host name or an address, as it stands in a URL without its brackets."""
-    return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        addresses = await resolve_vetted(host, port, self._allowed, self._resolve)
+        share = (timeout or CONNECT) / len(addresses)
+        failure: Exception | None = None
+        for address in addresses:
+            try:
+                connect = self._inner.connect_tcp(address, port, share, local_address, socket_options)
+                stream: httpcore.AsyncNetworkStream = await connect
+                return stream
+            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                failure = error
+        raise PageUnreachableError(f"could not connect to {host} port {port}: {describe_error(failure)}")
 
 
 class VettedClient:
     """Connections to vetted addresses, in a pool for each lane: a search engine each, and one for all pages."""
 
-    def __init__(self, allowed: AddressPolicy, verify: "ssl.SSLContext | None", resolve: Resolve | None) -> None:
+    def __init__(self, allowed: AddressPolicy, verify: ssl.SSLContext | None, resolve: Resolve | None) -> None:
         self._tls_context = verify or _make_tls_context()
-        self._backend = pinned_backend(allowed, resolve or Resolver().addresses)
+        self._backend = PinnedBackend(allowed, resolve or Resolver().addresses)
         self._pools: dict[str, httpcore.AsyncConnectionPool] = {}
 
     async def close(self) -> None:
@@ -111,9 +73,7 @@ class VettedClient:
         for pool in pools.values():
             await pool.aclose()
 
-    def _pool(self, lane: str) -> "httpcore.AsyncConnectionPool":
-        import httpcore  # start-up
-
+    def _pool(self, lane: str) -> httpcore.AsyncConnectionPool:
         if lane not in self._pools:
             self._pools[lane] = httpcore.AsyncConnectionPool(
                 ssl_context=self._tls_context,
@@ -124,10 +84,8 @@ class VettedClient:
             )
         return self._pools[lane]
 
-    def parse_url(self, url: str, base: "httpx.URL | None" = None) -> "httpx.URL":
+    def parse_url(self, url: str, base: httpx.URL | None = None) -> httpx.URL:
         """Return `url`, relative to `base`, parsed and checked. Raises PageUnreachableError or AddressRefusedError."""
-        import httpx  # start-up
-
         if len(url) > MAX_URL:
             raise PageUnreachableError(f"the URL is longer than {MAX_URL} characters")
         try:
@@ -148,15 +106,13 @@ class VettedClient:
     async def request(
         self,
         method: str,
-        url: "httpx.URL",
+        url: httpx.URL,
         headers: Mapping[str, str],
         limit: int,
         body: bytes = b"",
         lane: str = "",
     ) -> Page:
         """Send one request and read its answer, up to `limit` decoded bytes of it."""
-        import httpcore  # start-up
-
         address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path or b"/")
         given = {"host": url.netloc.decode("ascii"), "user-agent": AGENT, "accept": "*/*"}
         given.update((name.lower(), value) for name, value in headers.items())
@@ -182,7 +138,7 @@ class VettedClient:
             raise PageUnreachableError(f"could not fetch {shorten_url(str(url))}: {describe_error(error)}") from None
 
 
-async def _read_body(response: "httpcore.Response", encoding: str, limit: int) -> tuple[bytes, bool]:
+async def _read_body(response: httpcore.Response, encoding: str, limit: int) -> tuple[bytes, bool]:
     """Unpacks as it reads and stops at the limit: a few bytes may unpack to gigabytes."""
     unpack = _make_unpacker(encoding)
     body = bytearray()
@@ -229,10 +185,10 @@ class _Inflate:
         return unpacked
 
 
-def _make_unpacker(encoding: str) -> "_Inflate | _Identity":
+def _make_unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
     match encoding.strip().lower():
         case "" | "identity":
-            return _Identity()
+            return lambda chunk, room: chunk[:room]
         case "gzip" | "x-gzip":
             return _Inflate(GZIP)
         case "deflate":
@@ -241,11 +197,6 @@ def _make_unpacker(encoding: str) -> "_Inflate | _Identity":
             raise PageUnreachableError(
                 f"the server sent content-encoding {shorten_url(other)!r}, which was not asked for"
             )
-
-
-class _Identity:
-    def __call__(self, chunk: bytes, room: int) -> bytes:
-        return chunk[:room]
 
 
 def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -266,10 +217,6 @@ def _decode_value(value: bytes) -> str:
 
 def describe_error(error: BaseException | None) -> str:
     """What went wrong beneath httpcore, in the system's own words."""
-    import ssl  # start-up
-
-    import httpcore
-
     if isinstance(error, httpcore.TimeoutException):
         return "no answer in time"
     cause: BaseException | None = error
@@ -284,12 +231,8 @@ def describe_error(error: BaseException | None) -> str:
     return str(error).rstrip(".").lower() or "the connection broke"
 
 
-def _make_tls_context() -> "ssl.SSLContext":
+def _make_tls_context() -> ssl.SSLContext:
     """The system's certificates and certifi's: slim images have none, companies add their own."""
-    import ssl  # start-up
-
-    import certifi
-
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context

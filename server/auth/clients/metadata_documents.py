@@ -31,7 +31,8 @@ from toolgate.server.policy.rate_limit import SPAN
 from toolgate.server.state import client_rows
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.page import AddressRefusedError, Page
+from toolgate.tools.api.services import Page
+from toolgate.tools.web.page import AddressRefusedError
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store

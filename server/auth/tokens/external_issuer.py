@@ -28,7 +28,7 @@ from toolgate.server.auth.tokens.access_tokens import (
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.principal import Principal
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.web.page import Page
+from toolgate.tools.api.services import Page
 
 log = logging.getLogger("toolgate.auth")
 

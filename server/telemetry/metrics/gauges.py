@@ -13,7 +13,7 @@ from typing import NamedTuple
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
 

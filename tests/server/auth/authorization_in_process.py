@@ -25,7 +25,8 @@ from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
-from toolgate.tools.web.page import Page, PageUnreachableError
+from toolgate.tools.api.services import Page
+from toolgate.tools.web.page import PageUnreachableError
 
 URL = "https://tools.example"
 MCP = f"{URL}/mcp"

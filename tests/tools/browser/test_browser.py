@@ -29,8 +29,7 @@ from toolgate.tools.api.services import Settings
 from toolgate.tools.browser import browser as browsers
 from toolgate.tools.browser import page_load, proxy
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.builtin.docs import read_docs
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader, read_docs
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import supervisor

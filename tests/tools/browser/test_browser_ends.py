@@ -20,7 +20,7 @@ CHROMIUM = find_chromium(None, os.environ.get("PATH")) or ""
 SERVER = """
 import asyncio, sys
 from tests.tools.fake_web_site import site
-from toolgate.tools.builtin.page_reader import PageReader
+from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.web.fetch import Web
 

@@ -16,8 +16,8 @@ from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Image, Output, Text
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Settings
+from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.images import MAX_FILE, read_image
-from toolgate.tools.builtin.page_reader import PageReader
 from toolgate.tools.workspace.open_file import OpenFile
 
 

@@ -17,12 +17,12 @@ from tests.tools.engines.fake_engines import Street, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
 from tests.tools.search.test_search import answered, github, hn
 from tests.tools.tool_calls import text
+from toolgate.tools.api.services import Page
 from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.search.engine import parse_wait
 from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
 from toolgate.tools.search.query import EngineOutcome
 from toolgate.tools.search.search import AT_ONCE, MAX_ANSWERS, AnswerCache, Tally
-from toolgate.tools.web.page import Page
 
 FINE = hn("https://a.example/")
 BROKEN = answered("boom", 500)

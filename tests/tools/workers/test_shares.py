@@ -16,9 +16,8 @@ from pypdf import PdfWriter
 from tests.clients.raw_client import PATIENCE, Server
 from tests.tools.fake_web_site import Request, never, site
 from tests.tools.tool_calls import call, page_reader, text
-from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.builtin.docs import MAX_VISITS, VISITS_SHARE, PageReader, read_docs
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.builtin.page_reader import MAX_VISITS, VISITS_SHARE, PageReader
 from toolgate.tools.fair_queue import BusyError, FairQueue
 from toolgate.tools.workers import pool
 from toolgate.tools.workspace.open_file import OpenFile

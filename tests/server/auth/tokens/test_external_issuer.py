@@ -30,7 +30,8 @@ from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableErro
 from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, ExternalTokens, metadata_urls
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import Principal
-from toolgate.tools.web.page import Page, PageUnreachableError
+from toolgate.tools.api.services import Page
+from toolgate.tools.web.page import PageUnreachableError
 
 
 class Web:
