@@ -18,11 +18,13 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.services import CallerState, Settings
-from toolgate.tools.builtin.shell import TOOLS
+from toolgate.tools.builtin.shell import background_bash, bash, kill_bg_task, list_bg_tasks, read_bg_output
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner
+
+TOOLS = (bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task)
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
 BOUND = 30.0  # seconds for anything here that must come: these machines are slow at times

@@ -69,15 +69,12 @@ class Completions:
             raise WrongArgumentsError(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)
         if function is None:
-            return to_completion(_matching_choices(self._choices(name), value))
+            hint = typing.get_type_hints(self._part, include_extras=True).get(name)
+            return to_completion(_matching_choices(map(str, _literals(hint)), value))
         keywords = {"value": value, "arguments": dict(arguments)}
         taken = inspect.signature(function.call).parameters
         answer = await function({key: keywords[key] for key in keywords if key in taken}, context)
         return to_completion(answer)
-
-    def _choices(self, name: str) -> list[str]:
-        hint = typing.get_type_hints(self._part, include_extras=True).get(name)
-        return [str(choice) for choice in _literals(hint)]
 
 
 def _literals(hint: Any) -> Iterable[Any]:

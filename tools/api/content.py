@@ -1,4 +1,4 @@
-"""The blocks an answer is made of, spelled as the protocol spells them. Knows nothing of revisions or transports.
+"""Define the blocks that an answer is made of, spelled as the protocol spells them.
 
 Shapes: `ContentBlock` of the MCP schema (server/tools, "Tool Result"). Binary data is held as bytes and turned
 into base64 when the message is encoded, so that it is copied once.

@@ -39,38 +39,18 @@ class CallPeer(Protocol):
     @property
     def wants_progress(self) -> bool: ...
 
-    def can(self, capability: str) -> bool:
-        """Can `capability` be asked for: "elicitation", "sampling", "roots". The client has declared it, or the person
-        can answer elsewhere."""
-        ...
-
-    def knows(self, feature: str) -> bool:
-        """Does the caller's revision have `feature`: a column of the revisions table, such as "multi_select"."""
-        ...
-
-    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
-
-    def log(self, level: str, data: Any, logger: str | None) -> None: ...
-
-    def close_stream(self) -> None: ...
-
     @property
-    def is_held(self) -> bool:
-        """Whether the call ends after the hold: not one that is a task, or can become one by itself."""
-        ...
+    def is_held(self) -> bool: ...  # whether the call ends after the hold: no task does, nor what can become one itself
 
+    def can(self, capability: str) -> bool: ...  # declared by the client, or the person can answer elsewhere
+    def knows(self, feature: str) -> bool: ...  # a column of the revisions table, such as "multi_select"
+    def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+    def log(self, level: str, data: Any, logger: str | None) -> None: ...
+    def close_stream(self) -> None: ...
+    def when_changed(self, tell: Callable[[], None]) -> None: ...  # tells when `is_held` or `wants_progress` changes
+    def at_once(self, key: str) -> bool: ...  # whether the answer to `key` came sooner than a person can read it
     async def as_task(self, required: bool) -> bool: ...
-
-    def when_changed(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when `is_held` or `wants_progress` changes."""
-        ...
-
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
-
-    def at_once(self, key: str) -> bool:
-        """Whether the answer to the question `key` came sooner than a person can read it, as far as that is known."""
-        ...
-
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
 
 
@@ -149,7 +129,7 @@ class Context:
         return self._peer.wants_progress
 
     def can(self, capability: str) -> bool:
-        """Whether there is anybody to ask: "elicitation", "sampling" or "roots"."""
+        """Whether "elicitation", "sampling" or "roots" can be asked for."""
         return self._peer.can(capability)
 
     def knows(self, feature: str) -> bool:
@@ -161,8 +141,7 @@ class Context:
         self._services.notify_updated(uri)
 
     def watch_path(self, path: Path) -> AsyncIterator[object]:
-        """Gives something each time the file or folder `path` has changed, came or went. Where it may be is asked by
-        whoever names it."""
+        """Yield each time the file or folder `path` has changed, came or went. The caller checks where it is."""
         return self._services.watch_path(path)
 
     def list_changed(self) -> None:
@@ -209,8 +188,7 @@ class Context:
 
         Raises CannotAskError when the client declared no elicitation, UnansweredError when nobody answered within
         `timeout` seconds (up to 2025-11-25; default: as long as a call is held) or what came does not fit `schema`,
-        StillWaitingError when the question stays
-        on the page: the same call, made again, takes the answer.
+        StillWaitingError when the question stays on the page: the same call, made again, takes the answer.
         """
         params = {"message": message, "requestedSchema": schema}
         answer = await self._ask_one(ELICIT, params, key, timeout)
@@ -248,8 +226,7 @@ class Context:
     ) -> dict[str, Any]:
         self._question_count += 1
         key = key or f"question-{self._question_count}"
-        answers = await self.ask({key: {"method": method, "params": params}}, timeout=timeout)
-        answer: dict[str, Any] = answers[key]
+        answer: dict[str, Any] = (await self.ask({key: {"method": method, "params": params}}, timeout=timeout))[key]
         return answer
 
 

@@ -1,4 +1,4 @@
-"""The errors a tool may raise, and what each becomes. Knows nothing of JSON-RPC codes.
+"""Define the errors that a tool may raise.
 
 ToolError                       the tool says no: an `isError` result with this text
 ├── NotFound                    there is no such resource

@@ -13,10 +13,6 @@ class Notice(NamedTuple):
     scope: str
 
 
-def any_scope(_scope: str) -> bool:
-    return True
-
-
 class Notices:
     """One principal's notices: a background task that ended, a callback that fired. Each is told once."""
 
@@ -40,7 +36,7 @@ class Notices:
         self._held.pop(key, None)
         self._times.pop(key, None)
 
-    def take(self, may_hear: Callable[[str], bool] = any_scope) -> dict[str, Notice]:
+    def take(self, may_hear: Callable[[str], bool] = lambda _: True) -> dict[str, Notice]:
         """Those of the scopes that `may_hear` lets through, oldest first; they are no longer here."""
         taken = {
             key: notice if self._times[key] == 1 else notice._replace(text=f"{notice.text} ({self._times[key]} times)")

@@ -75,7 +75,8 @@ class Prompt(DeclaredPart):
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
         """Raises WrongArgumentsError for arguments that do not fit, ToolError for what the prompt says no to."""
-        return self._messages(await self.function(self._convert_arguments(arguments), context))
+        value = await self.function(self._convert_arguments(arguments), context)
+        return [self._message(part) for part in (value if isinstance(value, (list, tuple)) else [value])]
 
     def _convert_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         known = {argument.name: argument for argument in self.arguments}
@@ -91,11 +92,6 @@ class Prompt(DeclaredPart):
             return dict(arguments)
         hints = typing.get_type_hints(self.function.call, include_extras=True)
         return {name: _convert_value(name, value, hints.get(name, str)) for name, value in arguments.items()}
-
-    def _messages(self, value: Any) -> list[Message]:
-        if not isinstance(value, (list, tuple)):
-            value = [value]
-        return [self._message(part) for part in value]
 
     def _message(self, part: Any) -> Message:
         match part:

@@ -40,7 +40,9 @@ class Registry:
         # scheme → the resource whose scope, and whose tool, every URI of it is held to; the first one declared
         owners = [part for part in resources if part.owns_scheme]
         self.scheme_owners = {uri_templates.parse_scheme(part.uri): part for part in reversed(owners)}
-        self._templates_by_scheme = _by_scheme(self.templates.values())
+        self._templates_by_scheme: defaultdict[str, list[Resource]] = defaultdict(list)
+        for template in self.templates.values():
+            self._templates_by_scheme[uri_templates.parse_scheme(template.uri)].append(template)
         self._scopes_by_scheme = {
             scheme: frozenset(part.scope for part in held) for scheme, held in self._templates_by_scheme.items()
         }
@@ -113,7 +115,8 @@ class Registry:
     def without(self, patterns: Iterable[str]) -> "Registry":
         """This registry less the tools whose names match one of the patterns, case ignored."""
         hidden = [pattern.lower() for pattern in patterns]
-        return Registry(part for part in self.parts if not (isinstance(part, Tool) and _matches(part.name, hidden)))
+        names = [name for name in self.tools if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in hidden)]
+        return Registry(part for part in self.parts if not (isinstance(part, Tool) and part.name in names))
 
     def _add(self, part: Part) -> None:
         held = self._parts.get((part.kind, part.key))
@@ -125,14 +128,3 @@ class Registry:
 
 def _by_key(parts: Iterable[P]) -> Mapping[str, P]:
     return MappingProxyType({part.key: part for part in parts})
-
-
-def _by_scheme(templates: Iterable[Resource]) -> Mapping[str, list[Resource]]:
-    held: defaultdict[str, list[Resource]] = defaultdict(list)
-    for template in templates:
-        held[uri_templates.parse_scheme(template.uri)].append(template)
-    return dict(held)
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)

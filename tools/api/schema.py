@@ -1,4 +1,4 @@
-"""Turns a function's signature into a JSON Schema, and a JSON Schema into a compiled check with readable findings.
+"""Turn a function's signature into a JSON Schema, and a JSON Schema into a compiled check with readable findings.
 
 Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fetched (MCP basic, "$ref Resolution").
 """
@@ -346,7 +346,9 @@ def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_ma
 def _format_mismatch(error: Any, is_masked: bool) -> str:
     """Say what a value must be, or why it does not fit. A masked value is too large to be shown."""
     kind, name = error.kind, error.kind.name
-    value = "" if is_masked else _shorten(_to_json(error.instance))
+    import json  # msgspec writes no integer of more than 64 bits
+
+    value = "" if is_masked else _shorten(json.dumps(error.instance, ensure_ascii=False))
     if name == "type":
         wanted = " or ".join(TYPE_NOUNS.get(each, str(each)) for each in kind.types)
         return f" must be {wanted}{f', not {value}' if value else ''}"
@@ -356,12 +358,6 @@ def _format_mismatch(error: Any, is_masked: bool) -> str:
     if name in COMBINED_KINDS:
         return f" has a value that is not allowed{f': {value}' if value else ''}"
     return f": {_shorten(str(error.message))}"
-
-
-def _to_json(value: Any) -> str:
-    import json  # msgspec writes no integer of more than 64 bits
-
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _quote(name: str) -> str:

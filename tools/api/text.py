@@ -1,4 +1,4 @@
-"""Foreign text made fit for an answer: no control characters, no markup. Pure functions on strings."""
+"""Make foreign text fit for an answer: without control characters and markup, on one line, within a limit."""
 
 import re
 from collections.abc import Iterable
@@ -35,9 +35,13 @@ def refuse_control_characters(**texts: str | None) -> None:
             )
 
 
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def to_line(text: str, limit: int) -> str:
     """One line of at most `limit` characters, clean."""
-    line = clean_text(" ".join(text.split()))
+    line = clean_text(one_line(text))
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 

@@ -111,16 +111,12 @@ class Tool(DeclaredPart):
             return arguments
         return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
 
-    def check_arguments(self, arguments: Mapping[str, Any]) -> str | None:
-        """What is wrong with these arguments; None: nothing that the schema knows of."""
-        return self._check(arguments)
-
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.
 
         CannotAskError passes through: what it means depends on the caller's revision.
         """
-        finding = self._too_long(arguments) or self._check(arguments)
+        finding = self._too_long(arguments) or self.check_arguments(arguments)
         if finding is not None:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)
         try:
@@ -143,7 +139,8 @@ class Tool(DeclaredPart):
         return None
 
     @cached_property
-    def _check(self) -> schema.Check:
+    def check_arguments(self) -> schema.Check:
+        """A check that returns what is wrong with arguments; None: nothing that the schema knows of."""
         return schema.compile_check(self.input)
 
     @cached_property
@@ -269,7 +266,6 @@ def tool(
 
 
 def _to_json(value: Any) -> str:
-    """The value as JSON."""
     return msgspec.json.encode(value).decode()
 
 
@@ -290,12 +286,11 @@ def _structured_return_type(function: Callable[..., Any]) -> Any:
 
 def _are_data(items: Sequence[Any]) -> bool:
     """Whether no item of these types can be a content block: a list of blocks is content."""
-    flat = [part for item in items for part in (typing.get_args(item) if _is_union(item) else (item,))]
+    unions = (typing.Union, types.UnionType)
+    flat = [
+        part for item in items for part in (typing.get_args(item) if typing.get_origin(item) in unions else (item,))
+    ]
     kinds = [typing.get_origin(part) or part for part in flat]
     return bool(items) and not any(
         kind in (typing.Any, object) or (isinstance(kind, type) and issubclass(kind, Content)) for kind in kinds
     )
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (typing.Union, types.UnionType)

@@ -1,4 +1,4 @@
-"""URIs, and URI templates that match (RFC 3986, RFC 6570). Knows nothing of resources or of who asks.
+"""Check and normalise URIs, and match them with URI templates (RFC 3986, RFC 6570).
 
 uritemplate says what a template means: it expands. Matching is ours, and cautious, for URIs come from anybody and
 values end up in paths. The text is cut at the template's literals from left to right, each variable ending at the
@@ -77,7 +77,9 @@ class UriTemplate:
     """A URI template (RFC 6570) with a literal scheme. Raises UnusableTemplate."""
 
     def __init__(self, text: str) -> None:
-        items = _parse_template(text)
+        if len(text) > MAX_TEMPLATE:
+            raise UnusableTemplateError(f"it is longer than {MAX_TEMPLATE} characters")
+        items = list(_parse_items(text))
         self.text = text
         self._fragment = _take_last(items, "#")
         self._query = _take_last(items, "?&")
@@ -260,12 +262,10 @@ def encode_path(path: str) -> str | None:
     return quote(path, safe=PATH)
 
 
-def _normal_triplet(digits: str) -> str:
-    character = chr(int(digits, 16))
-    return character if re.match(PLAIN, character) else f"%{digits.upper()}"
-
-
-TRIPLETS = {digits: _normal_triplet(digits) for digits in map("".join, product(hexdigits, repeat=2))}
+TRIPLETS = {
+    digits: chr(int(digits, 16)) if re.match(PLAIN, chr(int(digits, 16))) else f"%{digits.upper()}"
+    for digits in map("".join, product(hexdigits, repeat=2))
+}
 
 
 def _normal(uri: str) -> str:
@@ -293,12 +293,6 @@ def _decode_value(operator: str, raw: str) -> str | None:
     first, *others = value.replace("\\", "/").split("/")
     rooted = not first and others
     return None if rooted or not {".", ".."}.isdisjoint([first, *others]) else value
-
-
-def _parse_template(text: str) -> list[str | _Expression]:
-    if len(text) > MAX_TEMPLATE:
-        raise UnusableTemplateError(f"it is longer than {MAX_TEMPLATE} characters")
-    return list(_parse_items(text))
 
 
 def _parse_items(text: str) -> Iterator[str | _Expression]:

@@ -1,11 +1,8 @@
-"""AskUserQuestion: puts up to four questions to the person in one form. Knows nothing of how a form is shown,
-or whether it is asked in a request or in a result.
+"""AskUserQuestion: put up to four questions to the person in one form.
 
-    parse(questions_json) → questions → form(questions) → the person → answers(questions, content)
-
-What comes back was typed by a person into somebody else's program. It is held against the form's schema
-(`Context.elicit`), and against its fields here: an answer that does not fit is told as none, with the field
-at fault. A choice that was not on offer does not fit: a person's own words have a field of their own.
+What comes back was typed into another program. It is checked against the form's schema (`Context.elicit`), and against
+its fields here: an answer that does not fit counts as none, and the note names the field at fault. A choice that was
+not on offer does not fit: a person's own words have a field of their own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +14,7 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import StillWaitingError, ToolError, UnansweredError
-from toolgate.tools.api.text import refuse_control_characters
+from toolgate.tools.api.text import one_line, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_JSON = 50_000  # characters: four questions at all their limits fit
@@ -189,7 +186,7 @@ def _read_selection(question: FormQuestion, content: Mapping[str, Any]) -> str |
 
 def _choices(question: FormQuestion, has_multi_select: bool) -> dict[str, Any]:
     labels = [option.label for option in question.options]
-    about = {"title": _one_line(question.header or question.text)}
+    about = {"title": one_line(question.header or question.text)}
     described = _describe(question)
     if described:
         about["description"] = described
@@ -200,8 +197,8 @@ def _choices(question: FormQuestion, has_multi_select: bool) -> dict[str, Any]:
     return {
         question.option_key(number): {
             "type": "boolean",
-            "title": _one_line(option.label),
-            "description": _one_line(option.description or question.text),
+            "title": one_line(option.label),
+            "description": one_line(option.description or question.text),
             "default": False,
         }
         for number, option in enumerate(question.options, 1)
@@ -213,17 +210,13 @@ def _describe(question: FormQuestion) -> str:
     revision. On one line: some clients show a line break as a character that is none."""
     meanings = [f"{option.label}: {option.description}" for option in question.options if option.description]
     told = [question.text] if question.header else []
-    return _one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))
+    return one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))
 
 
 def _title(question: FormQuestion) -> str:
     """What a question is called in a word or two."""
-    text = _one_line(question.text)
-    return _one_line(question.header) or (text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    text = one_line(question.text)
+    return one_line(question.header) or (text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…")
 
 
 def _message(questions: Sequence[FormQuestion]) -> str:

@@ -206,20 +206,19 @@ async def _convert(reader: PageReader, loaded: LoadedPage, request: PageRequest)
         raise
     except (WorkerLimitError, ToolError) as error:
         if not is_fault:
-            raise ToolError(_conversion_error(page.url, raw.kind, error)) from None
+            if isinstance(error, ToolError):
+                raise
+            hint = "look for another version of it" if raw.kind == PDF_TYPE else "its source is had with format html"
+            raise ToolError(f"{shorten_url(page.url)} {error} when converted; {hint}") from None
         readable = ReadablePage(raw.kind, "", "", len(page.body))
     if is_fault:
         return _error_output(loaded, readable, request.format)
     if readable.text is None:
-        raise ToolError(_unreadable_error(page.url, readable.kind))
+        kind = to_line(readable.kind, 100)
+        raise ToolError(
+            f"{shorten_url(page.url)} is {kind}, not text; ReadDocs reads HTML, PDF, JSON, XML and plain text"
+        )
     return _to_output(loaded, readable, request)
-
-
-def _conversion_error(url: str, kind: str, error: Exception) -> str:
-    if isinstance(error, ToolError):
-        return error.text
-    other = "look for another version of it" if kind == PDF_TYPE else "its source is had with format html"
-    return f"{shorten_url(url)} {error} when converted; {other}"
 
 
 async def _read_in_worker(reader: PageReader, raw: "RawPage", request: PageRequest) -> "ReadablePage":
@@ -276,10 +275,6 @@ def _error_output(loaded: LoadedPage, readable: "ReadablePage", form: Format) ->
     head = f"{page.url} answered with HTTP status {_format_status(page.status)}"
     document = PageDocument(page.url, readable.title, page.status, form, loaded.rendered, truncated, text, head)
     return Output([Text(f"{head}\n\n{text}".rstrip())], document, is_error=True)
-
-
-def _unreadable_error(url: str, kind: str) -> str:
-    return f"{shorten_url(url)} is {to_line(kind, 100)}, not text; ReadDocs reads HTML, PDF, JSON, XML and plain text"
 
 
 def _format_status(status: int) -> str:

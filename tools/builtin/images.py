@@ -1,4 +1,4 @@
-"""ReadImage: a picture from a file, made to fit what clients take. Knows no picture formats and no rules about files.
+"""ReadImage: send a picture from a file, made to fit what clients take.
 
 The workspace opens the file and decides which those may be. A worker decodes it: tools/workers/pictures.py.
 """

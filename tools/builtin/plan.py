@@ -11,7 +11,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
 from toolgate.tools.api.services import PlanState, Todo
-from toolgate.tools.api.text import refuse_control_characters
+from toolgate.tools.api.text import one_line, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_GOAL = 4_000  # characters
@@ -26,11 +26,7 @@ class PlanStatus(msgspec.Struct, frozen=True):
     started_at: str | None
 
 
-class PlanResult(msgspec.Struct, frozen=True):
-    active: bool
-    goal: str
-    plan_file: str | None
-    started_at: str | None
+class PlanResult(PlanStatus, frozen=True):
     note: str | None  # what the text says, where that is no JSON
 
 
@@ -89,7 +85,7 @@ async def plan_mode(
 async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
     state = await ctx.plan.state()
     if state.active:
-        raise ToolError(f"a plan is active already ({_one_line(state.goal)}): exit or reset it first")
+        raise ToolError(f"a plan is active already ({one_line(state.goal)}): exit or reset it first")
     if not goal:
         raise ToolError("enter needs the goal: say in a sentence what is to be planned")
     if len(goal) > MAX_GOAL:
@@ -99,7 +95,7 @@ async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
     state = await ctx.plan.enter(goal, plan_file)
     ctx.updated(PLAN_URI)
     file = f" On exit it is written to {plan_file}." if plan_file else ""
-    return _to_output(state, f"Plan mode is on: {_one_line(goal)}. Leave it with exit.{file}")
+    return _to_output(state, f"Plan mode is on: {one_line(goal)}. Leave it with exit.{file}")
 
 
 async def _exit(ctx: Context, plan_file: str | None) -> Output:
@@ -133,8 +129,8 @@ def _document(state: PlanState, tasks: Sequence[Todo]) -> str:
     lines += [f"- Took: {_format_duration(state)}", "", "## Tasks", ""]
     held = [task for task in tasks if not task.completed]
     for task in held:
-        lines.append(f"- [ ] {_one_line(task.name)}")
-        lines += [f"    - [{'x' if step.completed else ' '}] {_one_line(step.text)}" for step in task.steps]
+        lines.append(f"- [ ] {one_line(task.name)}")
+        lines += [f"    - [{'x' if step.completed else ' '}] {one_line(step.text)}" for step in task.steps]
     if not held:
         lines.append("No open tasks.")
     return "\n".join(lines) + "\n"
@@ -168,7 +164,3 @@ def _format_duration(state: PlanState) -> str:
 
 def _format_time(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -1,7 +1,4 @@
-"""The five tools that run commands: Bash, BackgroundBash, ReadBgOutput, ListBgTasks, KillBgTask.
-
-Knows nothing of processes: `Workspace` runs them. What is here is what a model is told.
-"""
+"""The five tools that run commands: Bash, BackgroundBash, ReadBgOutput, ListBgTasks, KillBgTask."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -232,9 +229,6 @@ async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
 @bg_output.completion("id")
 async def run_ids(value: str, ctx: Context) -> list[str]:
     return [str(run.id) for run in reversed(await ctx.service(Workspace).list()) if str(run.id).startswith(value)]
-
-
-TOOLS = [bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task]
 
 
 async def _background_run(workspace: Workspace, run_id: int) -> Run:

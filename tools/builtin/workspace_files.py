@@ -1,4 +1,4 @@
-"""The files of the caller's workspace as resources, `file:///…`: to read, never to write. Knows nothing of the wire.
+"""Offer the files of the caller's workspace as resources, `file:///…`: to read, never to write.
 
 A URI holds an absolute path, as file URIs do; what lies outside the workspace's root is not there.
 """
@@ -95,18 +95,13 @@ async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
 
 
 def _links(folder: str, entries: Sequence[FileEntry]) -> list[ResourceLink]:
-    links = [_link(folder, entry) for entry in entries]
-    return [link for link in links if link is not None]
-
-
-def _link(folder: str, entry: FileEntry) -> ResourceLink | None:
-    """An entry of a folder as a list shows it; None where no URI can name it."""
-    uri = _uri(f"{folder}/{entry.name}".lstrip("/"))
-    if uri is None:
-        return None
-    if entry.is_folder:
-        return ResourceLink(uri, entry.name, mime_type=FOLDER)
-    return ResourceLink(uri, entry.name, mime_type=mime_type(entry.name), size=entry.size)
+    """Return a link for each entry that a URI can name."""
+    links: list[ResourceLink] = []
+    for entry in entries:
+        kind, size = (FOLDER, None) if entry.is_folder else (mime_type(entry.name), entry.size)
+        if (uri := _uri(f"{folder}/{entry.name}".lstrip("/"))) is not None:
+            links.append(ResourceLink(uri, entry.name, mime_type=kind, size=size))
+    return links
 
 
 def _uri(path: str) -> str | None:

@@ -51,11 +51,6 @@ class TextSpan:
     prose: int = 0
 
 
-def prepare() -> None:
-    for name in ("lxml.html", "trafilatura"):
-        importlib.import_module(name)
-
-
 def parse_html(html: str) -> Element:
     """The tree of a page; None when there is nothing in it. lxml ends it at a depth of 256."""
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
@@ -168,16 +163,12 @@ def _find_main(body: Element) -> Element:
     squeezed, spans = _spans(body)
     if not spans:
         return body
-    whole = spans[0]
-    part = _locate(_main_text(body), squeezed, spans) if len(spans) <= MAX_ELEMENTS else _marked_main(spans)
-    if part is None or part.prose < ENOUGH * whole.prose:
-        return body
-    return part.element
-
-
-def _marked_main(spans: list[TextSpan]) -> TextSpan | None:
-    marked = [span for span in spans if span.element.tag in ("main", "article")]
-    return max(marked, key=lambda span: span.prose, default=None)
+    if len(spans) <= MAX_ELEMENTS:
+        part = _locate(_main_text(body), squeezed, spans)
+    else:
+        marked = [span for span in spans if span.element.tag in ("main", "article")]
+        part = max(marked, key=lambda span: span.prose, default=None)
+    return body if part is None or part.prose < ENOUGH * spans[0].prose else part.element
 
 
 def _main_text(body: Element) -> str:
@@ -272,25 +263,16 @@ def _clean_part(part: Element) -> None:
         for span in ("colspan", "rowspan"):
             if len(cell.get(span, "")) > 2:  # a hundred columns and more
                 del cell.attrib[span]
-    for link in part.iter("a"):
-        _clean_link(link)
     for link in list(part.iter("a")):
-        if _is_permalink(link):
+        target = "".join(link.get("href", "").split()).lower()
+        if target.startswith(("javascript:", "data:", "vbscript:")) or len(target) > MAX_LINK:
+            del link.attrib["href"]
+        elif target.startswith("#") and not len(link) and (link.text or "").strip() in PERMALINKS:
             link.tag = UNWANTED
     for image in part.iter("img"):
         lazy = image.get("data-src")
         if lazy and image.get("src", "data:").startswith("data:"):
             image.set("src", lazy)
-
-
-def _clean_link(link: Element) -> None:
-    target = "".join(link.get("href", "").split()).lower()
-    if target.startswith(("javascript:", "data:", "vbscript:")) or len(target) > MAX_LINK:
-        del link.attrib["href"]
-
-
-def _is_permalink(link: Element) -> bool:
-    return not len(link) and link.get("href", "").lstrip().startswith("#") and (link.text or "").strip() in PERMALINKS
 
 
 def _name_languages(part: Element) -> None:

@@ -115,8 +115,6 @@ class ReadablePage(msgspec.Struct, frozen=True):
 
 def prepare() -> None:
     """Load all that conversion needs, a third of a second: nothing can be loaded once foreign bytes are there."""
-    article.prepare()
-    importlib.import_module("html_to_markdown")
     load_encodings()
     for form in ("markdown", "text"):
         read(RawPage(SHORT, "text/html", "http://example.com/", form))

@@ -93,11 +93,8 @@ class Web:
             if page.status not in REDIRECTS or not location:
                 return page
             following = client.parse_url(location, target)
-            if (following.scheme, following.host, following.port) != (
-                target.scheme,
-                target.host,
-                target.port,
-            ):
+            origins = {(each.scheme, each.host, each.port) for each in (target, following)}
+            if len(origins) > 1:
                 headers = {name: value for name, value in headers.items() if name.lower() in CROSS_ORIGIN_HEADERS}
             if page.status not in (307, 308) and method != "HEAD":
                 method = "GET"

@@ -203,16 +203,12 @@ def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in raw:
         key = name.decode("ascii", "replace").lower()
-        text = _decode_value(value)
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers and key != "location" else text
     return headers
-
-
-def _decode_value(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
 
 
 def describe_error(error: BaseException | None) -> str:

@@ -1,4 +1,4 @@
-"""What the server and a worker say to each other, and what a worker may use. Knows no job and no process.
+"""Define the messages between the server and a worker, and what a worker may use.
 
 A frame is a length (4 bytes, big endian) and that many bytes of MessagePack: a Start and then Jobs one way, a Ready and
 then Dones the other. The body of a job follows its frame as it is: it may be large, and is copied nowhere.

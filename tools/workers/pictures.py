@@ -1,4 +1,4 @@
-"""Makes a picture fit what clients take. Knows Pillow; knows nothing of files, and runs where it may be killed.
+"""Make a picture fit what clients take, in a worker that may be killed.
 
 Of a large picture there is one copy in memory, as it was decoded: it is made smaller and converted strip by strip.
 """
@@ -68,7 +68,8 @@ def fit_picture(raw: RawPicture) -> FittedPicture:
     except (ToolError, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001
-        raise ToolError(f"{raw.path} is damaged or cut short: {_describe_error(error)}") from None
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ToolError(f"{raw.path} is damaged or cut short: {reason}") from None
 
 
 def _open(raw: RawPicture) -> "Picture":
@@ -79,7 +80,8 @@ def _open(raw: RawPicture) -> "Picture":
     try:
         picture = pillow.open(BytesIO(raw.body), formats=FORMATS)
     except UnidentifiedImageError:
-        kind = "text" if _is_text(raw.body) else "something else, or damaged"
+        is_text = b"\0" not in raw.body[:1024] and raw.body[:1024].isascii()
+        kind = "text" if is_text else "something else, or damaged"
         raise ToolError(f"{raw.path} is not a png, jpeg, gif, webp, bmp or tiff image but {kind}") from None
     if picture.width * picture.height > MAX_PIXELS:
         size = f"{picture.width} × {picture.height}"
@@ -192,11 +194,3 @@ def _save(picture: "Picture", kind: str, **options: Any) -> bytes:
     buffer = BytesIO()
     picture.save(buffer, kind, icc_profile=picture.info.get("icc_profile"), **options)
     return buffer.getvalue()
-
-
-def _is_text(data: bytes) -> bool:
-    return b"\0" not in data[:1024] and data[:1024].isascii()
-
-
-def _describe_error(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,10 +1,8 @@
-"""Has foreign pages and pictures read in processes that may be killed. Knows processes; knows nothing of the jobs.
+"""Have foreign pages and pictures read in worker processes that may be killed (tools/workers/worker.py).
 
-A job that takes too long, too much memory or its process down costs that process and nothing else.
-tools/workers/worker.py is the program. The processes are started here, not through the workspace: they run our own
-code, and no command.
-
-Whoever has large bytes read takes a turn first and gets them then: what waits holds none.
+A job that takes too long, too much memory or its process down costs that process and nothing else. The processes are
+started here, not through the workspace: they run our own code, and no command. A caller with large bytes takes a turn
+first and gets them then: what waits holds none.
 """
 
 import asyncio
@@ -15,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import TypeVar
 
 import msgspec
@@ -184,7 +182,13 @@ class WorkerTurn:
         Raises WorkerLimitError, ToolError where the job refuses, and WorkerFaultError. Cancelled, it kills the worker.
         """
         done = await self._workers.run_job(self._name, request, body, timeout)
-        return _read_result(done, kind)
+        if done.is_out_of_memory:
+            raise WorkerLimitError(f"took more than {messages.MEMORY // 2**20} MiB of memory")
+        if done.refusal:
+            raise ToolError(done.refusal)
+        if done.fault:
+            raise WorkerFaultError(done.fault)
+        return msgspec.msgpack.decode(done.result, type=kind)
 
 
 class WorkerProcess:
@@ -237,8 +241,11 @@ class WorkerProcess:
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._socket, frame)
-            async for piece in _pieces(body):
-                await loop.sock_sendall(self._socket, piece)
+            if isinstance(body, OpenFile):
+                async for piece in body.pieces():
+                    await loop.sock_sendall(self._socket, piece)
+            elif body:
+                await loop.sock_sendall(self._socket, body)
             (size,) = messages.LENGTH.unpack(await self._read(messages.LENGTH.size))
             if size > messages.MAX_RESULT:
                 raise ValueError(f"an answer of {size} bytes")
@@ -279,27 +286,9 @@ class WorkerProcess:
         return bytes(data)
 
 
-async def _pieces(body: bytes | OpenFile) -> AsyncIterator[bytes]:
-    if isinstance(body, OpenFile):
-        async for piece in body.pieces():
-            yield piece
-    elif body:
-        yield body
-
-
 def _load_filter() -> bytes:
     """The workers' program for seccomp, empty where this system has none. Blocking: a hundredth of a second."""
     try:
         return syscalls.reader_program() if sys.platform == "linux" else b""
     except syscalls.FilterUnavailableError:
         return b""
-
-
-def _read_result(done: JobResult, kind: type[T]) -> T:
-    if done.is_out_of_memory:
-        raise WorkerLimitError(f"took more than {messages.MEMORY // 2**20} MiB of memory")
-    if done.refusal:
-        raise ToolError(done.refusal)
-    if done.fault:
-        raise WorkerFaultError(done.fault)
-    return msgspec.msgpack.decode(done.result, type=kind)

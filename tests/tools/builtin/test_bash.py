@@ -12,13 +12,13 @@ import pytest
 
 from tests.tools.shell_commands import (
     ENVIRONMENT,
+    TOOLS,
     Caller,
     on_caller,
     text_of,
     told,
     until,
 )
-from toolgate.tools.builtin.shell import TOOLS
 
 
 def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:

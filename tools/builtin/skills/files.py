@@ -1,7 +1,6 @@
-"""The files of a skill, and the entry that the skills extension shows of it. Knows nothing of catalogues or resources.
+"""Find the files of a skill, and make the entry that the skills extension shows of it.
 
-What the files are is said here once, for InvokeSkill, for resources and for the extension alike: regular files below
-the skill's folder that are not hidden, within the limits. No link is followed.
+Its files are the regular files below its folder that are not hidden, within the limits. No link is followed.
 Source: SEP-2640; agentskills.io/specification.
 """
 

@@ -1,7 +1,7 @@
-"""Reads a SKILL.md: YAML front matter with a name and a description, then the instructions (agentskills.io).
+"""Read a SKILL.md: YAML front matter with a name and a description, then the instructions (agentskills.io).
 
-Knows nothing of folders or catalogues. The text may be anybody's, it may come with a cloned project: what is
-read is bounded, links are not followed, and whatever is wrong with it is a SkillError.
+The text is foreign, it may come with a cloned project: what is read is bounded, links are not followed, and whatever
+is wrong with it is a SkillError.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The files of skills as resources, `skill://name/…`, and each skill as a prompt. Knows nothing of the wire.
+"""Offer the files of skills as resources, `skill://name/…`, and each skill as a prompt.
 
 What a skill's files are: tools/builtin/skills/files.py. What its prompt says is what InvokeSkill says.
 """

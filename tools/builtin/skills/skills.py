@@ -1,4 +1,4 @@
-"""InvokeSkill, and the folders skills are found in. Knows nothing of who watches the folders.
+"""InvokeSkill: find skills in their folders, and give a model the instructions of one.
 
 A skill is a folder with a SKILL.md (tools/builtin/skills/frontmatter.py), and whatever files that speaks of.
 """
@@ -64,7 +64,15 @@ class Skills:
     def catalogue(self) -> Mapping[str, Skill]:
         """The skills by name, sorted. Reads what changed since the last time; the rest costs a stat each."""
         with self._lock:
-            return self._catalogue()
+            settled = time.time_ns() - RACY_NS
+            heads = {str(path): self._read_head(path, stamp) for path, stamp in self._files()}
+            found: dict[str, Skill] = {}
+            for path, head in heads.items():
+                if not head.broken and head.name not in found:
+                    found[head.name] = Skill(head.name, head.description, Path(path).parent)
+            self._heads = {path: head for path, head in heads.items() if head.stamp[2] < settled}
+            self._write_cache()
+        return dict(sorted(found.items()))
 
     def describe(self, budget: int) -> str:
         """The catalogue, `- name: description` a line, in at most `budget` bytes: first shortened, then
@@ -95,17 +103,6 @@ class Skills:
                 roots.add(next(parent for parent in folder.parents if parent.is_dir()))
                 roots.update([folder, *_folders_in(folder)[:MAX_SKILLS]] if folder.is_dir() else [])
         return sorted(roots)
-
-    def _catalogue(self) -> Mapping[str, Skill]:
-        settled = time.time_ns() - RACY_NS
-        heads = {str(path): self._read_head(path, stamp) for path, stamp in self._files()}
-        found: dict[str, Skill] = {}
-        for path, head in heads.items():
-            if not head.broken and head.name not in found:
-                found[head.name] = Skill(head.name, head.description, Path(path).parent)
-        self._heads = {path: head for path, head in heads.items() if head.stamp[2] < settled}
-        self._write_cache()
-        return dict(sorted(found.items()))
 
     def _files(self) -> Iterator[tuple[Path, frontmatter.FileStamp]]:
         for folder in self.folders:
@@ -190,7 +187,8 @@ async def invoke_skill(
 
     Returns the instructions with the arguments filled in, the skill's folder, and the files in it.
     """
-    return await asyncio.to_thread(_invoke, ctx.service(Skills), skill_name, arguments)
+    text, shown = await asyncio.to_thread(_load_instructions, ctx.service(Skills), skill_name, arguments)
+    return Output([Text(text)], shown)
 
 
 def tool_description(skills: Skills) -> str:
@@ -202,11 +200,6 @@ def tool_description(skills: Skills) -> str:
 def instructions(skills: Skills, name: str, arguments: str) -> str:
     """What the skill `name` says to do about `arguments`, as the tool tells it; blocks. Raises ToolError."""
     return _load_instructions(skills, name, arguments)[0]
-
-
-def _invoke(skills: Skills, name: str, arguments: str) -> Output:
-    text, shown = _load_instructions(skills, name, arguments)
-    return Output([Text(text)], shown)
 
 
 def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, SkillInvocation]:
