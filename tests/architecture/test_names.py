@@ -7,7 +7,6 @@ from tests.architecture import names
 EXCEPTIONS = {  # words that are the field's own, each with the reason
     "Elicited": "the plugin API: what `ctx.elicit` returns",
     "updated": "the plugin API: `ctx.updated(uri)`",
-    "truncated": "a field of a fetched page, as plugins see it",
 }
 
 
