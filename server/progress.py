@@ -1,11 +1,7 @@
-"""What long work is doing, on one line of a terminal that is taken away again. Knows whether somebody looks; knows
-nothing of the work.
+"""Show what long work is doing, on one line of a terminal that is taken away again.
 
 It goes to standard error, and only where that is a terminal: no file, no pipe and no protocol ever has a byte of it. It
 takes no control code but a carriage return, and no colour, so that NO_COLOR has nothing to forbid.
-
-    with progress.shown(config.environment).doing("looking at the browser") as at:
-        at(3, 10)  # looking at the browser … 3 of 10
 """
 
 import os
@@ -17,14 +13,14 @@ from typing import TextIO
 
 from toolgate.server.text import to_line
 
-PAUSE = 0.1  # seconds between two numbers: nobody reads faster
+PAUSE = 0.1  # seconds between two numbers: people read no faster
 NARROW = 80  # columns, where a terminal doesn't say
 
-At = Callable[[int, int], None]  # how many are done, of how many; of 0 is of nobody knows how many
+At = Callable[[int, int], None]  # how many are done, of how many; 0 where that is not known
 
 
 class TerminalProgress:
-    """One line of `stream`; None is nobody looks."""
+    """One line of `stream`; with None, nothing is shown."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -75,13 +71,13 @@ class TerminalProgress:
 
 
 def terminal_progress(environment: Mapping[str, str]) -> TerminalProgress:
-    """On standard error, where that is a terminal that can go back to the beginning of a line."""
+    """Return progress on standard error, shown where that is a terminal that can go back to the line's beginning."""
     stream = sys.stderr
     try:
-        looks = stream is not None and stream.isatty() and environment.get("TERM", "dumb") != "dumb"
+        is_shown = stream is not None and stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     except ValueError:  # it is closed
-        looks = False
-    return TerminalProgress(stream if looks else None)
+        is_shown = False
+    return TerminalProgress(stream if is_shown else None)
 
 
 def _columns(stream: TextIO) -> int:

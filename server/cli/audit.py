@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
@@ -107,21 +107,23 @@ class _Listing:
         self._key = lines.to_chain_key(key)
         self._people = _read_names(self._state)
         following = reader.AuditTail(self._folder) if self._flags.get("follow") else None
-        self._print(self._newest(), heading=True)
-        if self._damaged:
-            told = f"{format_count(self._damaged, 'line')} can't be trusted and are left out: see toolgate audit verify"
-            print(told, file=sys.stderr)
-        if following is not None:
-            with closing(following):
-                _follow(self._folder, lambda: self._print(self._matching(following.lines()), heading=False))
-        return DONE
-
-    def _newest(self) -> list[Entry]:
-        found: deque[Entry] = deque(maxlen=self._last or None)
+        newest: deque[Entry] = deque(maxlen=self._last or None)
         with closing(reader.AuditSnapshot(self._folder)) as snapshot:
             for name in snapshot.names:
-                found.extend(self._matching(snapshot.lines(name)))
-        return list(found)
+                newest.extend(self._matching(snapshot.lines(name)))
+        self._print(newest, heading=True)
+        if self._damaged:
+            damaged = format_count(self._damaged, "line")
+            print(f"{damaged} can't be trusted and are left out: see toolgate audit verify", file=sys.stderr)
+        if following is not None:
+            from toolgate.server import watch  # start-up
+
+            async def print_new() -> None:
+                self._print(self._matching(following.lines()), heading=False)
+
+            with closing(following), suppress(KeyboardInterrupt):
+                run_interruptible(watch.watch_folders("audit", lambda: [self._folder], print_new, DEBOUNCE_MS))
+        return DONE
 
     def _matching(self, raw: Iterator[bytes]) -> Iterator[Entry]:
         for line in raw:
@@ -148,19 +150,21 @@ class _Listing:
         begins = len(who) >= MIN_PREFIX and principal.startswith(who)
         return begins or who in (principal, self._people.get(principal))
 
-    def _print(self, entries: Sequence[Entry] | Iterator[Entry], *, heading: bool) -> None:
+    def _print(self, entries: Iterable[Entry], *, heading: bool) -> None:
         if self._flags.get("json"):
             for entry in entries:
                 print(json.dumps(entry).replace("\x7f", "\\u007f"))  # all else that is no ASCII is escaped
         elif rows := [self._row(entry) for entry in entries]:
-            _table(rows, heading=heading)
+            if heading:
+                print_table([list(COLUMNS), *rows])
+            else:
+                print_table(rows, COLUMNS.values())  # fixed widths: these stand below earlier rows
         elif heading:
             print("no call on record matches", file=sys.stderr)
         sys.stdout.flush()
 
     def _row(self, entry: Entry) -> list[str]:
-        kept = entry["arguments"]
-        arguments = entry["digest"][:12] if kept is None else kept if isinstance(kept, str) else json.dumps(kept)
+        arguments = entry["digest"][:12] if entry["arguments"] is None else entry["arguments"]
         cells = (
             entry["time"],
             self._people.get(entry["principal"], entry["principal"][:14]),
@@ -171,18 +175,9 @@ class _Listing:
             "" if entry["exit"] is None else entry["exit"],
             entry["duration_ms"],
             entry["bytes"],
-            arguments,
+            arguments if isinstance(arguments, str) else json.dumps(arguments),
         )
         return [_format_cell(str(cell)) for cell in cells]
-
-
-def _table(rows: list[list[str]], *, heading: bool) -> None:
-    """Print rows; without a heading in columns of fixed width, to stand below earlier ones."""
-    if heading:
-        print_table([list(COLUMNS), *rows])
-        return
-    for row in rows:
-        print("  ".join(f"{cell:{width}}" for cell, width in zip(row, COLUMNS.values(), strict=True)).rstrip())
 
 
 def _format_cell(text: str) -> str:
@@ -228,13 +223,3 @@ def _read_names(state: Path) -> dict[str, str]:
     except ToolError as error:  # names are a comfort: the record is shown without
         print(f"people's names are not known: {error}", file=sys.stderr)
         return {}
-
-
-def _follow(folder: Path, look: Callable[[], None]) -> None:
-    from toolgate.server import watch
-
-    async def refresh_now() -> None:
-        look()
-
-    with suppress(KeyboardInterrupt):
-        run_interruptible(watch.watch_folders("audit", lambda: [folder], refresh_now, DEBOUNCE_MS))

@@ -23,7 +23,10 @@ async def call(config: Config, *, tool: str, arguments: Sequence[str], url: str 
     """Call a tool with `key=value` words; 1 when the tool refuses, or nobody answers."""
     person = TerminalElicitation()
     async with _open_client(config, url, person.answer) as (client, _):
-        values = _parse_arguments(await _find_schema(client, tool), arguments)
+        tools = {each["name"]: each for each in await _list_all(client, "tools/list", "tools")}
+        if tool not in tools:
+            raise UsageError(f"call: unknown tool {tool!r}{suggest(tool, tools)}; there are {', '.join(tools)}")
+        values = _parse_arguments(tools[tool]["inputSchema"], arguments)
         try:
             result = await client.call(tool, values)
         except McpClientError as fault:
@@ -83,14 +86,6 @@ def _open_client(
     from toolgate.server.cli.mcp_client.http import connect  # start-up: most ask a server of their own
 
     return connect(url, token=config.access_token, question=question)
-
-
-async def _find_schema(client: McpClient, name: str) -> dict[str, Any]:
-    tools = {tool["name"]: tool for tool in await _list_all(client, "tools/list", "tools")}
-    if name not in tools:
-        raise UsageError(f"call: unknown tool {name!r}{suggest(name, tools)}; there are {', '.join(tools)}")
-    schema: dict[str, Any] = tools[name]["inputSchema"]
-    return schema
 
 
 def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:

@@ -41,8 +41,10 @@ def parse_words(words: Sequence[str]) -> Invocation:
         parsed = _to_click(command).make_context("toolgate", [*options, "--", *arguments])
     except click.UsageError as error:
         raise UsageError(_explain(error, command)) from None
-    if parsed.args:
-        raise UsageError(_explain_extra(command, parsed.args[0]))
+    if parsed.args:  # behind arguments, an extra word may be a password: it is not repeated
+        nothing_else = f"takes {' '.join(command.arguments)} and nothing else"
+        reason = nothing_else if command.arguments else f"unexpected {parsed.args[0]!r}"
+        raise UsageError(f"{command.name}: {reason}\nusage: {usage(command)}")
     given = {key: _to_word(value) for key, value in parsed.params.items() if value not in (None, (), False)}
     own = {option.key for option in command.flags} | set(map(_argument_key, command.arguments))
     settings = {key: value for key, value in given.items() if key not in own}
@@ -73,15 +75,11 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
                 if value is None or value.partition("=")[0] in EVERY or value in SHORT:
                     raise UsageError(f"{word} needs a value")
                 options[-1:] = [f"{word}={value}"] if word.startswith("--") else [word, value]
-        elif not arguments and _is_command(" ".join([*path, word])):
+        elif not arguments and {" ".join([*path, word])} & (COMMANDS.keys() | GROUPS.keys()):
             path.append(word)
         else:
             arguments.append(word)
     return path, options, arguments, instead
-
-
-def _is_command(name: str) -> bool:
-    return name in COMMANDS or name in GROUPS
 
 
 def _needs_value(word: str) -> bool:
@@ -140,7 +138,10 @@ def _explain_missing(group: str, arguments: Sequence[str]) -> str:
 def _explain(error: click.UsageError, command: Command) -> str:
     match error:
         case click.NoSuchOption():
-            text = _explain_option(error.option_name, command)
+            flag = error.option_name
+            owners = ", ".join(each.name for each in COMMANDS.values() if flag in flags_of(each))
+            misplaced = f"{command.name}: {flag} does not belong here (it belongs to {owners})"
+            text = misplaced if owners else f"unknown option {flag}"
         case click.MissingParameter():
             text = f"{command.name}: {error.param.metavar if error.param else 'an argument'} is missing"
         case click.BadOptionUsage():
@@ -148,16 +149,3 @@ def _explain(error: click.UsageError, command: Command) -> str:
         case _:
             text = error.message
     return f"{text}\nusage: {usage(command)}"
-
-
-def _explain_option(flag: str, command: Command) -> str:
-    owners = [each.name for each in COMMANDS.values() if flag in flags_of(each)]
-    if not owners:
-        return f"unknown option {flag}"
-    return f"{command.name}: {flag} does not belong here (it belongs to {', '.join(owners)})"
-
-
-def _explain_extra(command: Command, word: str) -> str:
-    """A word too many behind arguments may be a password: it is not repeated."""
-    what = f"takes {' '.join(command.arguments)} and nothing else" if command.arguments else f"unexpected {word!r}"
-    return f"{command.name}: {what}\nusage: {usage(command)}"

@@ -89,7 +89,7 @@ COMMANDS = {
         Command("demo", "take a tour: call every tool on local data", "demo:run_tour", SPAWNING),
         Command("call", "call one tool and print its content", "call:call", SPAWNING, "TOOL [ARGUMENT=VALUE…]", (URL,)),
         Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
-        Command("config", "print the configuration of an MCP client", "config:print_config", CONFIGURING, "CLIENT"),
+        Command("config", "print the configuration of an MCP client", "help:show_config", CONFIGURING, "CLIENT"),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "health",

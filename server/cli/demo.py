@@ -58,6 +58,13 @@ class Screen:
     def print_failure(self, what: str) -> None:
         self._print(f"{self._paint('31', '✗')} {what}")
 
+    async def answer(self, _method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Take the first choice of every question."""
+        properties = params["requestedSchema"]["properties"]
+        content = {name: field["enum"][0] for name, field in properties.items() if "enum" in field}
+        self.print_text(f"the client asks its person: {params['message']} → {', '.join(content.values())}")
+        return {"action": "accept", "content": content}
+
     def _print(self, line: str) -> None:
         self.progress.clear()
         print(line)
@@ -149,7 +156,7 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
         visit = Tour(screen, work, web, notes)
         begun = time.perf_counter()
         with screen.chapter("stdio: a client starts the server and talks to it"):
-            spawning = spawn_server(here, environment, note=note, question=_answer_first_choice(screen))
+            spawning = spawn_server(here, environment, note=note, question=screen.answer)
             async with spawning as (client, hello):
                 visit.greet(client, hello, begun)
                 for title, chapter in CHAPTERS.items():
@@ -283,18 +290,6 @@ CHAPTERS: dict[str, Callable[[Tour], Awaitable[None]]] = {
     "Errors are explained": _show_errors,
     "Cancelling a command": _show_cancel,
 }
-
-
-def _answer_first_choice(screen: Screen) -> Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]:
-    """Return a person who takes the first choice of every question."""
-
-    async def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-        properties = params["requestedSchema"]["properties"]
-        content = {name: field["enum"][0] for name, field in properties.items() if "enum" in field}
-        screen.print_text(f"the client asks its person: {params['message']} → {', '.join(content.values())}")
-        return {"action": "accept", "content": content}
-
-    return answer
 
 
 def _format_block(block: dict[str, Any]) -> str:

@@ -15,23 +15,21 @@ MAX_BODY = 4096  # bytes; an answer has a few dozen
 
 async def health(config: Config, *, url: str | None) -> int:
     """Ask the server at `url`, or the local one; print its status, and return 0 when it is ready."""
-    status = await _ask_status(f"{(url or _local_url(config)).rstrip('/')}/ready")
+    url = f"{(url or _local_url(config)).rstrip('/')}/ready"
+    try:
+        async with asyncio.timeout(TIMEOUT), open_response("GET", url, {}, b"") as response:
+            status = await _read_status(response)
+            if status == "ready" and response.status != 200:
+                status = f"{url} answers {response.status}"
+    except TimeoutError:
+        status = f"{url}: no answer in {TIMEOUT:g} s"
+    except McpClientError as error:
+        status = str(error)
     print(status)
     return DONE if status == "ready" else FAULT
 
 
-async def _ask_status(url: str) -> str:
-    try:
-        async with asyncio.timeout(TIMEOUT), open_response("GET", url, {}, b"") as response:
-            status = await _status(response)
-            return status if response.status == 200 or status != "ready" else f"{url} answers {response.status}"
-    except TimeoutError:
-        return f"{url}: no answer in {TIMEOUT:g} s"
-    except McpClientError as fault:
-        return str(fault)
-
-
-async def _status(response: HttpResponse) -> str:
+async def _read_status(response: HttpResponse) -> str:
     """Return "ready", or what the server is instead."""
     body = b""
     async for part in response.body:

@@ -1,11 +1,14 @@
-"""Explain the commands: `toolgate --help`, `toolgate COMMAND --help`, `toolgate help [COMMAND]`, `toolgate version`."""
+"""Print the help of commands, the version, and what to paste into an MCP client (`toolgate config CLIENT`)."""
 
+import os
+import sys
 from collections.abc import Iterable, Sequence
 
 from click import HelpFormatter
 
-from toolgate.server import VERSION
+from toolgate.server import VERSION, client_config
 from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, sub_commands, usage
+from toolgate.server.config.load import Config
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, Option
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
@@ -21,6 +24,17 @@ environment, and the environment beats the file."""
 def show_version() -> int:
     """Print the version."""
     print(f"toolgate {VERSION}")
+    return 0
+
+
+def show_config(config: Config, *, client: str) -> int:
+    """Print what to paste on standard output, and where it belongs on standard error."""
+    own = config.to_flags()
+    if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
+        own += ["--config", os.devnull]
+    body, where = client_config.build_snippet(client, own, config.public_url)
+    print(body)
+    print(where, file=sys.stderr)
     return 0
 
 

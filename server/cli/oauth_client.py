@@ -132,7 +132,7 @@ async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
 
 async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     """Subject of ours, issuer, subject there, of whom a name, `account:NAME`, `github:…`, `oidc:…`, `header:…` or a
-    subject of ours means. Raises Failed for a name that is several people's."""
+    subject of ours means. Raises CommandError for a name that is several people's."""
     prefix, _, rest = name.partition(":")
     wanted = normalize_name_or_empty(rest if prefix == "account" else name)
 
@@ -151,11 +151,11 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
     found = await store.transact(find)
     if len(found) > 1:
         ways = [way for way, _, _ in found.values()]
-        told = ", ".join(
+        people = ", ".join(
             f"{way if ways.count(way) == 1 else subject} ({'here' if issuer == BUILT_IN else issuer})"
             for subject, (way, issuer, _) in found.items()
         )
-        raise CommandError(f"{name!r} may be {told}: say which one")
+        raise CommandError(f"{name!r} may be {people}: say which one")
     if not found:
         raise CommandError(f"there is no user {name!r}")
     ((subject, (_, issuer, known_as)),) = found.items()

@@ -1,12 +1,12 @@
 """Print tables, times and counts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
-def print_table(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows in columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def print_table(rows: Sequence[Sequence[str]], widths: Iterable[int] = ()) -> None:
+    """Print rows in columns, which are as wide as what is in them unless `widths` says otherwise."""
+    widths = tuple(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 

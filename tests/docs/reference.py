@@ -161,9 +161,9 @@ def _rooms() -> str:
 def _client(of: str) -> str:
     """Return the output of `toolgate config`, for a server that the client starts and for one at a URL."""
     snippets = []
-    if of in client_config.CLIENTS:
-        snippets.append(("On the same machine", client_config.build_snippet([of], ())))
-    snippets.append(("From elsewhere", client_config.build_snippet([of], (), PUBLIC)))
+    if client_config.CLIENTS[of].by_command is not None:
+        snippets.append(("On the same machine", client_config.build_snippet(of, ())))
+    snippets.append(("From elsewhere", client_config.build_snippet(of, (), PUBLIC)))
     return "\n\n".join(
         f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```"
         for where, (body, place) in snippets

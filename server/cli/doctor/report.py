@@ -59,49 +59,41 @@ CheckRow = tuple[str, CheckFunction, tuple[str, ...]]
 async def run_checks(
     rows: Sequence[CheckRow], progress: TerminalProgress | None = None, about: Mapping[str, Any] | None = None
 ) -> int:
-    """Run the checks, and print a line for each as it is done; 1 when one fails. With `about`, print one JSON object at
-    the end, which begins with that."""
+    """Run the checks, and print each as it is done; 1 when one fails. With `about`, print one JSON object with that."""
     checks: list[CheckResult] = []
     for name, look, needs in rows:
         missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]
         if missing:
-            check = CheckResult(name, SKIP, f"needs {' and '.join(missing)}")
+            verdict, finding, remedy = SKIP, f"needs {' and '.join(missing)}", ""
         else:
             with progress.show(f"checking {name}") if progress is not None else nullcontext():
-                check = await _run_check(name, look)
-        checks.append(check)
+                verdict, finding, remedy = await _run_check(look)
+        checks.append(CheckResult(name, verdict, to_line(finding, MAX_LINE), to_line(remedy, MAX_LINE)))
         if about is None:
-            _print_check(check)
+            _print_check(checks[-1])
     first = next((check for check in checks if check.verdict == FAIL), None)
     if about is not None:
-        print(_to_json(checks, first, about))
+        result = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
+        print(msgspec.json.encode(result).decode())
     elif first is not None:
         print(f"\nFix this first: {first.name}: {first.remedy}")
     return DONE if first is None else FAULT
 
 
-async def _run_check(name: str, look: CheckFunction) -> CheckResult:
+async def _run_check(look: CheckFunction) -> tuple[str, str, str]:
+    """Return the verdict of a check, its finding, and what to do or ""."""
     try:
         found = await look()
     except CheckSkippedError as skipped:
-        return CheckResult(name, SKIP, to_line(str(skipped), MAX_LINE))
-    except CheckError as broken:
-        return CheckResult(name, FAIL, to_line(str(broken), MAX_LINE), to_line(broken.remedy, MAX_LINE))
+        return SKIP, str(skipped), ""
+    except CheckError as error:
+        return FAIL, str(error), error.remedy
     except OSError as error:  # the other checks still run
-        return CheckResult(
-            name, FAIL, to_line(f"it can't be checked: {describe_os_error(error)}", MAX_LINE), "fix what is named"
-        )
-    if isinstance(found, CheckNote):
-        return CheckResult(name, NOTE, to_line(found.finding, MAX_LINE), to_line(found.remedy, MAX_LINE))
-    return CheckResult(name, OK, to_line(found, MAX_LINE))
+        return FAIL, f"it can't be checked: {describe_os_error(error)}", "fix what is named"
+    return (NOTE, found.finding, found.remedy) if isinstance(found, CheckNote) else (OK, found, "")
 
 
 def _print_check(check: CheckResult) -> None:
     print(f"{check.verdict:4}  {check.name:18}  {check.finding}", flush=True)
     if check.remedy:
         print(f"{'':4}  {'':18}  {check.remedy}", flush=True)
-
-
-def _to_json(checks: Sequence[CheckResult], first: CheckResult | None, about: Mapping[str, Any]) -> str:
-    told = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
-    return msgspec.json.encode(told).decode()

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.cli.doctor.remote.connection import INITIALIZE
-from toolgate.server.cli.doctor.remote.target import ACCESS_NEEDED, PROXY, STATUSES, ProbeResponse, RemoteTarget
+from toolgate.server.cli.doctor.remote.target import ACCESS_NEEDED, PROXY, STATUSES, RemoteTarget
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import CLIENT_IDENTITY
 from toolgate.server.cli.mcp_client.http import bearer_headers
@@ -76,9 +76,9 @@ async def session(target: RemoteTarget) -> str:
         )
     if b"Mcp-Session-Id is missing" in got.body:
         raise CheckError("Mcp-Session-Id does not arrive", LET_THROUGH.format("the request header Mcp-Session-Id"))
-    raise CheckError(
-        f"its second message is answered {got.status} {_read_error(got)}".rstrip(), STATUSES.get(got.status, PROXY)
-    )
+    error = got.json().get("error")
+    text = error.get("message", "") if isinstance(error, dict) else ""
+    raise CheckError(f"its second message is answered {got.status} {text}".rstrip(), STATUSES.get(got.status, PROXY))
 
 
 async def protocol_version(target: RemoteTarget) -> str:
@@ -124,9 +124,7 @@ async def large_message(target: RemoteTarget) -> str:
     if target.auth_headers and got.status not in (200, 400, 404):  # those are of the session, and told above
         remedy = KEEPS_NONE if got.status >= 500 else TOO_LARGE
         raise CheckError(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
-    return (
-        f"{LARGE // 2**20} MiB arrive" if target.auth_headers else f"{LARGE // 2**20} MiB are not refused by the proxy"
-    )
+    return f"{LARGE // 2**20} MiB {'arrive' if target.auth_headers else 'are not refused by the proxy'}"
 
 
 async def session_end(target: RemoteTarget) -> str:
@@ -143,11 +141,6 @@ async def session_end(target: RemoteTarget) -> str:
 
 def _message(method: str, params: dict[str, Any]) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": 2, "method": method, "params": params})
-
-
-def _read_error(got: ProbeResponse) -> str:
-    error = got.json().get("error")
-    return str(error.get("message", "")) if isinstance(error, dict) else ""
 
 
 async def event_streams(target: RemoteTarget) -> str:

@@ -16,7 +16,6 @@ from toolgate.server.cli.doctor.remote.target import (
     get_list,
     get_origin,
     is_secure_url,
-    parse_issuer_url,
 )
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
 
@@ -60,7 +59,9 @@ async def same_resource(target: RemoteTarget) -> str:
 
 
 async def server_metadata(target: RemoteTarget) -> str:
-    parts = parse_issuer_url(target.issuer)
+    if not is_secure_url(target.issuer):
+        raise CheckError(f"the issuer {target.issuer} is not an https URL", PUBLIC_URL)
+    parts = urlsplit(target.issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     tried: CheckError | None = None
     for known in ("oauth-authorization-server", "openid-configuration"):
@@ -146,16 +147,15 @@ async def registration(target: RemoteTarget) -> str:
         raise CheckSkippedError(
             "by metadata document alone" if by_document else "by the operator alone: toolgate client add"
         )
-    asked = {
+    client = {
         "client_name": "toolgate doctor",
         "redirect_uris": [REDIRECT],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
         "token_endpoint_auth_method": "none",
     }
-    got = await target.probe.send(
-        "POST", str(endpoint), {"Content-Type": "application/json"}, msgspec.json.encode(asked)
-    )
+    kind = {"Content-Type": "application/json"}
+    got = await target.probe.send("POST", str(endpoint), kind, msgspec.json.encode(client))
     told = got.json()
     if got.status != 201 or not isinstance(told.get("client_id"), str):
         raise CheckError(f"{endpoint} answers {got.status} {told.get('error', '')}".rstrip(), target.own_remedy(PROXY))
@@ -236,13 +236,8 @@ async def clean_up(target: RemoteTarget) -> str:
     told = target.registration
     uri, key = told.get("registration_client_uri"), told.get("registration_access_token")
     home = get_origin(str(target.server_metadata.get("registration_endpoint")))
-    if (
-        is_secure_url(uri)
-        and get_origin(str(uri)) == home
-        and isinstance(key, str)
-        and key.isascii()
-        and key.isprintable()
-    ):
+    is_own = is_secure_url(uri) and get_origin(str(uri)) == home
+    if is_own and isinstance(key, str) and key.isascii() and key.isprintable():
         got = await target.probe.send("DELETE", str(uri), {"Authorization": f"Bearer {key}"})
         if got.status == 204:
             return "the client is gone"

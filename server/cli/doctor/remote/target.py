@@ -166,17 +166,8 @@ STATUSES: Mapping[int, str] = {
     405: "serve with -t: a POST has to be answered here",
     421: "the proxy has to pass Host on as it came; or name that host with --allowed-hosts",
     429: "wait a minute; then look at the proxy's limits: hosted platforms share few addresses",
-    502: "start the server, and look at where the proxy sends requests",
-    503: "start the server, and look at where the proxy sends requests",
-    504: "start the server, and look at where the proxy sends requests",
+    **dict.fromkeys((502, 503, 504), "start the server, and look at where the proxy sends requests"),
 }
-
-
-def parse_issuer_url(issuer: str) -> Any:
-    """Return the parts of the issuer's URL. Raises CheckError."""
-    if not is_secure_url(issuer):
-        raise CheckError(f"the issuer {issuer} is not an https URL", PUBLIC_URL)
-    return urlsplit(issuer)
 
 
 def is_secure_url(value: object) -> bool:
