@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION, build, builtin_tools, methods, progress, watch
-from toolgate.server.calls.services import ServicePool
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
@@ -20,7 +19,7 @@ from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
-from toolgate.server.server import Server
+from toolgate.server.server import Server, ServicePool
 from toolgate.server.state.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore

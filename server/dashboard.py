@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
-from toolgate.server.calls.ansi import AnsiStripper, strip_ansi
+from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
 from toolgate.server.state import plans

@@ -1,17 +1,30 @@
-"""Format arguments so that a person sees all of them: no character is invisible or turns the line around."""
+"""Format arguments and a command's output for a person: no character is invisible or turns text around.
 
+Source: ECMA-48 sections 5.4 and 5.6; xterm's "Control Sequences" for the strings that BEL ends.
+"""
+
+import codecs
 import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.text import escape_invisible
+from toolgate.tools.api.text import clean_text
 
 MAX_SHOWN = 4_000  # characters of one argument: a screen or two
 MAX_ALL = 12_000  # of all of them
 MAX_NAME = 100  # of the name of one
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # that needs no quotes
 BLANKS = re.compile(" {9,}")
+MAX_HELD = 4 * 1024  # characters of a sequence that does not end: beyond that it is text
+SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences: colours, the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
+    r"|\x1b[PX^_][^\x1b]*\x1b\\"  # other strings
+    r"|\x1b[ -/]*[0-OQ-WYZ\\`-~]"  # the rest, of two characters and more
+)
+UNFINISHED = re.compile(r"(?:\r|\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[PX^_][^\x1b]*\x1b?|[ -/]*)?)\Z")
 
 
 def format_arguments(given: Mapping[str, Any]) -> str:
@@ -46,3 +59,24 @@ def _quote(text: str, is_text: bool) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)  # of the standard library: it takes lone surrogates, too
+
+
+class AnsiStripper:
+    """Make plain text of output that comes in pieces: a piece may end within a character or a sequence."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, *, final: bool = False) -> str:
+        text = SEQUENCE.sub("", self._rest + self._decoder.decode(data, final))
+        self._rest = ""
+        unfinished = None if final else UNFINISHED.search(text, max(0, len(text) - MAX_HELD))
+        if unfinished is not None:
+            text, self._rest = text[: unfinished.start()], text[unfinished.start() :]
+        return clean_text(text)
+
+
+def strip_ansi(data: bytes) -> str:
+    """Return plain text of a whole output."""
+    return AnsiStripper().feed(data, final=True)

@@ -84,7 +84,7 @@ class Observers:
         """The task that `call` became is over, or left to the next process."""
         if kept.is_live or not self._observers:
             return
-        if not call.began:  # another process began it
+        if call.observed is None:  # another process began it
             self._begin(call)
         outcome = ENDS[kept.status]
         self._end(call, _of_output(call) if outcome == "ok" else outcome, kept.id, time.time() - kept.created)
@@ -99,14 +99,15 @@ class Observers:
                 _notify(observer.scope_missing, principal, client, request)
 
     def _begin(self, call: Call) -> None:
-        call.began = time.monotonic()
-        call.begun = tuple(_notify(observer.call_started, call) for observer in self._observers)
+        call.observed = time.monotonic(), [_notify(observer.call_started, call) for observer in self._observers]
 
     def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
         if outcome == "error" and call.decision not in GRANTED:
             outcome = "refused"
-        end = CallEnd(outcome, task, time.monotonic() - call.began if lasted is None else lasted)
-        for observer, begun in zip(self._observers, call.begun, strict=True):
+        assert call.observed is not None  # `_begin` was called
+        began, starts = call.observed
+        end = CallEnd(outcome, task, time.monotonic() - began if lasted is None else lasted)
+        for observer, begun in zip(self._observers, starts, strict=True):
             _notify(observer.call_ended, call, begun, end)
 
 
@@ -119,26 +120,16 @@ def _notify(tell: Callable[..., Any], *what: Any) -> Any:
 
 
 def _of_error(error: BaseException) -> str:
-    match error:
-        case asyncio.CancelledError():
-            return "cancelled"
-        case InternalError():
-            return "fault"
-        case RpcError():
-            return "refused"
-        case _:
-            return "fault"
+    if isinstance(error, asyncio.CancelledError):
+        return "cancelled"
+    return "refused" if isinstance(error, RpcError) and not isinstance(error, InternalError) else "fault"
 
 
 def _of_result(call: Call, result: dict[str, Any]) -> tuple[str, str | None]:
     """The outcome, and the task the call became."""
-    match result.get("resultType"):
-        case "task":
-            return "task", result["taskId"]
-        case "input_required":
-            return "asked", None
-        case _:
-            return _of_output(call), None
+    if result.get("resultType") == "task":
+        return "task", result["taskId"]
+    return "asked" if result.get("resultType") == "input_required" else _of_output(call), None
 
 
 def _of_output(call: Call) -> str:

@@ -37,10 +37,6 @@ LOST = "the server ended while this task was under way; it was not run again, si
 log = logging.getLogger("toolgate.deferrals")
 
 
-def serve_all(_principal: str) -> bool:
-    return True
-
-
 class CallTask:
     """A task whose work this process does. `row` is what a client may see of it."""
 
@@ -161,7 +157,7 @@ class CallTasks:
         self,
         store: Store,
         processes: ProcessRegistry,
-        serves: Callable[[str], bool] = serve_all,
+        serves: Callable[[str], bool] = lambda principal: True,
         now: Callable[[], float] = time.time,
         server: str = "",
     ) -> None:
@@ -172,9 +168,7 @@ class CallTasks:
         self.is_closing = False
         self.notify: Callable[[StoredTask], bool] = lambda kept: False  # returns whether a subscription was notified
         self.rerun: Callable[[CallTask, bytes], None] | None = None
-        self.on_lost: Callable[[StoredTask], None] = lambda kept: (
-            None
-        )  # hears of what ended with the process that worked on it
+        self.on_lost: Callable[[StoredTask], None] = lambda kept: None  # hears of what ended with its process
         self._serves = serves
         self._running: dict[str, CallTask] = {}  # what is not over, or could not be written down yet
         self._writes: set[asyncio.Task[None]] = set()

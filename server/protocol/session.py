@@ -220,8 +220,7 @@ class Call:
     approval: "tuple[str, bool, str] | None" = None  # of one, as requestState carries it: nonce, whether given, where
     output: Output | None = None  # what its tool gave
     digest: str = ""  # of its arguments, where they are large
-    began: float = 0.0  # in seconds of the monotonic clock, where it is observed
-    begun: tuple[Any, ...] = ()  # what each observer made of that
+    observed: tuple[float, list[Any]] | None = None  # when it began (monotonic), and what each observer made of that
 
     @property
     def revision(self) -> Revision:

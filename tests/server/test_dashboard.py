@@ -11,7 +11,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from toolgate.server import dashboard as overview_of
-from toolgate.server.calls.ansi import MAX_HELD, AnsiStripper, strip_ansi
+from toolgate.server.calls.display import MAX_HELD, AnsiStripper, strip_ansi
 from toolgate.server.calls.observers import Observers
 from toolgate.server.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
