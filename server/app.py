@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from toolgate.server.dashboard import Dashboard
     from toolgate.server.plugins.isolation.plugin import Isolation
     from toolgate.server.state.working_directories import WorkingDirectories
-    from toolgate.server.telemetry.metrics import Metrics
+    from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.server.workspaces.retention import WorkspaceCleaner
 
 log = logging.getLogger("toolgate")

@@ -29,7 +29,7 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.server import Server
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
-from toolgate.server.telemetry.metrics import CONTENT_TYPE, Metrics
+from toolgate.server.telemetry.metrics import CONTENT_TYPE
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 from toolgate.transports.http import activation
@@ -47,6 +47,7 @@ from toolgate.transports.web.page_context import PageContext
 
 if TYPE_CHECKING:
     from toolgate.server.auth.setup import Access
+    from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.transports.web.oauth_routes import OAuthRoutes
 
 METRICS = "/metrics"
@@ -77,7 +78,7 @@ class HttpApp:
         overview: Dashboard,
         revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
-        metrics: Metrics,
+        metrics: "Metrics",
         records: SessionRecords | None = None,
     ) -> None:
         self._config = config

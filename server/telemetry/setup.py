@@ -3,6 +3,7 @@
 Each is imported only if it is wanted.
 """
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from toolgate.tools.api.registry import Registry
 if TYPE_CHECKING:
     from toolgate.server.telemetry.audit.own_entries import OwnEntries
     from toolgate.server.telemetry.audit.recorder import AuditRecorder
-    from toolgate.server.telemetry.metrics import Metrics
+    from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.server.telemetry.traces import Traces
+
+log = logging.getLogger("toolgate.traces")
 
 
 class Telemetry:
@@ -26,18 +29,12 @@ class Telemetry:
     configured is None. Raises UsageError if the audit log can't be written."""
 
     def __init__(
-        self,
-        config: Config,
-        state: Path,
-        workspaces: Workspaces,
-        *,
-        sandboxed: bool,
-        registry: Callable[[], Registry],
+        self, config: Config, state: Path, workspaces: Workspaces, *, sandboxed: bool, registry: Callable[[], Registry]
     ) -> None:
         self._state = state
         self._audit = _open_audit(config, state, workspaces, sandboxed)
         self.traces = _open_traces(config, registry)
-        self.metrics = _make_metrics(registry) if config.is_remote else None
+        self.metrics = _create_metrics(registry) if config.is_remote else None
         self.recent_calls = RecentCalls() if config.is_remote else None
 
     def observers(self) -> Observers:
@@ -81,14 +78,26 @@ def _open_audit(config: Config, state: Path, workspaces: Workspaces, sandboxed: 
 
 
 def _open_traces(config: Config, registry: Callable[[], Registry]) -> "Traces | None":
+    """Return the traces; if they are not configured or can't be sent, None. The log has the reason."""
     if not config.is_tracing:
         return None
-    from toolgate.server.telemetry import traces  # start-up: rarely configured
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would repeat the same failure every few seconds
+    if config.trace_protocol not in ("", "http/protobuf"):
+        wrong = config.trace_protocol
+        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL: %.40s is not supported; traces are sent as http/protobuf", wrong)
+    try:
+        from toolgate.server.telemetry import traces  # start-up: rarely configured
 
-    return traces.open_traces(config.name, registry, config.trace_protocol)
+        return traces.Traces(traces.create_provider(config.name), registry)
+    except ImportError:
+        log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: pip install 'toolgate[traces]'")
+    except Exception as error:  # other invalid values of the variables
+        log.warning("no traces are sent: an OTEL_ variable has an invalid value (%s)", type(error).__name__)
+        log.debug("traces", exc_info=True)
+    return None
 
 
-def _make_metrics(registry: Callable[[], Registry]) -> "Metrics":
-    from toolgate.server.telemetry.metrics import Metrics  # start-up: HTTP only
+def _create_metrics(registry: Callable[[], Registry]) -> "Metrics":
+    from toolgate.server.telemetry.metrics.collector import Metrics  # start-up: HTTP only
 
     return Metrics(lambda: registry().tools)

@@ -13,7 +13,13 @@ import threading
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolgate.server import VERSION
 from toolgate.server.config.transports import HTTP_TRANSPORTS
@@ -23,11 +29,6 @@ from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.spans import SPAN_FACTORY
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-    from opentelemetry.trace import Span
 
 FLUSH = 1.0  # seconds for the remaining spans, at the end
 MAX_CONTEXT = 512  # characters of a header of W3C Trace Context, section 3.3.1.5
@@ -49,11 +50,7 @@ log = logging.getLogger("toolgate.traces")
 class Traces:
     """`registry()` returns the parts of the server; other names never reach a span."""
 
-    def __init__(self, provider: "TracerProvider", registry: Callable[[], Registry]) -> None:
-        from opentelemetry.trace.propagation.tracecontext import (
-            TraceContextTextMapPropagator,  # start-up: rarely configured
-        )
-
+    def __init__(self, provider: TracerProvider, registry: Callable[[], Registry]) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("toolgate", VERSION)
         self._context = TraceContextTextMapPropagator()
@@ -86,9 +83,7 @@ class Traces:
         await asyncio.to_thread(ending.join, FLUSH)
 
     @contextmanager
-    def _span(self, call: Call) -> "Generator[Span]":
-        from opentelemetry.trace import SpanKind  # start-up, as above
-
+    def _span(self, call: Call) -> Generator[Span]:
         attributes = self._attributes(call)
         target = attributes.get("gen_ai.tool.name") or attributes.get("gen_ai.prompt.name")
         with self._tracer.start_as_current_span(
@@ -99,16 +94,14 @@ class Traces:
             record_exception=False,  # the log has it; others read these
             set_status_on_exception=False,
         ) as span:
-            SPAN_FACTORY.set(
-                self._trace_step
-            )  # both hold for the whole task of the request, which logs its failure after this
-            LOG_CONTEXT.set(
-                replace(LOG_CONTEXT.get() or LogContext(), trace=f"{span.get_span_context().trace_id:032x}")
-            )
+            # both hold for the whole task of the request, which logs its failure after this
+            SPAN_FACTORY.set(self._trace_step)
+            trace = f"{span.get_span_context().trace_id:032x}"
+            LOG_CONTEXT.set(replace(LOG_CONTEXT.get() or LogContext(), trace=trace))
             yield span
 
     @contextmanager
-    def _trace_step(self, name: str) -> "Generator[Span]":
+    def _trace_step(self, name: str) -> Generator[Span]:
         with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
             try:
                 yield span
@@ -135,27 +128,8 @@ class Traces:
         return attributes
 
 
-def open_traces(name: str, registry: Callable[[], Registry], protocol: str) -> Traces | None:
-    """Return the traces of the server `name`, sent where the `OTEL_*` variables say. If that is impossible, log it and
-    return None. `protocol` is the one that those variables ask for."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it would repeat the same failure every few seconds
-    if protocol and protocol != "http/protobuf":
-        log.warning("OTEL_EXPORTER_OTLP_PROTOCOL: %.40s is not supported; traces are sent as http/protobuf", protocol)
-    try:
-        return Traces(_provider(name), registry)
-    except ImportError:
-        log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: pip install 'toolgate[traces]'")
-    except Exception as error:  # other invalid values of the variables
-        log.warning("no traces are sent: an OTEL_ variable has an invalid value (%s)", type(error).__name__)
-        log.debug("traces", exc_info=True)
-    return None
-
-
-def _provider(name: str) -> "TracerProvider":
-    from opentelemetry.sdk.resources import Resource  # start-up, as above
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
+def create_provider(name: str) -> TracerProvider:
+    """Return what sends the spans of the server `name` where the `OTEL_*` variables say."""
     resource = Resource.create({"service.version": VERSION})  # with OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = resource.merge(Resource({"service.name": name}))
@@ -172,9 +146,7 @@ class LazyExporter:
         self._exporter: SpanExporter | None = None
         self._works = True
 
-    def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
-        from opentelemetry.sdk.trace.export import SpanExportResult  # start-up, as above
-
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             result = self._open_exporter().export(spans)
         except Exception:  # a malformed endpoint, and whatever the libraries raise
@@ -187,7 +159,7 @@ class LazyExporter:
         if self._exporter is not None:
             self._exporter.shutdown()
 
-    def _open_exporter(self) -> "SpanExporter":
+    def _open_exporter(self) -> SpanExporter:
         if self._exporter is None:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # start-up
 
@@ -217,9 +189,7 @@ def _code(error: BaseException) -> str:
             return FAULT
 
 
-def _fail(span: "Span", kind: str) -> None:
-    from opentelemetry.trace import Status, StatusCode  # start-up, as above
-
+def _fail(span: Span, kind: str) -> None:
     span.set_attribute("error.type", kind)
     if kind.startswith("-"):
         span.set_attribute("rpc.response.status_code", kind)

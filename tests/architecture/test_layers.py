@@ -219,6 +219,7 @@ def test_the_sdks_are_for_tests_only() -> None:
 def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
     """Start-up is what a desktop user waits for: no module of ours loads these when it is imported."""
     heavy = {*HOMES, "starlette", "uvicorn", "authlib", "playwright", "sqlite3", "ssl"}
+    # loaded only when HTTP is served, traces are sent, the browser runs, a command is given, or the state is used
     deferred = {
         "http_app.py",
         "transports/http/server.py",
@@ -228,11 +229,12 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "browser/page_load.py",
         "egress/http.py",
         "web/vetted_client.py",
-        "collector.py",
+        "metrics/collector.py",
+        "telemetry/traces.py",
         "cli/command_line.py",
         "cli/help.py",
         "state/schema.py",
-    }  # loaded only when HTTP is served, a page is fetched, the browser runs, a command is given, or the state is used
+    }  # loaded when HTTP is served, a page fetched, a browser run, a command given, the state or telemetry used
     deferred |= {str(path) for path in sources("transports/web")}
     for path in sources("server") + sources("tools") + sources("transports"):
         if str(path).endswith(tuple(deferred)) or "migrations" in path.parts:  # Alembic loads those

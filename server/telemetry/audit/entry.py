@@ -13,9 +13,7 @@ import msgspec
 
 FIRST_PREV = "0" * 64  # `prev` of the first line
 HASH_LENGTH = 64  # characters
-HEAD_LENGTH = (
-    16 + 1 + HASH_LENGTH + 1 + HASH_LENGTH + 1
-)  # bytes of the head: always as many, so that one write replaces another
+HEAD_LENGTH = 16 + 1 + HASH_LENGTH + 1 + HASH_LENGTH + 1  # bytes of every head, so one write replaces another
 
 ChainKey = hmac.HMAC  # with the key in it: a copy costs half as much as a new one
 

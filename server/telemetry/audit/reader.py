@@ -58,40 +58,35 @@ class AuditSnapshot:
 
     def __init__(self, folder: Path) -> None:
         self.head = b""
-        self._files: list[tuple[str, BinaryIO, int]] = []
+        self.files: list[tuple[str, BinaryIO, int]] = []  # the name, the file, and its size at that moment
         with _locked_head(folder / HEAD_FILE) as head:
             if head is not None:
                 self.head = os.pread(head, HEAD_LENGTH + 1, 0)
             for name in (*rotated_files(folder), CURRENT):
                 descriptor = _open_existing(folder / name)
                 if descriptor is not None:
-                    self._files.append((name, open(descriptor, "rb"), os.fstat(descriptor).st_size))  # noqa: SIM115
+                    self.files.append((name, open(descriptor, "rb"), os.fstat(descriptor).st_size))  # noqa: SIM115
 
     @property
     def names(self) -> list[str]:
-        return [name for name, _, _ in self._files]
+        return [name for name, _, _ in self.files]
 
     @property
     def size(self) -> int:
         """Return the bytes of all files."""
-        return sum(size for _, _, size in self._files)
+        return sum(size for _, _, size in self.files)
 
     def lines(self, of: str) -> Iterator[bytes]:
         """Yield the lines of one file without their breaks. A line longer than any of ours comes in pieces."""
-        _, file, left = next(held for held in self._files if held[0] == of)
+        _, file, left = next(held for held in self.files if held[0] == of)
         file.seek(0)
         while left > 0 and (line := file.readline(min(left, 2 * MAX_LINE))):
             left -= len(line)
             yield line.removesuffix(b"\n")
 
-    @property
-    def files(self) -> list[tuple[str, BinaryIO, int]]:
-        """Return the name, the file and its size at that moment, for each."""
-        return list(self._files)
-
     def lines_backwards(self, within: int) -> Iterator[bytes]:
         """Yield the lines in the last `within` bytes of all files, the newest first."""
-        for _, file, size in reversed(self._files):
+        for _, file, size in reversed(self.files):
             begin = max(0, size - within)
             file.seek(begin)
             found = file.read(size - begin).split(b"\n")
@@ -99,7 +94,7 @@ class AuditSnapshot:
             within -= size - begin
 
     def close(self) -> None:
-        for _, file, _ in self._files:
+        for _, file, _ in self.files:
             file.close()
 
 
@@ -119,7 +114,9 @@ class AuditTail:
             if self._file is not None:
                 yield from self._read(self._file)
             following = self._open()
-            if following is None or (self._file is not None and _is_same_file(self._file, following)):
+            if following is None or (
+                self._file is not None and os.path.sameopenfile(self._file.fileno(), following.fileno())
+            ):
                 if following is not None:
                     following.close()
                 return
@@ -229,9 +226,8 @@ class ChainVerifier:
             self._add_fault(HEAD_FILE, "it is missing or damaged: whether lines are cut off at the end is not known")
             return
         if seq > newest.seq:
-            self._add_fault(
-                CURRENT, f"{_span(newest.seq + 1, seq)} missing at the end: cut off, or lost with the power"
-            )
+            missing = _span(newest.seq + 1, seq)
+            self._add_fault(CURRENT, f"{missing} missing at the end: cut off, or lost with the power")
         elif seq == newest.seq and hash != newest.hash:
             self._add_fault(HEAD_FILE, f"it is of another line {seq}")
 
@@ -282,8 +278,3 @@ def _open_existing(path: Path) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-
-
-def _is_same_file(one: BinaryIO, other: BinaryIO) -> bool:
-    mine, theirs = os.fstat(one.fileno()), os.fstat(other.fileno())
-    return (mine.st_dev, mine.st_ino) == (theirs.st_dev, theirs.st_ino)

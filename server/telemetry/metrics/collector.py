@@ -1,16 +1,105 @@
-"""Read the rows of gauges.py at each scrape, for Prometheus' library."""
+"""Count calls of tools as they end, and read the rows of gauges.py at each scrape, with Prometheus' library.
+
+Only HTTP imports it.
+"""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import Any
 
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from toolgate.server.calls.observers import GRANTED, CallEnd
+from toolgate.server.calls.tasks import tool_of
+from toolgate.server.protocol.messages import Request
+from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.task import StoredTask
 from toolgate.server.telemetry.metrics.gauges import MetricRow
 
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
+MAX_TOOLS = 200  # names with a series of their own: a plugin may bring new ones for ever, and a series stays
+OTHER = "other"  # an unknown tool, or one too many
+PENDING = ("asked", "task")  # outcomes after which the call may still be allowed
+NO_TRANSPORT = "none"  # if another process had the request
 KINDS = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 log = logging.getLogger("toolgate.metrics")
+
+
+class Metrics:
+    """The metrics of one server, in a registry of its own. `tools()` are the names of its tools; `calls` observes."""
+
+    def __init__(self, tools: Callable[[], Container[str]]) -> None:
+        self._registry = CollectorRegistry()
+        self.calls = CallMetrics(self._registry, tools)
+        ProcessCollector(registry=self._registry)
+
+    def add_rows(self, rows: Iterable[MetricRow]) -> None:
+        """Read these rows at each scrape."""
+        self._registry.register(RowCollector(tuple(rows)))
+
+    def render(self) -> bytes:
+        """Return all metrics in the text format."""
+        return generate_latest(self._registry)
+
+
+class CallMetrics:
+    """Observes calls. `tools()` are the names of the tools: a client may send any text as a name."""
+
+    def __init__(self, registry: CollectorRegistry, tools: Callable[[], Container[str]]) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # else each series has a second one with its start
+        self._tools = tools
+        self._names: set[str] = set()  # of tools that were called
+        self._seconds = Histogram(
+            "toolgate_call_seconds",
+            "Calls of tools that ended, by duration.",
+            ("tool", "transport", "outcome"),
+            buckets=BUCKETS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            "toolgate_calls_refused", "Calls of tools that were refused, by reason.", ("reason",), registry=registry
+        )
+        self._series: dict[tuple[str, str, str], Histogram] = {}  # the library takes twice as long for a look-up
+
+    def call_started(self, call: Call) -> None: ...
+
+    def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:
+        self._observe(call.params.get("name"), call.session.transport, end.outcome, end.seconds)
+        if call.decision not in GRANTED and end.outcome not in PENDING:
+            self._refused.labels(call.decision).inc()
+
+    def task_lost(self, kept: StoredTask) -> None:
+        self._observe(tool_of(kept.id), NO_TRANSPORT, "fault", max(0.0, kept.updated - kept.created))
+
+    def scope_missing(self, principal: str, client: str, request: Request) -> None:
+        self._observe(request.params.get("name"), NO_TRANSPORT, "refused", 0.0)
+        self._refused.labels("scope").inc()
+
+    def _observe(self, name: Any, transport: str, outcome: str, seconds: float) -> None:
+        key = (self._tool_label(name), transport or NO_TRANSPORT, outcome)
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = self._seconds.labels(*key)
+        series.observe(seconds)
+
+    def _tool_label(self, name: Any) -> str:
+        if not isinstance(name, str) or name not in self._tools():
+            return OTHER
+        if name not in self._names:
+            if len(self._names) >= MAX_TOOLS:
+                return OTHER
+            self._names.add(name)
+        return name
 
 
 class RowCollector(Collector):

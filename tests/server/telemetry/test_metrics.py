@@ -29,8 +29,7 @@ from toolgate.server.config import load
 from toolgate.server.http_app import check_http
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.telemetry.metrics import Metrics
-from toolgate.server.telemetry.metrics.calls import MAX_TOOLS, CallMetrics
+from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
 from toolgate.server.telemetry.metrics.gauges import MetricRow
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 
