@@ -21,7 +21,6 @@ from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.services import Plan
 from toolgate.tools.workspace.spool import Run
-from toolgate.tools.workspace.workspace import Workspace
 
 MAX_RUNS = 20  # background tasks shown, the running ones first
 MAX_TASKS = 30  # tasks shown, the open ones first
@@ -189,7 +188,8 @@ class Dashboard:
         if workspace is None:  # nothing has run since the start, and opening a workspace would count as its use
             return []
         shown: list[ShownRun] = []
-        for run in await _shown_runs(workspace):
+        runs = sorted(await workspace.list(), key=lambda run: (run.status != "running", -run.id))
+        for run in runs[:MAX_RUNS]:
             try:
                 size = await workspace.size(run.id)
                 data = await workspace.read(run.id, max(0, size - TAIL), TAIL)
@@ -214,9 +214,3 @@ def _omission_note(count: int) -> str:
 
 def _parse_id(id: str) -> int | None:
     return int(id) if id.isascii() and id.isdigit() and len(id) < 16 else None
-
-
-async def _shown_runs(workspace: Workspace) -> list[Run]:
-    """Return the runs to show: the running ones first, then the newest."""
-    runs = sorted(await workspace.list(), key=lambda run: (run.status != "running", -run.id))
-    return runs[:MAX_RUNS]

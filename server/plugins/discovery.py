@@ -15,9 +15,7 @@ from pathlib import Path
 
 MAX_FILES = 1_000  # of one folder, or of one package: more are not plugins
 MAX_SOURCE = 16 * 2**20  # bytes of one plugin: more is data, not a program
-MAX_INLINE_SOURCE = (
-    2**20
-)  # bytes of one that runs in the server's process, where nothing else runs while it is compiled
+MAX_INLINE_SOURCE = 2**20  # bytes of one that runs in the server's process, which waits while it is compiled
 MAX_FOLDERS = 1_000  # watched: each costs the system a watch, of which a user may have 8,192 and less
 
 ISOLATE = "__isolate__ = True"  # in a plugin's file: it wants a process of its own

@@ -11,15 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from toolgate.server.plugins.discovery import (
-    ISOLATE,
-    PluginContent,
-    find_plugins,
-    find_watched_folders,
-    hash_sources,
-    read_sources,
-    wants_isolation,
-)
+from toolgate.server.plugins import discovery
+from toolgate.server.plugins.discovery import ISOLATE, PluginContent
 from toolgate.server.plugins.loader import (
     LoadedPlugin,
     PluginHangsError,
@@ -133,7 +126,7 @@ class PluginReloader:
 
     def roots(self) -> list[Path]:
         """The folders to watch."""
-        return find_watched_folders(self.folders, lambda line: log.debug("%s", line))
+        return discovery.find_watched_folders(self.folders, lambda line: log.debug("%s", line))
 
     def close(self) -> None:
         """End what is being loaded, and all that is loaded."""
@@ -150,9 +143,9 @@ class PluginReloader:
     def _scan(self) -> dict[Path, PluginContent]:
         complaints: list[str] = []
         found: dict[Path, PluginContent] = {}
-        for file in find_plugins(self.folders, complaints.append):
+        for file in discovery.find_plugins(self.folders, complaints.append):
             try:
-                found[file] = hash_sources(read_sources(file))
+                found[file] = discovery.hash_sources(discovery.read_sources(file))
             except FileNotFoundError:  # gone since
                 continue
             except OSError as error:  # loading it will say so
@@ -231,7 +224,7 @@ class PluginReloader:
             self._retry = self._reload_after(RETRY)
 
     async def _load_file(self, file: Path) -> LoadedPlugin:
-        if not (self._isolate or await asyncio.to_thread(wants_isolation, file)):
+        if not (self._isolate or await asyncio.to_thread(discovery.wants_isolation, file)):
             loaded = await self._load_here(file)
         elif self._load_isolated is not None:
             loaded = await self._load_isolated(file)

@@ -98,9 +98,8 @@ class _FolderPacker:
     def pack(self, folder: Path) -> ArchiveTotals:
         self.here = os.open(folder, FOLDER)
         try:
-            path_down = [
-                ("", 0o700, self._identity(), self._add_entries())
-            ]  # the folders down to here, each with its subfolders to visit
+            # the folders down to here, each with its subfolders to visit
+            path_down = [("", 0o700, self._identity(), self._add_entries())]
             while path_down:
                 name, mode, _, folders = path_down[-1]
                 if folders:
@@ -189,12 +188,9 @@ class _FolderPacker:
             info.size = status.st_size
             data: Data = file
             data_map = sparse_files.find_data(file.fileno(), status)
-            if (
-                data_map is not None
-                and (joined := sparse_files.SparseReader(file, data_map, status.st_size)).size
-                <= sparse_files.MAX_STORED
-            ):
-                info.pax_headers, info.size, data = sparse_files.pax_headers(status.st_size), joined.size, joined
+            sparse = sparse_files.SparseReader(file, data_map, status.st_size) if data_map is not None else None
+            if sparse is not None and sparse.size <= sparse_files.MAX_STORED:
+                info.pax_headers, info.size, data = sparse_files.pax_headers(status.st_size), sparse.size, sparse
             self.packed.bytes += info.size
             self._add(info, data)
 

@@ -45,11 +45,9 @@ def _refusals(config: Config, state: Path, sandbox: "Sandbox", root: Path) -> It
             f"--workspace: at level uid commands would run as the owner of {root}, with all files of that user: omit "
             "it, and each person gets a folder and a user; or install bubblewrap"
         )
-    server_folders = [
-        folder.resolve() for folder in (state, config.logs) if folder is not None
-    ]  # they are covered as folders
+    covered = [folder.resolve() for folder in (state, config.logs) if folder is not None]  # hidden whole
     for hidden in hidden_paths(config, state):
-        if hidden.is_relative_to(root) and not any(hidden.is_relative_to(folder) for folder in server_folders):
+        if hidden.is_relative_to(root) and not any(hidden.is_relative_to(folder) for folder in covered):
             yield f"--workspace: {hidden} is inside {root}, and readable once it is replaced: move it elsewhere"
     for folder in config.plugins:
         if folder.resolve().is_relative_to(root):

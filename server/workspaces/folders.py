@@ -80,10 +80,7 @@ class PrincipalFolders:
 
     def set_aside(self, name: str) -> Path:
         """Move a principal's folders away by two renames; the next call starts with empty ones."""
-        _private(self.leaving)
-        aside = _unused_path(self.leaving, name, "")
-        aside.mkdir(mode=0o700)
-        (aside / "rest").mkdir(mode=0o700)
+        aside = self._make_aside(name)
         for folder, target in ((self.spools, "rest/spool"), (self.workspaces, "workspace")):
             with suppress(FileNotFoundError):
                 (folder / name).rename(aside / target)
@@ -104,7 +101,8 @@ class PrincipalFolders:
             part.unlink(missing_ok=True)
             packed = pack_folder(aside / "workspace", part)
             part.rename(archive)
-            _sync(self.archive_folder)
+            with open_folder(self.archive_folder) as descriptor:
+                os.fsync(descriptor)
         except BaseException:
             part.unlink(missing_ok=True)
             self.put_back(aside)
@@ -141,10 +139,8 @@ class PrincipalFolders:
 
     def list_leaving(self) -> list[Path]:
         """Return what was set aside and is still there."""
-        names = (
-            name for name in _list_names(self.leaving) if PRINCIPAL_NAME.match(name) or name.startswith(rmtree.STAGE)
-        )
-        return sorted(self.leaving / name for name in names)
+        names = _list_names(self.leaving)
+        return sorted(self.leaving / n for n in names if PRINCIPAL_NAME.match(n) or n.startswith(rmtree.STAGE))
 
     def restore(self, archive: Path) -> Path:
         """Restore a workspace from an archive, which stays. Return its folder.
@@ -155,10 +151,7 @@ class PrincipalFolders:
         target = self.workspaces / name
         if _list_names(target):
             raise WorkspaceInUseError(f"{name} has a workspace that is not empty: archive it first")
-        _private(self.leaving)
-        aside = _unused_path(self.leaving, name, "")
-        aside.mkdir(mode=0o700)
-        (aside / "rest").mkdir(mode=0o700)
+        aside = self._make_aside(name)
         _private(self.workspaces)
         try:
             unpack_archive(archive, aside / "rest" / "workspace")
@@ -166,6 +159,13 @@ class PrincipalFolders:
         finally:
             self.remove(aside)
         return target
+
+    def _make_aside(self, name: str) -> Path:
+        _private(self.leaving)
+        aside = _unused_path(self.leaving, name, "")
+        aside.mkdir(mode=0o700)
+        (aside / "rest").mkdir(mode=0o700)
+        return aside
 
 
 def disk_usage(folder: Path) -> int:
@@ -217,8 +217,3 @@ def _is_held(path: Path) -> bool:
 
 def _private(folder: Path) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    with open_folder(folder) as descriptor:
-        os.fsync(descriptor)

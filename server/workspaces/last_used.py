@@ -11,9 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-PRINCIPAL_NAME = re.compile(
-    r"u-[0-9a-f]{40}"
-)  # as `Principal.name`; the local user has no such name and is never removed
+PRINCIPAL_NAME = re.compile(r"u-[0-9a-f]{40}")  # as `Principal.name`; the local user has another, and is never removed
 EVERY = 60.0  # seconds between two notes for one principal
 MAX_MESSAGE = 1_000  # bytes
 
@@ -45,11 +43,15 @@ class LastUsed:
 
     def last_call(self, name: str) -> float:
         """Return the time of the last call, in seconds since the epoch; if unknown, note now."""
-        return self._since(name)
+        time_of_call = self.find_last_call(name)
+        if time_of_call is None:
+            time_of_call = self._now()
+            self._touch(self._folder / name, time_of_call)
+        return time_of_call
 
     def gone_since(self, name: str) -> float:
         """Return since when the principal is gone: now, if that is new."""
-        return self._since(f"{name}.gone")
+        return self.last_call(f"{name}.gone")
 
     def mark_present(self, name: str) -> None:
         """Note that the principal is not gone."""
@@ -75,13 +77,6 @@ class LastUsed:
             return None
         path.unlink(missing_ok=True)
         return text
-
-    def _since(self, file: str) -> float:
-        time_of_call = self.find_last_call(file)
-        if time_of_call is None:
-            time_of_call = self._now()
-            self._touch(self._folder / file, time_of_call)
-        return time_of_call
 
     def _touch(self, path: Path, now: float) -> None:
         self._private()

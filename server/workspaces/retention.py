@@ -136,9 +136,7 @@ class WorkspaceCleaner:
         if archive is not None:
             text = f"your workspace was archived {why}, and you have a new one: {archive}"
         else:
-            lost = (
-                "your workspace, which was empty, was" if what == ARCHIVE else "your workspace and all its files were"
-            )
-            text = f"{lost} removed {why}"
+            lost = ", which was empty, was" if what == ARCHIVE else " and all its files were"
+            text = f"your workspace{lost} removed {why}"
         self.uses.leave_message(name, text)
         log.info("the workspace of %s was cleaned (%s): %s", name, what, archive or "nothing kept")

@@ -324,7 +324,7 @@ def test_a_first_look_that_fails_keeps_nothing_built_in_from_being_served(
         raise RecursionError("too deep")
 
     async def body() -> None:
-        monkeypatch.setattr(reload, "find_plugins", failing)
+        monkeypatch.setattr(discovery, "find_plugins", failing)
         app = App(load.load({"state": str(tmp_path / "state"), "plugins": [str(tmp_path)]}))
         await app.start()
         await asyncio.sleep(0)  # what it started has begun
