@@ -1,25 +1,25 @@
-# Every command works on a fresh machine with Python 3.11: what is missing is installed first.
+# Every command works on a fresh machine with Python 3.11: it installs missing packages first.
 PYTHON ?= python3
 BIN := .venv/bin
 
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS += -j2  # the system's packages come while Python's do
+MAKEFLAGS += -j2  # installs system packages and Python packages at the same time
 endif
 
-# Of Python, besides the one that PYTHON names: the core of the tests runs on each of them
+# Further versions of Python: the core tests run on each
 VERSIONS := 3.12 3.13
 
 .PHONY: setup demo test soak agents frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked \
 	conformance check check-deploy reference mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
-setup: .venv/.run ## the project in .venv: .venv/bin/toolgate is the command
+setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
 
 .venv/bin/python:
 	@PYTHON=$(PYTHON) .ci/packages python
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Toolgate needs Python 3.11 or later; set PYTHON=…"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# uv takes a tenth of pip's time, where it finds the packages that pip does
+# uv takes a tenth of pip's time, but does not find every package that pip finds
 INSTALL = $(BIN)/uv pip install -q --python $(2)/python --require-hashes -r $(1) 2>/dev/null \
 	|| $(2)/python -m pip install -q --require-hashes -r $(1)
 
@@ -38,7 +38,7 @@ tests/interop/node_modules/.installed: .venv/.dev tests/interop/package-lock.jso
 	cd tests/interop && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@
 
-# The frameworks of tests/interop/test_frameworks.py: their dependencies exclude each other's, and ours
+# The frameworks of tests/interop/test_frameworks.py: their dependencies conflict with each other and with Toolgate's
 FRAMEWORKS = $(patsubst tests/interop/frameworks/%.lock,.venv/frameworks/%/.installed,$(wildcard tests/interop/frameworks/*.lock))
 frameworks: $(FRAMEWORKS)
 .venv/frameworks/%/.installed: tests/interop/frameworks/%.lock | .venv/.run
@@ -47,32 +47,32 @@ frameworks: $(FRAMEWORKS)
 		|| $(BIN)/python -m pip --python $(@D)/bin/python install -q --require-hashes -r $<
 	@touch $@
 
-agents: tests/agents/node_modules/.installed ## the agents that `make soak` drives: 1.1 GB
+agents: tests/agents/node_modules/.installed ## install the agents that `make soak` runs (1.1 GB)
 tests/agents/node_modules/.installed: .venv/.dev tests/agents/package-lock.json
 	cd tests/agents && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@
 
-# Each worker of the tests would rewrite the assertions of all of them
+# Rewrite pytest's assertions once, instead of in each worker
 .venv/.rewritten: .venv/.dev
 	@-env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --collect-only -q -p no:xdist >/dev/null
 	@touch $@
 
-demo: setup ## the tour: every tool, called for real
+demo: setup ## run the tour: call every tool
 	$(BIN)/toolgate demo
 
-chromium sandbox proxies image: | .venv/bin/python ## Debian's packages: browsers, what keeps commands apart, …
+chromium sandbox proxies image: | .venv/bin/python ## install Debian packages: browsers, sandbox, proxies, image
 	@.ci/packages $@
 
 packages-of-tests: | .venv/bin/python
 	@.ci/packages $(GROUPS)
 
-# What an administrator has to install, and which Python is missing: said before anything else takes long
+# List what an administrator has to install, and missing versions of Python, before slow work starts
 requirements:
 	@PYTHON=$(PYTHON) .ci/packages --check $(GROUPS)
 	@.ci/find-python $(VERSIONS) >/dev/null
 
 test: GROUPS := python chromium sandbox proxies
-test: requirements ## everything, against the real server; the core of it on each Python
+test: requirements ## run all tests against the real server; the core tests on each Python
 	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
 tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
@@ -80,14 +80,14 @@ tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.re
 	@$(MAKE) --no-print-directory $(VERSIONS:%=core-%)
 
 soak: GROUPS := python chromium sandbox proxies image
-soak: requirements ## what takes longer than `make test` may, and all tests on each Python
+soak: requirements ## run the slow tests, and all tests on each Python
 	@$(MAKE) --no-print-directory soaked GROUPS="$(GROUPS)"
 
 soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modules/.installed $(FRAMEWORKS) packages-of-tests
 	$(BIN)/python -m pytest -m soak
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
-# The protocol, the transports and the tools: what another Python could break, in a minute
+# The core tests: protocol, transports and tools, in a minute
 CORE := $(addprefix tests/,server/cli/test_cli.py server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
 	server/calls/test_terminal.py server/protocol/test_protocol.py server/state/backup/test_backup.py \
 	server/state/test_store.py server/state/test_migrate.py tools/builtin/test_background.py tools/builtin/test_bash.py \
@@ -101,26 +101,26 @@ $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
 	.venv-$*/bin/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
-.venv-3.13/.dev: | .venv-3.12/.dev  # each writes beside the sources as it is installed
+.venv-3.13/.dev: | .venv-3.12/.dev  # one after the other: each writes into the source tree
 $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml | .venv/.run
 	python=$$(.ci/find-python $*) && $$python -m venv $(@D)
 	$(call INSTALL,requirements-dev.lock,$(@D)/bin)
 	$(@D)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-conformance: .venv/.dev tests/interop/node_modules/.installed ## the official conformance suite, all of its runs
+conformance: .venv/.dev tests/interop/node_modules/.installed ## run the whole official conformance suite
 	$(BIN)/python -m pytest tests/conformance -m ""
 
-check: .venv/.dev ## format, lint, types
+check: .venv/.dev ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy .links/toolgate
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	@$(MAKE) --no-print-directory check-deploy
 
-# Without a network: the schemas come with the linters. systemd's own is run where it is; 254 knows more than Debian 12's
+# Needs no network: the linters include the schemas. systemd's own check runs if it is installed; Debian 12's lacks keys of 254
 MANIFESTS = $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
-check-deploy: .venv/.dev ## what runs it elsewhere: image, compose, Kubernetes, systemd
+check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 	$(BIN)/hadolint deploy/Dockerfile
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml
 	$(BIN)/kubernetes-validate --strict --quiet -k 1.33.0 $(MANIFESTS)
@@ -129,21 +129,21 @@ check-deploy: .venv/.dev ## what runs it elsewhere: image, compose, Kubernetes, 
 	@cp deploy/systemd/toolgate.socket build
 	@! command -v systemd-analyze >/dev/null || ! systemd-analyze verify --man=no build/toolgate.service build/toolgate.socket 2>&1 | grep -v DelegateSubgroup
 
-reference: .venv/.run ## what docs/ say of options, commands and tools, written anew
+reference: .venv/.run ## generate the tables of options, commands and tools in docs/
 	$(BIN)/python -m tests.docs.reference
 
-mutants: .venv/.dev ## which changes of a line the tests do not notice: a sample, for hours (MUTANTS="--each 5 server/auth")
+mutants: .venv/.dev ## find changed lines that no test notices; takes hours (MUTANTS="--each 5 server/auth")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
-walk: .venv/.dev ## the path of a call, traced, and what a reader has to find, counted
+walk: .venv/.dev ## trace the path of a call, and count what a reader has to look up
 	$(BIN)/python -m tests.architecture.walk
 
-bench: .venv/.dev tests/interop/node_modules/.installed ## side by side with the official SDKs
+bench: .venv/.dev tests/interop/node_modules/.installed ## compare the speed with the official SDKs
 	$(BIN)/python -m tests.bench
 
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links
-lock: .venv/.run ## resolve the dependencies anew: versions and hashes, no addresses
+lock: .venv/.run ## resolve the dependencies again: versions and hashes, no addresses
 	echo uv | $(LOCK) - -o requirements-uv.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces pyproject.toml - -o requirements.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock

@@ -1,4 +1,4 @@
-"""A prompt: what a person picks from a menu, with an argument that completes while they type."""
+"""A prompt that a person picks from a menu, with an argument that completes while they type."""
 
 from typing import Annotated
 

@@ -1,6 +1,6 @@
-"""Two tools that talk while they work: progress for a call that asked for it, and lines for the client's log.
+"""Two tools that report while they work: progress if the call asked for it, and lines for the client's log.
 
-They show the author of a client what arrives. The server drops both where nobody wants them: a tool need not ask.
+Authors of clients can test with them what arrives. The server drops unwanted reports, so a tool need not check.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A resource: what a client reads at a URI. Here another quote each time."""
+"""A resource, which a client reads at a URI: a different quote each time."""
 
 import secrets
 

@@ -1,4 +1,4 @@
-"""A tool that takes its time: it reports progress meanwhile, and ends at once when the client cancels it."""
+"""A slow tool that reports progress, and ends at once when the client cancels it."""
 
 import asyncio
 from typing import Annotated

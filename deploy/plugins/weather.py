@@ -1,7 +1,7 @@
-"""A tool that asks a web service: the weather now at a place, by Open-Meteo (https://open-meteo.com), without a key.
+"""A tool that calls a web service: the weather at a place, from Open-Meteo (https://open-meteo.com), without a key.
 
-`ctx.web` is the way out: it reaches public addresses only, at every redirect. OPEN_METEO_URL names another server of
-the same API; one in your own network needs `--allow-private` too.
+`ctx.web` reaches public addresses only, and checks each redirect. OPEN_METEO_URL sets another server of the same API; a
+server in your own network also needs `--allow-private`.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Two tools over a folder of markdown: search it, and read what was found. A plugin that is a package of four files.
+"""Two tools that search a folder of markdown and read its files: a plugin that is a package of four files.
 
-BLOG_SEARCH_DIR names the folder; without it, it is the one the server was started in. Every caller may read all of its
-markdown. Ranking is by meaning where Ollama runs with `nomic-embed-text` (meaning.py), else by words (words.py).
+BLOG_SEARCH_DIR names the folder; the default is the server's current directory. Every caller can read all of its
+markdown. If Ollama runs with `nomic-embed-text`, results are ranked by meaning (meaning.py), else by words (words.py).
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""Which texts mean something like a query: embeddings by Ollama, where it runs and has the model.
+"""Rank texts by meaning, with embeddings from Ollama, if it runs and has the model.
 
-OLLAMA_HOST says where, as for Ollama itself. A text is embedded once: its vector is kept in memory and in a file of the
-user's cache directory, an .npy that is read without pickle. What runs out of time goes on at the next search.
+OLLAMA_HOST is its address, as for Ollama itself. A text is embedded once: its vector stays in memory and in an .npy
+file in the user's cache directory, which is read without pickle. If the time runs out, the next search continues.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
-"""The markdown files below a folder, cut into chunks. Knows nothing of searching.
+"""Read the markdown files below a folder, and split them into chunks.
 
-A file is opened below the open folder it was found in, and no link is followed: nothing outside can be read, whoever
-moves things about meanwhile.
+Each file is opened relative to its open folder, and no link is followed. Files outside can't be read, even if a
+program moves files at the same time.
 """
 
 import os

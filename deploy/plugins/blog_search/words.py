@@ -1,6 +1,6 @@
-"""Which texts share words with a query, and parts of words: TF-IDF and cosine similarity by scikit-learn.
+"""Rank texts by the words, and parts of words, that they share with a query, by scikit-learn's TF-IDF and cosine.
 
-scikit-learn takes a second to import, so that waits for the first search.
+scikit-learn takes a second to import, so the first search imports it.
 """
 
 from collections.abc import Sequence
