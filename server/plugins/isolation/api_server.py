@@ -107,7 +107,7 @@ async def take_note(call: PluginCall, name: str, given: msgspec.Raw) -> None:
 # -- requests
 
 
-class _UnknownKeyError(Exception):
+class _NotRememberedError(Exception):
     """Nothing is remembered under the key."""
 
 
@@ -115,11 +115,11 @@ async def _recall(call: PluginCall, given: api.RecallArguments) -> Any:
     """Return what `once` has remembered, in a list: empty when that is nothing."""
 
     async def unknown() -> Any:
-        raise _UnknownKeyError
+        raise _NotRememberedError
 
     try:
         return [await call.context.once(given.key, unknown)]
-    except _UnknownKeyError:
+    except _NotRememberedError:
         return []
 
 
