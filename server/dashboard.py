@@ -16,7 +16,7 @@ from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoOutline, TodoStore
-from toolgate.server.telemetry.audit.own_entries import EntryData, OwnEntries
+from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.services import Plan

@@ -16,7 +16,7 @@ from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
-    from toolgate.server.telemetry.audit.own_entries import OwnEntries
+    from toolgate.server.telemetry.audit.reader import OwnEntries
     from toolgate.server.telemetry.audit.recorder import AuditRecorder
     from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.server.telemetry.traces import Traces
@@ -48,7 +48,7 @@ class Telemetry:
         """Return the reader of the audit log; None if there is no log."""
         if self._audit is None:
             return None
-        from toolgate.server.telemetry.audit.own_entries import OwnEntries  # start-up: HTTP only
+        from toolgate.server.telemetry.audit.reader import OwnEntries  # start-up: HTTP only
 
         return OwnEntries(self._state)
 

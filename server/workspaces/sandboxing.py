@@ -22,9 +22,8 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.workspaces import checks
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.workspace.environment import CommandEnvironment, UnsandboxedEnvironment
-from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 if TYPE_CHECKING:
     from toolgate.tools.cgroups import Cgroups, Group

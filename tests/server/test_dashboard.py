@@ -19,9 +19,9 @@ from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.audit import entry as lines
-from toolgate.server.telemetry.audit import own_entries
 from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.server.telemetry.audit.log import AuditLog
+from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCalls
 from toolgate.transports.web.templates import PageTemplates
 
@@ -92,7 +92,7 @@ def _entry(principal: str, tool: str) -> AuditEntry:
 
 
 def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_path: Path) -> None:
-    trail = own_entries.OwnEntries(tmp_path)
+    trail = OwnEntries(tmp_path)
     assert trail.newest("u-a", 10) == []
 
     async def written() -> None:
@@ -114,10 +114,10 @@ def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_
 
 
 def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counted(own_entries.OwnEntries):
+    class Counted(OwnEntries):
         reads, reading, most = 0, 0, 0
 
-        def newest(self, principal: str, most: int) -> list[own_entries.EntryData]:
+        def newest(self, principal: str, most: int) -> list[EntryData]:
             self.reads, self.reading = self.reads + 1, self.reading + 1
             self.most = max(self.most, self.reading)
             time.sleep(0.01)

@@ -16,10 +16,9 @@ from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, kill_user
 from toolgate.tools.sandbox.users import assign_user, list_active_users
 from toolgate.tools.workspace.environment import resource_limits
-from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.safe_walk import open_folder
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 CWD_FOLDER = "places"  # of the spool: where commands record their directory, and all they may write there
 

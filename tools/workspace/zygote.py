@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Protocol
 
 from toolgate.tools.rate_limiter import ByteRateLimiter
-from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.process import OUTPUT_RATE, CommandStartError, Launch, Process
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -21,8 +20,41 @@ END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 ENTER_WITHIN = 15.0  # seconds for a sandbox to be there; it takes some hundredths
 MAX_REPORT = 4096  # bytes of why a sandbox is not there
 MAX_SHOWN = 300  # characters of it that are told
+IDLE = 600.0  # seconds after the last of its processes that a sandbox ends, and its /tmp with it
+MOST = 32  # of a server: each holds some 20 MiB, and what is in its /tmp
+
 
 log = logging.getLogger(__name__)
+
+
+class Retirable(Protocol):
+    def retire(self) -> None: ...
+
+
+class IdleSandboxes:
+    """The one that has rested longest makes room for another."""
+
+    def __init__(self, most: int = MOST, seconds: float = IDLE) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._timers: dict[Retirable, asyncio.TimerHandle] = {}  # who has rested longest comes first
+
+    def add(self, sandbox: Retirable) -> None:
+        """Nothing runs there any more."""
+        self.remove(sandbox)
+        self._timers[sandbox] = asyncio.get_running_loop().call_later(self._seconds, self._retire, sandbox)
+        if len(self._timers) > self._most:
+            self._retire(next(iter(self._timers)))
+
+    def remove(self, sandbox: Retirable) -> None:
+        """Something runs there again, or it is gone."""
+        timer = self._timers.pop(sandbox, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _retire(self, sandbox: Retirable) -> None:
+        self.remove(sandbox)
+        sandbox.retire()
 
 
 class SandboxHandle(Protocol):

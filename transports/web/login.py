@@ -1,4 +1,5 @@
-"""Sign people in by name and password, by pairing code, or at a provider's page and back; and sign them out."""
+"""Sign people in by name and password, by pairing code, or at a provider's page and back; sign them out; show what they
+have approved, and revoke it."""
 
 import hmac
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from toolgate.server.auth.login.providers import NOT_ALLOWED, IdentityProvider
 from toolgate.server.auth.login.sessions import PENDING_LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.policy.sign_in_methods import PASSWORD
+from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext
@@ -24,6 +26,8 @@ WRONG_CODE = "That code is wrong or has expired. Use the newest one in the serve
 ACCOUNT_EXISTS = "The first account has been created in the meantime. Sign in with it."
 BUSY = "Too many sign-ins were started in the last minute. Wait a minute and try again."
 LOGIN_EXPIRED = "This sign-in has expired: it took too long, is already complete, or was started in another browser."
+REVOKED = "Access was revoked. The app’s tokens no longer work."  # for people
+ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."
 
 
 class LoginPages:
@@ -202,9 +206,8 @@ class LoginPages:
         fields = dict(await read_form(request))
         visitor = await self._context.identify_visitor(request)
         faults = [self._context.find_csrf_fault(request, visitor, fields, page, "") for page in ("logout", "account")]
-        if None not in faults or (
-            visitor.person is not None and not visitor.key
-        ):  # or the proxy signs people in and out
+        is_signed_in_by_proxy = visitor.person is not None and not visitor.key
+        if None not in faults or is_signed_in_by_proxy:
             return self._context.redirect_to("logout")
         await self._sign_in.sessions.end(self._context.cookies.get(request, SESSION))
         page = self._context.pages.notice(
@@ -230,3 +233,43 @@ def _device_cookie(name: str) -> str:
 
 def _login_cookie(state: str) -> str:
     return f"away-{short_hash(state)}"
+
+
+class AccountPage:
+    """`sentences` says what each scope means."""
+
+    def __init__(self, context: SignInContext, sentences: Mapping[str, str]) -> None:
+        self._context = context
+        self._sentences = sentences
+
+    async def page(
+        self, request: Request, status: int = 200, done: str | None = None, problem: str | None = None
+    ) -> Response:
+        visitor = await self._context.identify_visitor(request)
+        if visitor.person is None:
+            return self._context.redirect_to("login")
+        csrf, cookies = self._context.csrf_token(request, visitor, "account", "")
+        grants = await self._context.authorization.grants.list_grants(visitor.person)
+        page = self._context.pages.render(
+            "account",
+            status,
+            person=visitor.person,
+            can_sign_out=visitor.key != "",
+            grants=grants,
+            meanings={scope: describe_scope(self._sentences, scope) for grant in grants for scope in grant.scopes},
+            csrf=csrf,
+            done=done,
+            problem=problem,
+        )
+        return with_headers(page, *cookies)
+
+    async def revoke(self, request: Request) -> Response:
+        """Revoke a grant, and answer with the page itself: with the result in a URL, any link could claim it."""
+        fields = dict(await read_form(request))
+        visitor = await self._context.identify_visitor(request)
+        if visitor.person is None:
+            return self._context.redirect_to("login")
+        if (fault := self._context.find_csrf_fault(request, visitor, fields, "account", "")) is not None:
+            return await self.page(request, 403, problem=fault)
+        ended = await self._context.authorization.grants.revoke_grant(visitor.person, fields.get("grant", ""))
+        return await self.page(request, done=REVOKED if ended else ALREADY_REVOKED)

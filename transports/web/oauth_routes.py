@@ -14,7 +14,6 @@ from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.tokens.signing_keys import CACHED
 from toolgate.server.protocol.messages import decode_value
-from toolgate.transports.web.account import AccountPage
 from toolgate.transports.web.consent import ConsentPages
 from toolgate.transports.web.http import (
     BadFormError,
@@ -26,7 +25,7 @@ from toolgate.transports.web.http import (
     query_string,
     read_form,
 )
-from toolgate.transports.web.login import LoginPages
+from toolgate.transports.web.login import AccountPage, LoginPages
 from toolgate.transports.web.sign_in_context import SignInContext
 from toolgate.transports.web.templates import STYLE
 

@@ -2,7 +2,7 @@
 
 A program: `python -m toolgate.server.plugins.isolation.worker SOCKET LINE FILE VERBOSE STYLE`. It loads the plugin as
 the server would, describes its parts, and runs calls of them. The socket is a descriptor it inherits; when the other
-end closes, this process ends at once, whatever it is doing. The reaper (reaper.py) ends what it started; LINE is the
+end closes, this process ends at once, whatever it is doing. Its reaper ends what it started; LINE is the
 reaper's descriptor to the server.
 """
 
@@ -11,11 +11,13 @@ import contextlib
 import io
 import logging
 import os
+import resource
 import select
 import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,7 +27,7 @@ import msgspec
 
 from toolgate.server import run_loop
 from toolgate.server.plugins.discovery import MAX_SOURCE
-from toolgate.server.plugins.isolation import api, messages, reaper
+from toolgate.server.plugins.isolation import api, messages
 from toolgate.server.plugins.isolation.api_client import ContextFactory, QuestionAskedError
 from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.server.telemetry import logging as logs
@@ -35,6 +37,8 @@ from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.tool import Tool
+from toolgate.tools.workspace import supervisor
+from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -250,10 +254,56 @@ def die_with_server() -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+class PluginReaper(Supervisor):
+    """A supervisor whose tree also ends with its first process; `code` is that one's exit code."""
+
+    code = 0
+
+    def say(self, line: str) -> bool:
+        word, *rest = line.split()
+        if word == "exited":
+            self.code = int(rest[0])
+            self.abandoned = self.deadline = time.monotonic()
+        return True
+
+
+def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
+    """Return in a child, and end as it ends once nothing that it started is left: at the latest when the server closes
+    its end of `line`, on which nothing is said. `channel` is the child's.
+
+    To be called before there are threads.
+    """
+    deaf = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED_SIGNALS}
+    supervisor.become_subreaper()
+    child = os.fork()
+    if child == 0:
+        line.close()
+        for number, before in deaf.items():
+            signal.signal(number, before)
+        os.setsid()
+        return
+    channel.close()  # that the server sees the end of it when the child closes it
+    wake, _ = supervisor.wake_on_child()
+    guard = PluginReaper(line, -1, wake)
+    guard.shell = child
+    guard.watch()
+    _exit_like(guard.code)
+
+
+def _exit_like(code: int) -> None:
+    """Exit as the child did, without another core dump."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
 def main() -> None:
     descriptor, line, file, verbose, style = sys.argv[1:]
     channel = socket.socket(fileno=int(descriptor))
-    reaper.fork_under_reaper(socket.socket(fileno=int(line)), channel)
+    fork_under_reaper(socket.socket(fileno=int(line)), channel)
     channel.set_inheritable(False)
     threading.Thread(target=watch_server, args=(channel,), daemon=True).start()
     die_with_server()

@@ -4,8 +4,7 @@
     redaction      takes secrets out of its arguments
     entry          an entry → a line, chained to the line before
     log            the files: appended to by several processes, rotated, repaired after a crash
-    reader         the files read again: shown and verified
-    own_entries    the newest entries of one principal, for the first page
+    reader         the files read again: shown, verified, and each principal's own on the first page
 
 What tampering means here: each line carries an HMAC over itself and the line before, and the file `head` says, under
 the same key, which line is the newest. A writer of the files who can't read the key in STATE/keys/audit (a backup, a

@@ -1,18 +1,20 @@
-"""Read the files of the audit log again: all for `verify`, the lines of calls to show them.
+"""Read the files of the audit log again: all for `verify`, the lines of calls to show them, one principal's for it.
 
 Changes nothing, and may read while servers write.
 """
 
 import fcntl
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit.entry import (
     FIRST_PREV,
     HEAD_LENGTH,
@@ -27,6 +29,9 @@ from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, ro
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds
+SEARCH_SIZE = 4 * 2**20  # bytes searched, some 8,000 calls of all principals: a page must not search all files
+
+EntryData = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +283,36 @@ def _open_existing(path: Path) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+
+
+class OwnEntries:
+    """The audit log in the folder `state`."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / "audit"
+        self._key = state / "keys" / "audit"
+
+    def newest(self, principal: str, most: int) -> list[EntryData]:
+        """Return at most `most` valid recent entries, the newest first. Blocks for milliseconds. Raises OSError, also
+        as TimeoutError."""
+        if not self._folder.is_dir():
+            return []
+        key = to_chain_key(key_file.read_key(self._key))
+        mark = json.dumps(principal).encode()
+        found: list[EntryData] = []
+        with closing(AuditSnapshot(self._folder)) as snapshot:
+            for raw in snapshot.lines_backwards(SEARCH_SIZE):
+                if mark in raw and (line := _parse_entry(raw, key)) is not None and line.get("principal") == principal:
+                    found.append(line)
+                    if len(found) == most:
+                        break
+        return found
+
+
+def _parse_entry(raw: bytes, key: ChainKey) -> EntryData | None:
+    """Return an entry; None for a note and for a damaged line."""
+    try:
+        link = parse_line(raw, key)
+    except DamagedLineError:
+        return None
+    return json.loads(raw) if link.event is None else None

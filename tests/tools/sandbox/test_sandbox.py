@@ -28,12 +28,11 @@ from toolgate.tools.sandbox import process as cell
 from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.sandbox.levels import Sandbox, SandboxOptions
 from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.process import MAX_SAID, Process
 from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.workspace import Workspace
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 FIRST = 42_000 + os.getpid() % 350 * 20  # tests run side by side, and those of a user end all that runs as it
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
