@@ -5,18 +5,17 @@ import contextlib
 import gc
 import logging
 import os
-import signal
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server import VERSION, build, builtin_tools, methods, progress, watch
+from toolgate.server import VERSION, build, builtin_tools, methods, progress, run_loop, watch
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
-from toolgate.server.policy.call_policy import CallPolicy, own_name_only
+from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server, ServicePool
@@ -121,7 +120,7 @@ class App:
             registry=lambda: self.server.registry,
         )
         self.server = self._build_server()
-        self.cleaner = self._build_cleaner()
+        self.cleaner = build.build_cleaner(config, self.state, self.root, self._who_is_gone, self._let_go)
         if self.places is not None:
             self.server.services.find_state = self.places.get_place
         if self.cleaner is not None:
@@ -131,7 +130,7 @@ class App:
         if config.classic.unknown_keys:
             log.info("%s: ignored %s", CLASSIC_FILE, ", ".join(map(repr, config.classic.unknown_keys)))
         self._authorization: AuthorizationService | None = None
-        self._later: set[asyncio.Task[Any]] = set()
+        self._later = DelayedTasks()
         self._end_by = 0.0  # loop time: what is deferred may run until then
 
     async def serve_stdio(self, source: int, sink: int) -> None:
@@ -164,33 +163,18 @@ class App:
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        told = self._end_on_signal()
+        interrupted = run_loop.cancel_on_signal()  # until the transports listen for signals themselves
         try:
             site.listen()
             await self.start()
-            self._start_later(self._open_state, 0.0)
+            self._later.start(self._open_state, 0.0)
             await site.serve()
         except asyncio.CancelledError:
-            if not told.is_set():
+            if not interrupted.is_set():
                 raise
             log.info("ended before it served")
         finally:
             await self.close()
-
-    @staticmethod
-    def _end_on_signal() -> asyncio.Event:
-        """Have a signal that comes before the transports listen for signals end the start, in order."""
-        loop, task, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
-        assert task is not None
-
-        def hear() -> None:
-            if not told.is_set():
-                told.set()
-                task.cancel()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, hear)
-        return told
 
     def _build_server(self) -> Server:
         return Server(
@@ -208,16 +192,8 @@ class App:
             streaming=self.config.classic.streaming,
             full_structure=self.config.structured_output == "full",
             security_schemes=self._security_schemes(),
-            policy=CallPolicy(self.rules, self._find_names(), build.build_rate_limiter(self.config)),
+            policy=build.build_policy(self.config, self.rules, self.store),
         )
-
-    def _find_names(self) -> Callable[[str], Awaitable[frozenset[str]]]:
-        """What finds the names that the rules may know a principal by."""
-        if not self.rules.names_people:
-            return own_name_only
-        from toolgate.server.auth.principal_names import PrincipalNames  # start-up: rules about people are rare
-
-        return PrincipalNames(self.store).find_names
 
     def _build_overview(self) -> "Dashboard":
         from toolgate.server.dashboard import Dashboard  # start-up: stdio does without
@@ -230,7 +206,7 @@ class App:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
         await self.store.prepare()
         if self.places is not None:
-            await self._recall_places(self.places)
+            await self.places.load()
         if self.config.plugins:
             try:
                 with self.progress.show("loading plugins"):
@@ -238,16 +214,16 @@ class App:
             except Exception:  # what is built in is served all the same
                 log.exception("the plugin folders can't be looked at")
             follow = partial(watch.watch_folders, "plugin", self.plugins.roots, self.plugins.reload, PLUGINS_DEBOUNCE)
-            self._start_later(follow, PLUGINS_AFTER)
+            self._later.start(follow, PLUGINS_AFTER)
         for rule in self.rules.find_unused(self.server.registry.tools):
             log.warning("the rule %s is about no tool that there is now", rule)
-        self._start_later(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
-        self._start_later(self.confinement.end_orphans, WATCH_AFTER)
-        self._start_later(self.confinement.balance_cpu, WATCH_AFTER)
-        self._start_later(self.clock.start, WATCH_AFTER)
-        self._start_later(self.call_tasks.resume, WATCH_AFTER)
+        self._later.start(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
+        self._later.start(self.confinement.end_orphans, WATCH_AFTER)
+        self._later.start(self.confinement.balance_cpu, WATCH_AFTER)
+        self._later.start(self.clock.start, WATCH_AFTER)
+        self._later.start(self.call_tasks.resume, WATCH_AFTER)
         if self.cleaner is not None:
-            self._start_later(self.cleaner.run, CLEAN_AFTER)
+            self._later.start(self.cleaner.run, CLEAN_AFTER)
 
     def _build_places(self) -> "WorkingDirectories | None":
         if not self.config.is_remote:
@@ -255,12 +231,6 @@ class App:
         from toolgate.server.state.working_directories import WorkingDirectories  # start-up: stdio does without
 
         return WorkingDirectories(self.store, self._root_name)
-
-    async def _recall_places(self, places: "WorkingDirectories") -> None:
-        try:
-            await places.load()
-        except StateError as error:
-            log.warning("where principals stood before this start is forgotten: %s", error)
 
     async def _open_state(self) -> None:
         """The first session is written down at once: its client must not wait until a library is loaded."""
@@ -303,10 +273,7 @@ class App:
 
     async def close(self) -> None:
         """End all that was started: background work first, then every process, then the state."""
-        for task in self._later:
-            task.cancel()
-        if self._later:
-            await asyncio.wait(self._later, timeout=1.0)
+        await self._later.close()
         self.server.questions.close()
         await self.call_tasks.close(max(0.0, self._end_by - asyncio.get_running_loop().time()))
         sent = asyncio.ensure_future(self.observation.flush_traces())
@@ -365,9 +332,8 @@ class App:
         self._registry_changed()
 
     def _take_skills(self) -> None:
-        self.built_in = Registry(
-            builtin_tools.builtin_parts(self.skills)
-        )  # first: what comes later is a change, and seen as one
+        # first: what comes later is a change, and seen as one
+        self.built_in = Registry(builtin_tools.builtin_parts(self.skills))
         self.skill_parts = builtin_tools.skill_parts(self.skills)
 
     def _create_services(self, principal: str, place: CallerState, notices: Notices) -> Services:
@@ -399,32 +365,10 @@ class App:
         self.server.questions.drop_all(principal)
         await self.workspaces.kill(principal)
 
-    def _build_cleaner(self) -> "WorkspaceCleaner | None":
-        """Where each principal has a workspace of its own; one that was given is nobody's to put away."""
-        if not self.config.is_remote or self.root is not None:
-            return None
-        from toolgate.server.workspaces.retention import (  # start-up: stdio does without
-            RetentionPolicy,
-            WorkspaceCleaner,
-        )
-
-        config = self.config
-        return WorkspaceCleaner(
-            self.state,
-            idle=RetentionPolicy(config.idle_workspaces, config.idle_after),
-            gone=RetentionPolicy(config.gone_workspaces, config.gone_after),
-            list_gone=self._who_is_gone,
-            end=self._let_go,
-        )
-
     async def _who_is_gone(self) -> set[str] | None:
         if self._authorization is None:
             return None
-        from toolgate.server import principal as principals  # start-up, as above
-        from toolgate.server.auth.tokens import access_tokens
-
-        subjects = await self._authorization.revoke_barred_people()
-        return {principals.Principal(access_tokens.OWN_ISSUER, subject, "").name for subject in subjects}
+        return await self._authorization.revoke_barred_people()
 
     async def _let_go(self, principal: str) -> None:
         """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
@@ -444,17 +388,3 @@ class App:
         self.server.services.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
         self.server.notifications.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
         self.server.updates.notify(firing.principal, INBOX_URI)
-
-    def _start_later(self, work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:
-        """Start `work` when the first answers are out; its failure is logged and costs nothing else."""
-
-        async def later() -> None:
-            await asyncio.sleep(seconds)
-            try:
-                await work()
-            except Exception:
-                log.exception("background work failed")
-
-        task = asyncio.get_running_loop().create_task(later())
-        self._later.add(task)
-        task.add_done_callback(self._later.discard)

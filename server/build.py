@@ -2,15 +2,19 @@
 
 import hashlib
 import os
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolgate.server.config.load import Config
+from toolgate.server.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
+from toolgate.server.state.store import Store
 from toolgate.server.text import describe_os_error
 from toolgate.tools import search
 from toolgate.tools.browser.find_chromium import find_chromium
@@ -19,6 +23,9 @@ from toolgate.tools.builtin.skills import skills
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import limits
+
+if TYPE_CHECKING:
+    from toolgate.server.workspaces.retention import WorkspaceCleaner
 
 
 def state_folder(config: Config) -> Path:
@@ -74,6 +81,33 @@ def build_rules(config: Config) -> Rules:
         return Principal(config.auth if "://" in config.auth else OWN_ISSUER, subject, "").name
 
     return Rules(*(parse_rules(words, known_as) for words in (config.deny, config.allow, config.approve)))
+
+
+def build_policy(config: Config, rules: Rules, store: Store) -> CallPolicy:
+    """The policy of calls, which looks for the names of people only where the rules have such names."""
+    find_names = own_name_only
+    if rules.names_people:
+        from toolgate.server.auth.principal_names import PrincipalNames  # start-up: rules about people are rare
+
+        find_names = PrincipalNames(store).find_names
+    return CallPolicy(rules, find_names, build_rate_limiter(config))
+
+
+def build_cleaner(
+    config: Config,
+    state: Path,
+    root: Path | None,
+    list_gone: Callable[[], Awaitable[Collection[str] | None]],
+    end: Callable[[str], Awaitable[None]],
+) -> "WorkspaceCleaner | None":
+    """The cleaner, where each principal has a workspace of its own. The one that --workspace names stays as it is."""
+    if not config.is_remote or root is not None:
+        return None
+    from toolgate.server.workspaces import retention  # start-up: stdio does without
+
+    idle = retention.RetentionPolicy(config.idle_workspaces, config.idle_after)
+    gone = retention.RetentionPolicy(config.gone_workspaces, config.gone_after)
+    return retention.WorkspaceCleaner(state, idle=idle, gone=gone, list_gone=list_gone, end=end)
 
 
 def build_page_reader(config: Config) -> PageReader:

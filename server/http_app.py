@@ -16,7 +16,6 @@ from starlette.routing import BaseRoute, Route, Router
 from toolgate.server import client_config
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
-from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, RevocationWatch
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
@@ -31,7 +30,7 @@ from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
 from toolgate.server.telemetry.metrics import CONTENT_TYPE
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
-from toolgate.server.telemetry.metrics.token import ensure_token, read_token
+from toolgate.server.telemetry.metrics.token import choose_token, read_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
 from toolgate.transports.http.asgi import Application
@@ -92,8 +91,8 @@ class HttpApp:
         self._metrics = metrics
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
         self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
-        proxies = TrustedProxies(config.trusted_proxies)
-        self._connections = Connections(trusts=proxies.trusts)
+        self._proxies = TrustedProxies(config.trusted_proxies)
+        self._connections = Connections(trusts=self._proxies.trusts)
         self._records = records
         self._transports: dict[str, Transport] = {}  # those that are served
         self._access: Access | None = None
@@ -108,10 +107,13 @@ class HttpApp:
             transport = self._transports[row.name] = self._create_transport(row)
             routes += [Route(path, self._authenticate(row.path, app)) for path, app in transport.endpoints().items()]
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
-        routes.append(Route(METRICS, MetricsEndpoint(self._metrics.render, CONTENT_TYPE, self._metrics_token())))
+        routes.append(Route(METRICS, MetricsEndpoint(self._metrics.render, CONTENT_TYPE, choose_token(self._config))))
         if self._config.openai_challenge is not None:
             routes.append(Route(OPENAI_CHALLENGE, self._challenge))
-        documents = self._documents(access.resource) if access is not None else {}
+        documents: dict[str, PublicDocument] = {}
+        if access is not None:
+            for path, about in access.resource.metadata_paths().items():
+                documents[path] = documents[f"{path}/"] = PublicDocument(partial(access.resource.metadata, about))
         routes += [Route(path, document) for path, document in documents.items()]
         oauth = self._oauth(access, public_url) if access is not None else None
         if access is None or (access.sign_in is not None and access.sign_in.has_page):
@@ -122,7 +124,6 @@ class HttpApp:
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
         public = urlsplit(public_url)
-        proxies = TrustedProxies(self._config.trusted_proxies)
         guard = RequestGuard(
             app,
             [*self._config.allowed_hosts, public.netloc],
@@ -131,7 +132,7 @@ class HttpApp:
             behind_proxy=access is not None,
             prefix=public.path,
             shared=[*documents, *(oauth.cross_origin_paths if oauth is not None else ())],
-            trusts=proxies.trusts if proxies else None,
+            trusts=self._proxies.trusts if self._proxies else None,
         )
         self._metrics.add_rows(http_rows(self._measure(guard)))
         return guard
@@ -161,24 +162,15 @@ class HttpApp:
             sign_ins=ways.counts if ways is not None else {},
         )
 
-    def _metrics_token(self) -> str | None:
-        """What `/metrics` takes, where more than this machine is served, or the operator wants it."""
-        config = self._config
-        if not config.is_public and config.metrics_token is None:
-            return None
-        if config.metrics_token:
-            return read_token(config.metrics_token)
-        return ensure_token(config.state / "keys" / "metrics")
-
     def listen(self) -> None:
         """Have clients wait for `serve`, rather than be refused.
 
         Raises UsageError when the port can't be had, and when commands could sign in as any person.
         """
-        can_reach = can_reach_machine(self._config, self._sandbox)
         if self._open is not None:
             from toolgate.server.auth import setup as access  # start-up
 
+            can_reach = self._config.can_commands_reach_host(self._sandbox)
             access.check_login_header(self._config, can_commands_reach_host=can_reach)
         try:
             handed = activation.take_socket(self._config.socket_variables, self._config.host, self._config.port)
@@ -196,7 +188,7 @@ class HttpApp:
         log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
         if self._config.is_public and self._sandbox == "none":
             log.warning("--sandbox none: commands may do all that this process may do")
-        if self._config.approve and self._open is None and can_reach_machine(self._config, self._sandbox):
+        if self._config.approve and self._open is None and self._config.can_commands_reach_host(self._sandbox):
             log.warning("--approve: with --auth none, commands that reach this port can approve their own calls")
         try:
             application = self.application(self._config.public_url or _base_url(self._config.host, port))
@@ -224,8 +216,7 @@ class HttpApp:
     async def _offer_pairing(self) -> None:
         """Offer a pairing code, if there is no account yet."""
         if self._access is not None and self._access.sign_in is not None:
-            failing = "the accounts can't be read, and no pairing code is offered"
-            await _retry(self._access.sign_in.offer_pairing, failing)
+            await _retry(self._access.sign_in.offer_pairing, "accounts can't be read: no pairing code is offered")
 
     @contextlib.asynccontextmanager
     async def _watch_revocations(self) -> AsyncGenerator[None]:
@@ -345,13 +336,6 @@ class HttpApp:
         self._live = HomeEvents(home)
         return [*(Route(path, endpoint) for path, endpoint in home.routes()), Route("/events", self._live)]
 
-    @staticmethod
-    def _documents(resource: ProtectedResource) -> dict[str, PublicDocument]:
-        documents: dict[str, PublicDocument] = {}
-        for path, about in resource.metadata_paths().items():
-            documents[path] = documents[f"{path}/"] = PublicDocument(partial(resource.metadata, about))
-        return documents
-
     def _mirrored_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
         found = self._server.registry.tools.get(tool)
         return found.mirrored_headers if found is not None else {}
@@ -367,11 +351,6 @@ class HttpApp:
 
     def _status(self) -> str:
         return "ending" if self._ending else "ready"
-
-
-def can_reach_machine(config: Config, level: str) -> bool:
-    """Whether commands in a sandbox of this level reach the machine's own network: this port, and others."""
-    return level == "none" or config.sandbox_network == "all"
 
 
 def check_http(config: Config) -> None:

@@ -70,6 +70,21 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+def cancel_on_signal() -> asyncio.Event:
+    """Have SIGTERM and SIGINT cancel the current task, once. Returns what is set when one has come."""
+    loop, task, interrupted = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+    assert task is not None
+
+    def cancel() -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, cancel)
+    return interrupted
+
+
 def exit_if_hung(code: int) -> None:
     """End the process at once if a thread still hangs that the interpreter would wait for."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):

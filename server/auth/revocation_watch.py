@@ -8,8 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.principal import GrantKey
 from toolgate.server.state.store import StateError
 
 CHECK_INTERVAL = 10.0  # seconds: what a revoked grant has open ends within that and a few moments
@@ -22,7 +21,7 @@ class RevocationWatch:
     """Ends what is open by grants that are no longer valid.
 
     `find_valid(keys)` returns the grants that are valid; `revoke_barred_people()` revokes the access tokens of people
-    who could no longer sign in, and returns their subjects; both may raise StateError. `list_open()`: the grants by
+    who could no longer sign in, and returns their principals; both may raise StateError. `list_open()`: the grants by
     which something is open here; `end_grants(keys)` ends that, `end_person(name)` what else a person has running.
     """
 
@@ -56,7 +55,7 @@ class RevocationWatch:
 
     async def check_once(self) -> None:
         """End now what has to end: tokens first, so that nothing new starts."""
-        barred = {Principal(OWN_ISSUER, subject, "").name for subject in await self._revoke_barred_people()}
+        barred = await self._revoke_barred_people()
         open_now = frozenset(self._list_open())
         ended = open_now.difference(await self._find_valid(open_now)) if open_now else None
         if ended:

@@ -128,6 +128,10 @@ class Config:
         keys = {name: value for name, value in self.environment.items() if SEARCH_KEY.fullmatch(name)}
         return {**self.own_environment, **keys}
 
+    def can_commands_reach_host(self, level: str) -> bool:
+        """Whether commands in a sandbox of this level reach the machine's own network: this port, and others."""
+        return level == "none" or self.sandbox_network == "all"
+
     @property
     def is_public(self) -> bool:
         """Whether other machines may reach what is served."""

@@ -1,9 +1,12 @@
-"""Start asyncio tasks and run their first step at once, and cancel those that take too long."""
+"""Start asyncio tasks, with their first step at once or later, and cancel those that take too long."""
 
 import asyncio
+import logging
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
+
+log = logging.getLogger("toolgate")
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -42,6 +45,34 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
         if current is not None:
             asyncio.tasks._enter_task(loop, current)
     return task
+
+
+class DelayedTasks:
+    """Background work that starts when the first answers are out. Its failures are logged and cost nothing else."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> None:
+        """Run `work` after so many seconds."""
+
+        async def later() -> None:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except Exception:
+                log.exception("background work failed")
+
+        task = asyncio.get_running_loop().create_task(later())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel it all, and wait a second at most."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
 
 
 class DeadlineTimer:

@@ -30,9 +30,12 @@ class WorkingDirectories:
         self._stored: dict[str, Path] = {}  # from the last process, until they are used
 
     async def load(self) -> None:
-        """Read what an earlier process stored. Raises StateError."""
+        """Read what an earlier process stored."""
         if self._store.has_flag(FLAG, ""):
-            self._stored = await self._store.transact(self._read)
+            try:
+                self._stored = await self._store.transact(self._read)
+            except StateError as error:
+                log.warning("the working directories of before this start can't be read, and are lost: %s", error)
 
     def get_place(self, principal: str) -> CallerState:
         """Return the principal's place. Call it once for each."""

@@ -48,10 +48,10 @@ from toolgate.server.auth.oauth_server.responses import (
 )
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.auth.oauth_server.verified_inputs import InputVerifier, IssuerSettings, VerifiedInputs
-from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, TemporarilyUnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.principal import GrantKey, derive_subject
+from toolgate.server.principal import GrantKey, Principal, derive_subject
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
@@ -206,7 +206,6 @@ class AuthorizationService:
     async def find_remembered_scopes(self, id: str, subject: "Person") -> frozenset[str] | None:
         """The scopes of the question, if this person approved them all before, for the same client, redirect URI and
         resource. Never for a client that any program on the person's machine could be (AZ-07)."""
-
         sealed = self._questions.open(id)
         if sealed is None:
             return None
@@ -328,10 +327,11 @@ class AuthorizationService:
         asked = frozenset(rights)
         return await self._act(lambda server: server.find_valid_keys(asked)) if asked else set()
 
-    async def revoke_barred_people(self) -> list[str]:
-        """The subjects of people who have been here, and could not sign in any more. Their access tokens are denied:
+    async def revoke_barred_people(self) -> set[str]:
+        """The principals of people who have been here, and could not sign in any more. Their access tokens are denied:
         here at once, elsewhere within `access_tokens.FRESH`. Raises StateError."""
-        return await self._act(lambda server: server.revoke_barred_people())
+        subjects = await self._act(lambda server: server.revoke_barred_people())
+        return {Principal(OWN_ISSUER, subject, "").name for subject in subjects}
 
     async def close(self) -> None:
         await self._documents.close()

@@ -58,7 +58,6 @@ async def proxies(config: Config) -> CheckFinding:
     if not config.is_remote or config.auth == "none":
         raise CheckSkippedError("people do not sign in here")
     from toolgate.server.auth import setup  # start-up
-    from toolgate.server.http_app import can_reach_machine
 
     wide = [each for each in config.trusted_proxies if ipaddress.ip_network(each.strip()).prefixlen == 0]
     if wide:
@@ -67,7 +66,7 @@ async def proxies(config: Config) -> CheckFinding:
             "name the address of the proxy",
         )
     forged = setup.describe_forgeable_header(config)
-    if forged and can_reach_machine(config, config.sandbox_level):
+    if forged and config.can_commands_reach_host(config.sandbox_level):
         raise CheckError(f"{forged}, and so can commands", setup.PROVE_PROXY)
     if forged:
         return CheckNote(forged, setup.PROVE_PROXY)

@@ -4,10 +4,18 @@ import re
 import secrets
 from pathlib import Path
 
+from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import key_file
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones are guessed
+
+
+def choose_token(config: Config) -> str | None:
+    """Return what `/metrics` takes, where more than this machine is served, or the operator wants it."""
+    if not config.is_public and config.metrics_token is None:
+        return None
+    return read_token(config.metrics_token) if config.metrics_token else ensure_token(config.state / "keys" / "metrics")
 
 
 def ensure_token(file: Path) -> str:

@@ -28,7 +28,8 @@ from toolgate.server.auth.login.sessions import MAX_PER_CONSENT, PER_ADDRESS, Pe
 from toolgate.server.auth.login.trusted_proxies import MAX_HOPS, TrustedProxies
 from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.tokens import jose
-from toolgate.server.principal import derive_subject
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
 
@@ -668,12 +669,12 @@ def test_tk_09_sec_08_what_an_enterprise_issuer_got_for_people_ends_when_they_ma
     async def before(desk: Desk) -> None:
         given.append((await by_assertion(desk, **VERIFIED)).body["access_token"])
         assert await desk.authorization.find_valid_keys([pair]) == {pair}
-        assert await desk.authorization.revoke_barred_people() == []
+        assert await desk.authorization.revoke_barred_people() == set()
 
     async def restarted(desk: Desk) -> None:
         await desk.tokens.verify(given[0])
         assert await desk.authorization.find_valid_keys([pair]) == set()
-        assert await desk.authorization.revoke_barred_people() == [pair[0]]
+        assert await desk.authorization.revoke_barred_people() == {Principal(OWN_ISSUER, pair[0], "").name}
         assert not await desk.works(given[0])
         with pytest.raises(jose.InvalidTokenError):
             await desk.tokens.verify(given[0])

@@ -17,9 +17,9 @@ from toolgate.server.auth.clients.model import CLIENT_CREDENTIALS, OAuthClient
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.oauth_server.grant_types import GRACE, GRANT_LIFETIME, MOST_STEPS
 from toolgate.server.auth.oauth_server.server import MAX_CLIENT_TOKENS, MAX_TOKENS
-from toolgate.server.auth.tokens.access_tokens import LIFETIME
+from toolgate.server.auth.tokens.access_tokens import LIFETIME, OWN_ISSUER
 from toolgate.server.auth.tokens.jose import InvalidTokenError
-from toolgate.server.principal import derive_subject
+from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.grant_rows import KEEP_REDEEMED, hash_secret
 
@@ -558,19 +558,19 @@ def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends
 
 def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothing_is_open(tmp_path: Path) -> None:
     gone: set[str] = set()
-    ada = derive_subject(ADA.issuer, ADA.subject)
+    ada = Principal(OWN_ISSUER, derive_subject(ADA.issuer, ADA.subject), "").name
 
     async def body(desk: Desk) -> None:
         client, given = await desk.client(), []
         for person in (ADA, BOB):
             given.append((await desk.granted(client, person))["access_token"])
             await desk.tokens.verify(given[-1])
-        assert await desk.authorization.revoke_barred_people() == []
+        assert await desk.authorization.revoke_barred_people() == set()
         gone.add(ADA.subject)
-        assert await desk.authorization.revoke_barred_people() == [ada]
+        assert await desk.authorization.revoke_barred_people() == {ada}
         assert [desk.tokens.find_cached(token.encode()) is None for token in given] == [True, False]
         assert [await desk.works(token) for token in given] == [False, True]
-        assert await desk.authorization.revoke_barred_people() == [ada]  # as long as they may not
+        assert await desk.authorization.revoke_barred_people() == {ada}  # as long as they may not
 
     at_desk(tmp_path, body, can_sign_in=lambda person: person.subject not in gone)
 
