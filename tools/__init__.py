@@ -1,4 +1,4 @@
-"""The plugin API: all that a plugin's file needs, on one page.
+"""Export the plugin API: everything that a plugin file imports.
 
 from toolgate.tools import Context, ToolError, prompt, resource, tool
 

@@ -1,4 +1,4 @@
-"""Queue callers fairly: principals take turns, so that a thousand waiting calls of one hold up no other."""
+"""Queue callers fairly: principals take turns, so one principal's thousand calls delay no other."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ Rank = Callable[[], int]
 
 
 class BusyError(ToolError):
-    """No turn came in time, or too many of the principal's wait already."""
+    """No turn came in time, or too many calls of the principal wait already."""
 
 
 class Waiter(NamedTuple):
@@ -25,8 +25,10 @@ def first_come() -> int:
 
 
 class FairQueue:
-    """At most `most` at once, of one principal at most `share`, and at most `line` of its waiting. Of those that goes
-    first whose rank is lowest when a turn comes free, and then what came first. `what` takes turns, for error texts."""
+    """A queue for `most` slots at once, `per_principal` of them for one principal, with `max_waiting` of its calls
+    waiting.
+
+    The waiting call with the lowest rank goes first, then the earliest. `what` names the slots in error texts."""
 
     def __init__(
         self, most: int, what: str, *, per_principal: int | None = None, max_waiting: int | None = None
@@ -55,8 +57,8 @@ class FairQueue:
             self.release(principal)
 
     async def acquire(self, principal: str, timeout: float | None = None, rank: Rank = first_come) -> None:
-        """Wait for a turn, which ends by `give`. Raises BusyError after `timeout` seconds, and at once where as many of
-        the principal's wait as may."""
+        """Wait for a slot, which `release` frees. Raises BusyError after `timeout` seconds, or at once if the principal
+        has too many waiting calls."""
         line = self._lines.setdefault(principal, [])
         if self._line is not None and len(line) >= self._line:
             raise BusyError(f"the server is busy: {len(line)} of your {self._what} are waiting; send fewer at once")
@@ -78,7 +80,7 @@ class FairQueue:
             raise
 
     def release(self, principal: str) -> None:
-        """Let the next one have the turn that `principal` had."""
+        """Free the slot of `principal` for the next call."""
         self._free += 1
         self._taken[principal] -= 1
         if not self._taken[principal]:
@@ -87,7 +89,7 @@ class FairQueue:
 
     def _leave(self, principal: str, waiter: Waiter) -> None:
         line = self._lines.get(principal, [])
-        with contextlib.suppress(ValueError):  # its turn had come, and it was passed over
+        with contextlib.suppress(ValueError):  # it had its slot already
             line.remove(waiter)
         if not line:
             self._lines.pop(principal, None)
@@ -105,5 +107,5 @@ class FairQueue:
                 waiter.ready.set_result(None)
 
     def _next(self) -> str | None:
-        """Of those that wait the first who has not its share."""
+        """Return the next waiting principal below its share."""
         return next((principal for principal in self._lines if self._taken[principal] < self._share), None)

@@ -1,21 +1,20 @@
-"""Limit how many bytes a second are read, so that one sender leaves the event loop to others.
+"""Limit the bytes read per second, so that one sender leaves the event loop to others.
 
-A reader charges what it read and waits until the account allows the next read. Meanwhile nothing is read from the
-kernel, so the sender waits too. What is read in a burst after a pause is free.
-"""
+A reader charges what it read and waits until its account allows the next read. Meanwhile the kernel buffers, so the
+sender waits too. A burst after a pause is free."""
 
 import asyncio
 import time
 from collections.abc import Callable
 
-MIN_CHARGE = 2**14  # bytes that a read counts at least: each costs the loop some 50 µs, however little comes
-BURST = 0.25  # seconds whose bytes may come at once after a pause
-DEBT = 1.0  # seconds by which the first reads of many connections may get ahead
+MIN_CHARGE = 2**14  # bytes that a read counts at least: each costs the loop some 50 µs
+BURST = 0.25  # seconds' worth of bytes that may come at once after a pause
+DEBT = 1.0  # seconds of debt that the first reads of many connections may run up
 RECENT = 1.0  # seconds for which an account counts as busy
 
 
 class ByteRateLimiter:
-    """One account. `rate` returns the bytes a second that it may have now."""
+    """One account. `rate` returns its current bytes per second."""
 
     def __init__(self, rate: Callable[[], float]) -> None:
         self._rate = rate
@@ -30,11 +29,11 @@ class ByteRateLimiter:
 
     @staticmethod
     async def wait_until(due: float) -> None:
-        """Wait until the time that `charge` returned, and for one pass of the loop at least."""
+        """Wait until the time that `charge` returned, at least for one pass of the loop."""
         await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def wait_turn(self) -> None:
-        """Wait for a pass of the loop of one's own: what 256 connections bring at once is not parsed in one."""
+        """Wait for a separate pass of the loop: the bytes of 256 connections are not parsed in one."""
         async with self._turns:
             await self.wait_until(self._due - DEBT)
 

@@ -1,4 +1,4 @@
-"""What a tool is made of: the registry, schemas, content, errors and the call's context.
+"""The parts that tools are made of: registry, schemas, content, errors and the context of a call.
 
-Enter at `tool`. Plugins see it through `toolgate.tools`; it imports no built-in tool.
+Enter at `tool`. Plugins import it through `toolgate.tools`; every room may import it, and it imports no built-in tool.
 """

@@ -1,7 +1,6 @@
-"""Suggest values for an argument of a prompt, or for a variable of a resource template, while a person types.
+"""Suggest values for an argument of a prompt or a variable of a resource template while a person types.
 
-Source: MCP server/utilities/completion.
-"""
+Source: MCP server/utilities/completion."""
 
 import inspect
 import types
@@ -15,13 +14,13 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import Function
 
-MAX_VALUES = 100  # of one answer, by the specification
+MAX_VALUES = 100  # values in one answer, by the specification
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Completion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The best suggestions, at most MAX_VALUES; `total` counts all there are, where that is known."""
+    """The best suggestions, at most MAX_VALUES. `total` counts all suggestions, if that is known."""
 
     values: list[str]
     total: int | None = None
@@ -29,11 +28,10 @@ class Completion(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class Completions:
-    """What is known of the arguments of one part: functions that were declared, and the choices of Literal types.
+    """The completion functions of one part, and the choices of its Literal types.
 
-    A function takes `value`, what was typed so far, and if it wants `arguments`, those already filled in, and a
-    Context. It gives the suggestions, best first, or a Completion.
-    """
+    A function takes `value`, the text typed so far. It may also take `arguments`, the values already filled in, and a
+    Context. It returns the suggestions, best first, or a Completion."""
 
     def __init__(self, part: Callable[..., Any], names: Callable[[], Iterable[str]]) -> None:
         self._part = part
@@ -45,7 +43,7 @@ class Completions:
         return tuple(self._functions.values())
 
     def declare(self, name: str) -> Callable[[F], F]:
-        """A decorator for the function that completes the argument `name`."""
+        """Return a decorator for the function that completes the argument `name`."""
 
         def take(call: F) -> F:
             self._functions[name] = Function(call)
@@ -54,7 +52,7 @@ class Completions:
         return take
 
     def verify(self) -> None:
-        """Raise TypeError for a completion of an argument that is none, or a function that can't be called as one."""
+        """Raise TypeError for a completion of an unknown argument, or a function with the wrong parameters."""
         names = set(self._names())
         for name, function in self._functions.items():
             if name not in names:
@@ -64,7 +62,9 @@ class Completions:
                 raise TypeError(f"the completion of {name!r} takes `value`, `arguments` and a Context, no other")
 
     async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
-        """Raises WrongArgumentsError for an argument that is none, ToolError for what the function says no to."""
+        """Return the suggestions for the argument `name`.
+
+        Raises WrongArgumentsError for an unknown argument, ToolError if the function refuses."""
         if name not in self._names():
             raise WrongArgumentsError(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)
@@ -89,14 +89,14 @@ def _literals(hint: Any) -> Iterable[Any]:
 
 
 def _matching_choices(choices: Iterable[str], value: str) -> list[str]:
-    """Those that begin with what was typed, then those that have it inside."""
+    """Return the choices that begin with the typed text, then those that contain it."""
     typed = value.casefold()
     fit = [choice for choice in choices if typed in choice.casefold()]
     return sorted(fit, key=lambda choice: not choice.casefold().startswith(typed))
 
 
 def to_completion(answer: Any) -> Completion:
-    """What a function gave, cut to what one answer may hold."""
+    """Return the function's answer as a Completion, cut to MAX_VALUES."""
     if isinstance(answer, Completion):
         values, total, more = answer.values, answer.total, answer.has_more
     else:

@@ -1,8 +1,7 @@
-"""Define the blocks that an answer is made of, spelled as the protocol spells them.
+"""Define the content blocks of an answer with the protocol's field names.
 
-Shapes: `ContentBlock` of the MCP schema (server/tools, "Tool Result"). Binary data is held as bytes and turned
-into base64 when the message is encoded, so that it is copied once.
-"""
+Shapes: `ContentBlock` of the MCP schema (server/tools, "Tool Result"). Binary data is held as bytes and turned into
+base64 when the message is encoded, so that it is copied once."""
 
 from typing import Any
 
@@ -12,7 +11,7 @@ ROLES = ("user", "assistant")
 
 
 class Block(msgspec.Struct, frozen=True, tag_field="type", rename="camel", omit_defaults=True):
-    """What all blocks share: an optional `annotations` object (audience, priority, lastModified)."""
+    """The base of all blocks: optional `annotations` (audience, priority, lastModified)."""
 
 
 class Text(Block, frozen=True, tag="text"):
@@ -33,7 +32,7 @@ class Audio(Block, frozen=True, tag="audio"):
 
 
 class Contents(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a resource holds: `text` or `blob`, never both."""
+    """The content of a resource: `text` or `blob`, never both."""
 
     uri: str
     mime_type: str | None = None
@@ -63,11 +62,10 @@ Content = Text | Image | Audio | EmbeddedResource | ResourceLink
 
 
 class Output(msgspec.Struct, frozen=True):
-    """What a tool answers: blocks for the model, and the same as data where the tool declares an output schema.
+    """What a tool returns: blocks for the model, and structured content if the tool declares an output schema.
 
-    `structured` is any JSON-like value, struct or dataclass that fits the tool's output schema; None when the
-    tool did not get as far as having one. `is_error` says that the tool's own work failed.
-    """
+    `structured` is any JSON-like value, struct or dataclass that fits the output schema, or None. `is_error` says that
+    the tool's own work failed."""
 
     content: list[Content]
     structured: Any = None
@@ -75,10 +73,9 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message of a prompt. `role` is "user" or "assistant" (MCP knows no "system"); a string is a Text.
+    """One message of a prompt. `role` is "user" or "assistant" (MCP has no "system"); a string becomes a Text.
 
-    Raises ValueError for any other role.
-    """
+    Raises ValueError for any other role."""
 
     role: str
     content: Content | str

@@ -1,7 +1,6 @@
-"""Give a running tool its caller's services, progress, logs, and questions to the person.
+"""Give a running tool its services, progress, logs, and questions to the person.
 
-JSON-RPC, revisions and transports are behind a `CallPeer` that the server hands in.
-"""
+JSON-RPC, revisions and transports are behind a `CallPeer` that the server passes in."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,33 +33,32 @@ class Elicited:
 
 
 class CallPeer(Protocol):
-    """The client's end of one call, as the server's core presents it."""
+    """The client's end of one call, implemented by the server."""
 
     @property
     def wants_progress(self) -> bool: ...
 
     @property
-    def is_held(self) -> bool: ...  # whether the call ends after the hold: no task does, nor what can become one itself
+    def is_held(self) -> bool: ...  # whether the call has a hold limit: a task, or a call that can become one, has none
 
-    def can(self, capability: str) -> bool: ...  # declared by the client, or the person can answer elsewhere
+    def can(self, capability: str) -> bool: ...  # declared by the client, or the server can ask the person elsewhere
     def knows(self, feature: str) -> bool: ...  # a column of the revisions table, such as "multi_select"
     def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
     def log(self, level: str, data: Any, logger: str | None) -> None: ...
     def close_stream(self) -> None: ...
-    def when_changed(self, tell: Callable[[], None]) -> None: ...  # tells when `is_held` or `wants_progress` changes
-    def at_once(self, key: str) -> bool: ...  # whether the answer to `key` came sooner than a person can read it
+    def when_changed(self, tell: Callable[[], None]) -> None: ...  # called when `is_held` or `wants_progress` changes
+    def at_once(self, key: str) -> bool: ...  # whether the answer to `key` came faster than a person reads
     async def as_task(self, required: bool) -> bool: ...
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
 
 
 class Context:
-    """A tool's view of the call it is in. Take it as a parameter annotated `Context`; it stays out of the schema.
+    """The call that a tool runs in. A parameter annotated `Context` receives it and stays out of the schema.
 
-    Revision 2026-07-28 has no requests to the client: there a question ends the call, and the client calls again
-    with the answer. **The tool then runs again from its first line.** Answers already given are replayed in order;
-    wrap in `await ctx.once(key, function)` what must not happen twice.
-    """
+    Revision 2026-07-28 has no requests to the client. There a question ends the call, and the client calls again with
+    the answer. **The tool then runs again from its first line.** Earlier answers are replayed in order. Wrap work that
+    must run once in `await ctx.once(key, function)`."""
 
     __slots__ = ("_peer", "_question_count", "_services")
 
@@ -71,12 +69,12 @@ class Context:
 
     @property
     def principal(self) -> str:
-        """Whose call this is: opaque, stable across sessions and restarts."""
+        """The principal of the call: an opaque id, stable across sessions and restarts."""
         return self._services.principal
 
     @property
     def caller_state(self) -> CallerState:
-        """Where the caller stands: the working directory of its shell commands."""
+        """The caller's working directory and plan."""
         return self._services.caller_state
 
     @property
@@ -100,8 +98,8 @@ class Context:
         return self._services.web
 
     def service(self, kind: type[T]) -> T:
-        """Return what the server lends built-in tools besides, by its type. Raises ToolError where it is not lent, such
-        as in a plugin's own process."""
+        """Return the built-in tools' service of this type. Raises ToolError if there is none, as in a plugin's
+        process."""
         found: T | None = self._services.built_in.get(kind)
         if found is None:
             raise ToolError(f"ctx.service({kind.__name__}) can't be had in a plugin's own process")
@@ -113,48 +111,50 @@ class Context:
 
     @property
     def hold(self) -> float | None:
-        """The seconds this call may be held from its beginning; None while it is a task, or may become one by itself.
-        It can change under a call that waits."""
+        """The most seconds that this call may be held, or None for a task or a call that may become one. The value can
+        change while the call waits."""
         return self._services.settings.hold if self._peer.is_held else None
 
     def after(self, seconds: float) -> "Context":
-        """The same, for what begins when the call has been held for so many seconds."""
+        """Return a context for work that begins `seconds` into the call: its hold is shorter by that."""
         settings = self._services.settings
         left = replace(settings, hold=max(settings.hold - seconds, 0.0))
         return Context(replace(self._services, settings=left), self._peer)
 
     @property
     def wants_progress(self) -> bool:
-        """Whether the caller sent a progress token. Nothing may depend on it but the cost of making progress."""
+        """Whether the caller sent a progress token. A tool may use it only to skip the cost of progress."""
         return self._peer.wants_progress
 
     def can(self, capability: str) -> bool:
-        """Whether "elicitation", "sampling" or "roots" can be asked for."""
+        """Return whether the client can be asked for "elicitation", "sampling" or "roots"."""
         return self._peer.can(capability)
 
     def knows(self, feature: str) -> bool:
-        """Whether the caller's revision of the protocol has `feature`, such as "multi_select"."""
+        """Return whether the caller's protocol revision has `feature`, such as "multi_select"."""
         return self._peer.knows(feature)
 
     def updated(self, uri: str) -> None:
-        """Tell those of the caller's clients that subscribed to the resource `uri` that it has changed."""
+        """Tell the caller's clients that subscribed to the resource `uri` that it changed."""
         self._services.notify_updated(uri)
 
     def watch_path(self, path: Path) -> AsyncIterator[object]:
-        """Yield each time the file or folder `path` has changed, came or went. The caller checks where it is."""
+        """Yield each time the file or folder `path` changes, appears or goes. The caller checks that the path is
+        allowed."""
         return self._services.watch_path(path)
 
     def list_changed(self) -> None:
-        """Tell the caller's clients that what a template lists (`listing`) has changed."""
+        """Tell the caller's clients that a template's list (`listing`) changed."""
         self._services.notify_list_changed()
 
     def close_stream(self) -> None:
-        """Let the client hang up while the call goes on, and come back for the answer, where its revision and
-        transport can do that (Streamable HTTP of 2025-11-25); nothing happens elsewhere."""
+        """Let the client disconnect while the call goes on, and come back for the answer.
+
+        Only Streamable HTTP of 2025-11-25 supports that; elsewhere this does nothing."""
         self._peer.close_stream()
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress, which must grow from call to call; dropped when nobody asked or the client is slow."""
+        """Report progress, which must grow. It is dropped without a progress token or if the client is slow."""
         self._peer.progress(progress, total, message)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
@@ -165,18 +165,18 @@ class Context:
         self._peer.log(level, data, logger)
 
     async def as_task(self, *, required: bool = False) -> bool:
-        """Let the rest of this call be a task, where the client knows tasks (2026-07-28, extension
-        io.modelcontextprotocol/tasks): it is answered at once, and the client asks for the result later. Whether it
-        is one.
+        """Make the rest of this call a task if the client supports tasks, and return whether it is one.
 
-        From then on no time limit but the task's own applies, progress is shown as the task's status, and a question
-        waits for its answer without ending the call. Raises TasksUnsupportedError when `required` and the client knows
-        none, and ToolError when there are too many tasks, or it can't be stored.
-        """
+        The client gets an answer at once and asks for the result later (2026-07-28, extension
+        io.modelcontextprotocol/tasks). From then on only the task's own time limit applies. Progress becomes the task's
+        status, and a question waits without ending the call.
+
+        Raises TasksUnsupportedError when `required` and the client supports no tasks. Raises ToolError when there are
+        too many tasks or the task can't be stored."""
         return await self._peer.as_task(required)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when `hold` or `wants_progress` changes: the call has become a task, or can't."""
+        """Call `tell` when `hold` or `wants_progress` changes: the call became a task, or can't."""
         self._peer.when_changed(tell)
 
     async def elicit(
@@ -184,12 +184,11 @@ class Context:
     ) -> Elicited:
         """Ask the person by a form. `schema` is a flat object of primitive properties (client/elicitation).
 
-        A client that shows no forms has it shown on the server's own page, where there is one: to who has that open.
+        If the client shows no forms, the server's own page shows the form to the person.
 
-        Raises CannotAskError when the client declared no elicitation, UnansweredError when nobody answered within
-        `timeout` seconds (up to 2025-11-25; default: as long as a call is held) or what came does not fit `schema`,
-        StillWaitingError when the question stays on the page: the same call, made again, takes the answer.
-        """
+        Raises CannotAskError when the client declared no elicitation. Raises UnansweredError when no answer came within
+        `timeout` seconds (up to 2025-11-25; default: the call's hold) or the answer does not fit `schema`. Raises
+        StillWaitingError when the question stays on the page: the same call, made again, takes the answer."""
         params = {"message": message, "requestedSchema": schema}
         answer = await self._ask_one(ELICIT, params, key, timeout)
         return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
@@ -197,27 +196,28 @@ class Context:
     async def sample(
         self, params: dict[str, Any], *, key: str | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
-        """Have the client's model write: `params` and the result are those of sampling/createMessage."""
+        """Ask the client's model to write: `params` and the result are those of sampling/createMessage."""
         return await self._ask_one("sampling/createMessage", params, key, timeout)
 
     async def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The folders the client works in: `[{"uri": …, "name"?: …}]`."""
+        """Return the folders that the client works in: `[{"uri": …, "name"?: …}]`."""
         answer = await self._ask_one("roots/list", {}, key, timeout)
         roots: list[dict[str, Any]] = answer.get("roots") or []
         return roots
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], *, timeout: float | None = None) -> dict[str, Any]:
-        """Several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
+        """Ask several questions at once: `{key: {"method": …, "params": …}}` → `{key: result}`."""
         answers = await self._peer.ask(requests, timeout)
         return {key: _check_answer(requests[key], answer) for key, answer in answers.items()}
 
     def answered_at_once(self, key: str) -> bool:
-        """Whether the answer to the question `key` came sooner than a person can read it: a program gave it, and
-        nobody may be there. False also where that is not known."""
+        """Return whether the answer to `key` came faster than a person can read: a program answered.
+
+        False also if that is unknown."""
         return self._peer.at_once(key)
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        """Run `function` the first time only; on a retry of the call give back what it returned (a JSON value)."""
+        """Run `function` once per call: a retry gets its first result back (a JSON value)."""
         result: T = await self._peer.once(key, function)
         return result
 
@@ -231,7 +231,7 @@ class Context:
 
 
 def _check_answer(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer; of an accepted form without the nulls that some clients send for fields left open.
+    """Return the answer without the nulls that some clients send for empty fields of an accepted form.
 
     Raises UnansweredError for a form whose values do not fit."""
     form = (request.get("params") or {}).get("requestedSchema")
@@ -243,7 +243,7 @@ def _check_answer(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[st
             never_null = schemas.never_null(form)
             content = {name: value for name, value in content.items() if value is not None or name not in never_null}
         finding = schemas.compile_check(form, "field")(content)
-    except schemas.UnusableSchemaError:  # the asker's own: nothing can be held against it
+    except schemas.UnusableSchemaError:  # the tool's own schema is at fault, not the answer
         return answer
     if finding is not None:
         raise UnansweredError(f"the answer does not fit the form that was sent: {finding}", {"elicitation": {}})

@@ -22,18 +22,17 @@ class ToolError(Exception):
 
 
 class NotFound(ToolError):
-    """There is no such resource. Raise it from a resource's function; the URI is added by the server."""
+    """The resource does not exist. A resource's function raises it; the server adds the URI."""
 
 
 class WrongArgumentsError(ToolError):
-    """What was given does not fit; the text names it."""
+    """The arguments do not fit; the text names the one at fault."""
 
 
 class CannotAskError(ToolError):
-    """The client did not declare the capability a question to it needs.
+    """The client did not declare the capability that a question needs.
 
-    `required` is the capability object it would have to declare, such as `{"elicitation": {}}`.
-    """
+    `required` is the capability object that the client must declare, such as `{"elicitation": {}}`."""
 
     def __init__(self, text: str, required: dict[str, Any]) -> None:
         super().__init__(text)
@@ -45,13 +44,13 @@ class UnansweredError(CannotAskError):
 
 
 class StillWaitingError(UnansweredError):
-    """Nobody has answered yet, and the question waits on: the text says where. The same call, made again, takes the
-    answer that was given meanwhile."""
+    """No answer has come yet and the question still waits; the text says where. The same call, made again, takes the
+    answer."""
 
 
 class TasksUnsupportedError(CannotAskError):
-    """The client did not declare that it knows tasks, and the tool's work is only done as one."""
+    """The client does not support tasks, and the tool runs only as one."""
 
 
 class CollisionError(Exception):
-    """Two parts claim one name; the text names both places."""
+    """Two parts have the same name; the text names both places."""

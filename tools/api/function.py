@@ -1,4 +1,4 @@
-"""Call the function that a part is made of, plain or async; and hold what tools, prompts and resources share."""
+"""Call the plain or async function of a part, and hold the fields that tools, prompts and resources share."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,11 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.scopes import PLUGINS
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
-MAX_SYNC_CALLS = 32  # calls at once of a plain function, those that were given up and still run included
+MAX_SYNC_CALLS = 32  # concurrent calls of a plain function, abandoned ones that still run included
 
 
 class Function:
-    """`context` is the name of the parameter that takes the Context; None where there is none. `file` is where it comes
-    from, unless that is where it is written."""
+    """A part's function. `context` names its Context parameter, if any; `file` overrides the file it was written in."""
 
     __slots__ = ("_file", "_is_async", "_threads", "call", "context")
 
@@ -30,16 +29,16 @@ class Function:
 
     @property
     def source(self) -> str:
-        """The file it comes from, for the text of a collision."""
-        return self._file or inspect.getsourcefile(inspect.unwrap(self.call)) or "?"  # not of what it may be wrapped in
+        """The file of the function, for the text of a collision."""
+        return self._file or inspect.getsourcefile(inspect.unwrap(self.call)) or "?"
 
     @property
     def description(self) -> str:
-        """Its docstring."""
+        """The function's docstring."""
         return inspect.cleandoc(self.call.__doc__ or "")
 
     async def __call__(self, keywords: Mapping[str, Any], context: Context) -> Any:
-        """What the function gives. A refusal from inside a task group is raised as itself. Raises ToolError."""
+        """Return the function's result. Raises ToolError, also for one raised inside a task group."""
         given = dict(keywords)
         if self.context is not None:
             given[self.context] = context
@@ -57,7 +56,7 @@ class Function:
 
 
 def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
-    """The first ToolError of a group that holds nothing else."""
+    """Return the first ToolError of a group that holds nothing else."""
     refusals, others = group.split(ToolError)
     if others is not None or refusals is None:
         return None
@@ -67,7 +66,7 @@ def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | No
 
 @dataclass(eq=False, repr=False)
 class DeclaredPart:
-    """What every part has. `icons` and `meta` are sent as they are, to revisions that know them."""
+    """The fields of every part. `icons` and `meta` are sent unchanged to revisions that have them."""
 
     kind: ClassVar[str]
     function: Function
@@ -92,5 +91,5 @@ class DeclaredPart:
 
     @property
     def functions(self) -> Sequence[Function]:
-        """All functions that a plugin wrote for it."""
+        """All functions that a plugin wrote for this part."""
         return (self.function,)

@@ -1,7 +1,6 @@
-"""Make a typed function a prompt, check a client's arguments and convert what it returns to messages.
+"""Make a typed function a prompt, check a client's arguments, and convert the result to messages.
 
-Source: MCP server/prompts.
-"""
+Source: MCP server/prompts."""
 
 import inspect
 import typing
@@ -23,7 +22,7 @@ MAX_NAME = 128  # characters, as of a tool's
 
 
 class PromptArgument(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An argument as `prompts/list` spells it. Its value is always a string."""
+    """An argument as `prompts/list` shows it. Its value is always a string."""
 
     name: str
     description: str | None = None
@@ -32,10 +31,9 @@ class PromptArgument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 @dataclass(eq=False, repr=False)
 class Prompt(DeclaredPart):
-    """A named function that writes messages for a model. `role` is that of a message returned as a plain string.
+    """A named function that writes messages for a model. `role` is for a message returned as a plain string.
 
-    `declared_arguments` stand in for those of the function's signature.
-    """
+    `declared_arguments` replace those of the function's signature."""
 
     kind = "prompts"
     _: KW_ONLY
@@ -58,23 +56,25 @@ class Prompt(DeclaredPart):
         return [_to_argument(parameters[name], hints.get(name)) for name in parameters if name != self.function.context]
 
     def completion(self, argument: str) -> Callable[[F], F]:
-        """A decorator for the function that suggests values for `argument`."""
+        """Return a decorator for the function that suggests values for `argument`."""
         return self.completions.declare(argument)
 
     def verify(self) -> None:
-        """Raise TypeError or UnicodeError for what no client can be told."""
-        told: list[object] = [self.name, self.title, self.description]  # a plugin may have put anything there
+        """Raise TypeError or UnicodeError for a prompt that can't be listed."""
+        told: list[object] = [self.name, self.title, self.description]  # a plugin may put any type there
         if not all(isinstance(word, str) for word in told):
             raise TypeError(f"name, title and description of {self.name!r} must be strings"[:200])
         if not 0 < len(self.name) <= MAX_NAME or not self.name.isprintable():
             raise TypeError(f"a prompt's name is 1 to {MAX_NAME} printable characters, not {self.name!r}"[:200])
         if self.role not in ROLES:
             raise TypeError(f"the role of a prompt's message is 'user' or 'assistant', not {self.role!r}"[:200])
-        msgspec.json.encode([*told, self.arguments, self.icons, self.meta])  # raises for what no message could hold
+        msgspec.json.encode([*told, self.arguments, self.icons, self.meta])  # raises for values that JSON can't hold
         self.completions.verify()
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
-        """Raises WrongArgumentsError for arguments that do not fit, ToolError for what the prompt says no to."""
+        """Return the prompt's messages.
+
+        Raises WrongArgumentsError for arguments that do not fit, ToolError if the prompt refuses."""
         value = await self.function(self._convert_arguments(arguments), context)
         return [self._message(part) for part in (value if isinstance(value, (list, tuple)) else [value])]
 
@@ -133,19 +133,18 @@ def prompt(
     meta: Mapping[str, Any] | None = None,
     scope: str = PLUGINS,
 ) -> Prompt | Callable[[Callable[..., Any]], Prompt]:
-    """Make a typed function a prompt. Its docstring is its description: it is written to the person who chooses.
+    """Make a typed function a prompt. Its docstring is the description that a person reads when choosing.
 
     The parameters are the prompt's arguments, strings on the wire; those without a default are required. It returns a
-    string, a content block, a Message, or a list of those. `role`: of a message that names none; "user" or
-    "assistant", anything else is refused when the plugin is loaded.
-    """
+    string, a content block, a Message, or a list of those. `role`: of a message that names none; "user" or "assistant",
+    anything else is refused when the plugin is loaded."""
 
     def declare(call: Callable[..., Any]) -> Prompt:
         function = Function(call)
         called = call.__name__ if name is None else name
         text = description or function.description
         if not text:
-            raise TypeError(f"prompt {called!r} has no docstring: nobody would know what it is for")
+            raise TypeError(f"prompt {called!r} has no docstring: its docstring is its description")
         return Prompt(function, called, title or called, text, scope=scope, icons=icons, meta=meta, role=role)
 
     return declare if function is None else declare(function)
@@ -159,7 +158,7 @@ def _to_argument(parameter: inspect.Parameter, hint: Any) -> PromptArgument:
 
 
 def _convert_value(name: str, value: str, hint: Any) -> Any:
-    """What the parameter's type makes of the string."""
+    """Return the string converted to the parameter's type."""
     if typing.get_origin(hint) is Annotated:
         hint = typing.get_args(hint)[0]
     try:

@@ -1,5 +1,4 @@
-"""The parts on offer, by kind, by name and in order: tools, prompts, resources. A registry never changes: a change is a
-new one, swapped in whole."""
+"""Look up tools, prompts and resources by name or URI. A registry never changes: a change makes a new one."""
 
 import fnmatch
 from collections import defaultdict
@@ -17,14 +16,14 @@ from toolgate.tools.api.tool import Tool
 Part = Tool | Prompt | Resource
 P = TypeVar("P", Tool, Prompt, Resource)
 
-MAX_CACHED_URI = 512  # characters of a URI that costs next to nothing to match; a batch may have hundreds of them
-MAX_CACHED_MATCHES = 1_024  # URIs of which it is remembered what they match, a kilobyte each
+MAX_CACHED_URI = 512  # characters of a URI whose match is cached; a batch may hold hundreds of URIs
+MAX_CACHED_MATCHES = 1_024  # cached URIs, a kilobyte each
 NO_SCOPES: frozenset[str] = frozenset()
-LISTING = frozenset((READ,))  # the scopes of what is listed, and of what is not there
+LISTING = frozenset((READ,))  # the scopes that listing needs, and reading a URI that matches nothing
 
 
 class Registry:
-    """`tools` and `prompts` by name, `resources` by URI and `templates` by URI template; all of them are `parts`."""
+    """All `parts`: `tools` and `prompts` by name, `resources` by URI, and `templates` by URI template."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self._parts: dict[tuple[str, str], Part] = {}
@@ -36,8 +35,8 @@ class Registry:
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
-        self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}  # one request asks more than once
-        # scheme → the resource whose scope, and whose tool, every URI of it is held to; the first one declared
+        self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}
+        # scheme → the first resource that owns it: every URI of the scheme needs its scope and obeys its tool's rules
         owners = [part for part in resources if part.owns_scheme]
         self.scheme_owners = {uri_templates.parse_scheme(part.uri): part for part in reversed(owners)}
         self._templates_by_scheme: defaultdict[str, list[Resource]] = defaultdict(list)
@@ -52,11 +51,11 @@ class Registry:
         return iter(self._parts.values())
 
     def of_kind(self, kind: str) -> list[Part]:
-        """The parts of one kind: "tools", "prompts" or "resources"."""
+        """Return the parts of one kind: "tools", "prompts" or "resources"."""
         return [part for part in self._parts.values() if part.kind == kind]
 
     def resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        """The resource that `uri` is read from, with the values of its variables; None where there is none."""
+        """Return the resource that serves `uri` and the values of its variables, or None."""
         if len(uri) > uri_templates.MAX_URI:
             return None
         fixed = self.resources.get(uri)
@@ -83,10 +82,9 @@ class Registry:
         return None
 
     def scopes_of(self, uri: str) -> frozenset[str]:
-        """Return the scopes that reading `uri` takes: its scheme's, and those of the resource or template behind it.
+        """Return the scopes that reading `uri` needs: its scheme's, and its resource's or template's.
 
-        Where nothing is it takes what listing takes.
-        """
+        A URI that matches nothing needs the scopes of listing."""
         if len(uri) > uri_templates.MAX_URI:
             return LISTING
         owner = self.scheme_owners.get(uri_templates.parse_scheme(uri).lower())
@@ -94,11 +92,10 @@ class Registry:
         return self._own_scopes(uri).union(declared) or LISTING
 
     def _own_scopes(self, uri: str) -> frozenset[str]:
-        """Return the scopes of the resource behind `uri`; none where nothing is.
+        """Return the scopes of the resource that serves `uri`; none if nothing does.
 
-        The caller may not be allowed to read it: a URI is matched only where the templates of its scheme differ in
-        their scopes. A long one takes all of theirs then.
-        """
+        The caller may lack them, so a URI is matched only if the templates of its scheme differ in scopes. A long URI
+        needs the scopes of all of them."""
         fixed = self.resources.get(uri)
         if fixed is not None:
             return frozenset((fixed.scope,))
@@ -109,11 +106,12 @@ class Registry:
         return NO_SCOPES if found is None else frozenset((found[0].scope,))
 
     def with_parts(self, parts: Iterable[Part]) -> "Registry":
-        """This registry and more. Raises CollisionError, which names both places, when a name is taken."""
+        """Return this registry with more parts. Raises CollisionError, which names both places, for a duplicate
+        name."""
         return Registry([*self.parts, *parts])
 
     def without(self, patterns: Iterable[str]) -> "Registry":
-        """This registry less the tools whose names match one of the patterns, case ignored."""
+        """Return this registry without the tools whose names match a pattern, case ignored."""
         hidden = [pattern.lower() for pattern in patterns]
         names = [name for name in self.tools if any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in hidden)]
         return Registry(part for part in self.parts if not (isinstance(part, Tool) and part.name in names))

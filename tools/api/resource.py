@@ -1,7 +1,6 @@
-"""Make a function a resource, or a URI template for many of them: read, list and watch it.
+"""Make a function a resource or a URI template: read, list and watch it.
 
-Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py).
-"""
+Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py)."""
 
 import inspect
 import logging
@@ -19,17 +18,16 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
 
-MAX_LISTED = 1_000  # of one template in resources/list: more is no list a person reads
+MAX_LISTED = 1_000  # of one template in resources/list: a person reads no longer list
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, repr=False)
 class Resource(DeclaredPart):
-    """What is read at one URI; with variables in it (`{name}`), a template for many.
+    """A resource at one URI, or a template with variables (`{name}`) for many.
 
-    `uri` is the URI or the template. `annotations` (audience, priority, lastModified) are sent as they are.
-    """
+    `uri` is the URI or the template. `annotations` (audience, priority, lastModified) are sent unchanged."""
 
     kind = "resources"
     uri: str
@@ -40,7 +38,7 @@ class Resource(DeclaredPart):
     tool: str | None = None
     lists: Function | None = field(default=None, init=False)
     watches: Function | None = field(default=None, init=False)
-    # in the log, that it lists what can't be listed: once, for lists are asked for often
+    # log a listing that can't be shown once only: clients list often
     _has_warned: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -68,29 +66,30 @@ class Resource(DeclaredPart):
         return self.template.variables if self.is_template else ()
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The values of the variables when `uri` is one of this resource's, else None."""
+        """Return the values of the variables if `uri` matches, else None."""
         if self.is_template:
             return self.template.match(uri)
         return {} if uri == self.uri else None
 
     def completion(self, variable: str) -> Callable[[F], F]:
-        """A decorator for the function that suggests values for `variable`."""
+        """Return a decorator for the function that suggests values for `variable`."""
         return self.completions.declare(variable)
 
     def listing(self, call: F) -> F:
-        """A decorator for a template: the function gives the ResourceLinks that resources/list shows of it, to the
-        caller whose Context it may take."""
+        """Decorate the function that returns a template's ResourceLinks for resources/list. It may take a Context."""
         self.lists = Function(call)
         return call
 
     def watching(self, call: F) -> F:
-        """A decorator for an async generator function with the template's variables: it yields each time the resource
-        has changed. It runs while somebody is subscribed."""
+        """Decorate an async generator function that takes the template's variables and yields at each change of the
+        resource.
+
+        It runs while the resource has a subscriber."""
         self.watches = Function(call)
         return call
 
     def verify(self) -> None:
-        """Raise TypeError, ValueError or UnicodeError for what no client can be told or no URI be matched with."""
+        """Raise TypeError, ValueError or UnicodeError for a resource that can't be listed or matched."""
         told: list[object] = [self.uri, self.name, self.title, self.description]
         if not all(isinstance(word, str) for word in told) or not self.name:
             raise TypeError(f"URI, name, title and description of {self.uri!r} must be strings"[:200])
@@ -112,24 +111,25 @@ class Resource(DeclaredPart):
         self.completions.verify()
 
     async def read(self, uri: str, variables: Mapping[str, str], context: Context) -> list[Contents]:
-        """What is at `uri`, whose variables are given. Raises NotFound and ToolError."""
+        """Return the contents of `uri`, whose variables are given. Raises NotFound and ToolError."""
         value = await self.function(variables, context)
         parts = value if isinstance(value, list) and value and all(isinstance(p, Contents) for p in value) else [value]
         return [self._contents(uri, part) for part in parts]
 
     async def list_links(self, context: Context) -> list[ResourceLink]:
-        """What resources/list shows of a template, for this caller; at most MAX_LISTED."""
+        """Return the links that resources/list shows this caller for a template; at most MAX_LISTED."""
         if self.lists is None:
             return []
         found: Iterable[ResourceLink] = await self.lists({}, context)
         links = list(found)
         for link in links[:MAX_LISTED]:
-            if not isinstance(link, ResourceLink):  # pyright: ignore[reportUnnecessaryIsInstance]  # a plugin's word
+            if not isinstance(link, ResourceLink):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"{self.uri} listed a {type(link).__name__}, which is no ResourceLink")
         return self.valid_links(links)
 
     def valid_links(self, links: Sequence[ResourceLink]) -> list[ResourceLink]:
-        """Of the first MAX_LISTED those that a client can name: one that it can't may cost it the whole list."""
+        """Return those of the first MAX_LISTED links with a valid URI: one invalid URI may make a client drop the
+        list."""
         sound = [link for link in links[:MAX_LISTED] if _is_valid_link(link)]
         if len(sound) < len(links[:MAX_LISTED]) and not self._has_warned:
             self._has_warned = True
@@ -137,7 +137,7 @@ class Resource(DeclaredPart):
         return sound
 
     def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
-        """Gives something each time the resource has changed; None where nobody finds that out."""
+        """Return an iterator that yields at each change of the resource, or None if its changes can't be watched."""
         if self.watches is None:
             return None
         given: dict[str, Any] = dict(variables)
@@ -171,7 +171,7 @@ def _is_valid_link(link: ResourceLink) -> bool:
     told: list[object] = [link.uri, link.name]
     try:
         uri_templates.check_uri(link.uri)
-    except (ValueError, TypeError):  # TypeError: a plugin's word need not be a string
+    except (ValueError, TypeError):  # TypeError: a plugin may not return a string
         return False
     return all(isinstance(word, str) and word for word in told)
 
@@ -190,20 +190,19 @@ def resource(
     owns_scheme: bool = False,
     tool: str | None = None,
 ) -> Callable[[Callable[..., Any]], Resource]:
-    """Make a function the resource `uri`; with `{variables}` in it (RFC 6570) a template, whose variables are the
-    function's parameters and strings. Its docstring is the description.
+    """Make a function the resource `uri`. Its docstring is the description.
 
-    It returns text, bytes, Contents, a list of Contents, or any JSON value, and raises NotFound for what is not there.
-    `owns_scheme`: every URI of this scheme takes this scope, and is held to the rules about `tool`, which gives the
-    same.
-    """
+    With `{variables}` (RFC 6570) the URI is a template, whose variables are the function's parameters, as strings. The
+    function returns text, bytes, Contents, a list of Contents, or any JSON value. It raises NotFound if the resource
+    does not exist. `owns_scheme`: every URI of this scheme needs this scope and obeys the rules for `tool`, which
+    returns the same content."""
 
     def declare(call: Callable[..., Any]) -> Resource:
         function = Function(call)
         called = name or call.__name__
         text = description or function.description
         if not text:
-            raise TypeError(f"resource {uri!r} has no docstring: nobody would know what it is")
+            raise TypeError(f"resource {uri!r} has no docstring: its docstring is its description")
         made = Resource(function, called, title or called, text, uri, mime_type, scope=scope, icons=icons, meta=meta)
         made.annotations, made.owns_scheme, made.tool = annotations, owns_scheme, tool
         return made

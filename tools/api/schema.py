@@ -1,7 +1,6 @@
 """Turn a function's signature into a JSON Schema, and a JSON Schema into a compiled check with readable findings.
 
-Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fetched (MCP basic, "$ref Resolution").
-"""
+Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fetched (MCP basic, "$ref Resolution")."""
 
 import inspect
 import re
@@ -15,17 +14,17 @@ import msgspec
 
 from toolgate.tools.api.text import closest
 
-MAX_SUBSCHEMAS = 2_000  # a schema larger than this is an attack on the validator, not a description
+MAX_SUBSCHEMAS = 2_000  # a larger schema is an attack on the validator
 MAX_FINDINGS = 5  # a model corrects a few at a time
-MAX_SHOWN = 120  # characters of an offending value told back
-MAX_TEXT = 256 * 1024  # characters of a value that findings show parts of: the validator spells all of it for that
-MAX_VALUES = 250_000  # of one whose findings are told: to look at so many takes 20 ms
-CONTAINER = 20  # values that an object or an array counts for, as it takes that long
-MAX_OPTIONS = 2_000  # characters of the values that are allowed
+MAX_SHOWN = 120  # characters of an offending value that a finding quotes
+MAX_TEXT = 256 * 1024  # characters of a value that a finding quotes from: the validator formats all of it first
+MAX_VALUES = 250_000  # values in one that a finding quotes from: to visit so many takes 20 ms
+CONTAINER = 20  # values that an object or an array counts as, by the time it takes
+MAX_OPTIONS = 2_000  # characters of the allowed values in a finding
 MAX_NAME = 1_024  # characters of a property's name
 
-NEWS = "meanwhile"  # the property of structured content that says what happened meanwhile
-OPEN_KEYWORDS = {  # beside these keywords a further property fits, whatever they say
+NEWS = "meanwhile"  # the property of structured content that holds notices
+OPEN_KEYWORDS = {  # keywords that allow a further property
     *("type", "properties", "required", "title", "description", "default", "examples", "deprecated"),
     *("$defs", "definitions", "$schema", "$id", "$comment", "additionalProperties"),
 }
@@ -51,11 +50,10 @@ class UnusableSchemaError(ValueError):
 
 
 def input_schema(function: Callable[..., Any], hidden: str | None) -> dict[str, Any]:
-    """The `inputSchema` of a function: a property a parameter, required where there is no default.
+    """Return the `inputSchema` of a function: one property per parameter, required if it has no default.
 
-    A string in `Annotated[int, "…"]` is the parameter's description. `hidden` is left out (the context).
-    Raises TypeError for a parameter that JSON can't name (positional-only, *args, **kwargs) or type.
-    """
+    A string in `Annotated[int, "…"]` is the parameter's description. `hidden`, the context, is left out. Raises
+    TypeError for a parameter that JSON can't name (positional-only, *args, **kwargs) or type."""
     hints = typing.get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -80,7 +78,7 @@ def input_schema(function: Callable[..., Any], hidden: str | None) -> dict[str, 
 
 
 def of_type(annotation: Any) -> dict[str, Any]:
-    """The schema of one type, self-contained."""
+    """Return the self-contained schema of one type."""
     (schema,), definitions = msgspec.json.schema_components((annotation,), ref_template="#/$defs/{name}")
     if list(schema) == ["$ref"]:
         schema = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
@@ -91,7 +89,7 @@ def of_type(annotation: Any) -> dict[str, Any]:
 
 
 def has_schema(annotation: Any) -> bool:
-    """Whether JSON Schema can say what the type is."""
+    """Return whether JSON Schema can describe the type."""
     try:
         of_type(annotation)
     except TypeError:
@@ -100,7 +98,7 @@ def has_schema(annotation: Any) -> bool:
 
 
 def add_news(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of an object with a further property for news, where it can have one."""
+    """Return an object's schema with a property for notices added, if it can have one."""
     properties = schema.get("properties", {})
     if schema.get("type") != "object" or NEWS in properties or not OPEN_KEYWORDS.issuperset(schema):
         return schema
@@ -108,7 +106,7 @@ def add_news(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def allows_news(schema: dict[str, Any]) -> bool:
-    """Whether an object that fits the schema still does with news in it: what is not sure counts as no."""
+    """Return whether an object with notices added still fits the schema. A doubtful case counts as no."""
     properties = schema.get("properties", {})
     if schema.get("type") != "object" or not isinstance(properties, dict):
         return False
@@ -123,7 +121,7 @@ def _are_strings(array: dict[str, Any]) -> bool:
 
 
 def context_parameter(function: Callable[..., Any], context: type) -> str | None:
-    """The name of the parameter annotated with `context`, if there is one."""
+    """Return the name of the parameter annotated with `context`, if any."""
     for name, hint in typing.get_type_hints(function).items():
         if hint is context and name != "return":
             return name
@@ -131,12 +129,10 @@ def context_parameter(function: Callable[..., Any], context: type) -> str | None
 
 
 def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
-    """Compile `schema`. The check gives None, or a text that names each argument at fault and what was expected.
-    `noun` is what its properties are called there.
+    """Compile `schema` to a check that returns None, or a text naming each argument at fault and what was expected.
 
-    Raises UnusableSchemaError.
-    """
-    import jsonschema_rs  # start-up: not needed before the first call
+    `noun` names its properties in that text. Raises UnusableSchemaError."""
+    import jsonschema_rs  # start-up: first needed by a call
 
     check_limits(schema)
     try:
@@ -170,8 +166,7 @@ def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
 def measure(value: Any, most: int) -> tuple[int, int] | None:
     """Return the characters of all texts and names in a JSON value, and of its longest name.
 
-    None for one of more than `most` values.
-    """
+    None if the value holds more than `most` values."""
     characters = longest = seen = 0
     waiting = [value]
     while waiting:
@@ -192,7 +187,7 @@ def measure(value: Any, most: int) -> tuple[int, int] | None:
 
 
 def never_null(schema: dict[str, Any]) -> frozenset[str]:
-    """The optional properties of an object's schema that have no place for null; one that can't be told has a place."""
+    """Return the optional properties of an object's schema that do not accept null; a doubtful one is left out."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict):
         return frozenset()
@@ -205,17 +200,17 @@ def never_null(schema: dict[str, Any]) -> frozenset[str]:
 def _takes_null(declared: Any, root: dict[str, Any]) -> bool:
     import jsonschema_rs  # start-up, as above
 
-    # Where references lead to: "properties" says nothing of a null itself
+    # follow references: "properties" alone doesn't show a null
     alone: dict[str, Any] = {key: root[key] for key in ("$defs", "definitions", "properties") if key in root}
     try:
         validator = jsonschema_rs.Draft202012Validator({**alone, "allOf": [declared]}, retriever=_refuse)
         return validator.is_valid(None)
-    except Exception:  # noqa: BLE001  # a reference to elsewhere in the schema, or what the validator says it is
+    except Exception:  # noqa: BLE001  # an unusual reference, or a validator's error
         return True
 
 
 def check_limits(schema: dict[str, Any]) -> None:
-    """Raise UnusableSchemaError for a `$ref` that leaves the schema, or for more subschemas than anyone writes."""
+    """Raise UnusableSchemaError for a `$ref` that leaves the schema, or for more than MAX_SUBSCHEMAS subschemas."""
     waiting: list[Any] = [schema]
     seen = 0
     while waiting:
@@ -234,10 +229,9 @@ def check_limits(schema: dict[str, Any]) -> None:
 
 
 def find_mirrored_headers(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Where `x-mcp-header` stands in an input schema: header name in lower case → path of the property.
+    """Return the `x-mcp-header` entries of an input schema: header name in lower case → path of the property.
 
-    Raises UnusableSchemaError where it may not stand or has no name a header may have (server/tools, "x-mcp-header").
-    """
+    Raises UnusableSchemaError for a place or a header name that is not allowed (server/tools, "x-mcp-header")."""
     found: dict[str, tuple[str, ...]] = {}
     _collect_mirrored(schema, (), found)
     if _count_mirrored(schema) != len(found):
@@ -263,7 +257,7 @@ def _collect_mirrored(schema: dict[str, Any], path: tuple[str, ...], found: dict
 
 
 def _count_mirrored(node: Any, is_schema: bool = True) -> int:
-    """How often `x-mcp-header` stands as a keyword, anywhere: a property may be called that too."""
+    """Count `x-mcp-header` as a keyword anywhere in the schema; a property of that name does not count."""
     if isinstance(node, list):
         return sum(_count_mirrored(item) for item in node)
     if not isinstance(node, dict):
@@ -282,13 +276,13 @@ def _property(hint: Any, parameter: inspect.Parameter, definitions: dict[str, An
         metas = tuple(extra for extra in extras if isinstance(extra, msgspec.Meta))
         hint = Annotated[(base, *metas)] if metas else base  # built at run time
     if parameter.default is None:
-        hint = _without_none(hint)  # "may be left out" is said by `required`, not by a null
+        hint = _without_none(hint)  # `required` already says that it may be left out
     schema = of_type(hint)
     definitions.update(schema.pop("$defs", {}))
     if all(isinstance(value, str) for value in schema.get("enum", [None])):
         schema = {"type": "string", **schema}
     if "enum" in schema and typing.get_origin(hint) is typing.Literal:
-        schema["enum"] = list(typing.get_args(hint))  # msgspec sorts them; a model reads an order into them
+        schema["enum"] = list(typing.get_args(hint))  # msgspec sorts them; their order tells a model something
     if description:
         schema["description"] = description
     if parameter.default is not parameter.empty and parameter.default is not None:
@@ -307,7 +301,7 @@ def _without_none(hint: Any) -> Any:
 
 
 def _drop_titles(schema: Any) -> Any:
-    """Drop the class names msgspec puts in as titles: a model pays for every word of a schema."""
+    """Remove the class names that msgspec adds as titles: a model pays for every word of a schema."""
     if isinstance(schema, dict):
         return {
             key: _drop_titles(value)
@@ -320,7 +314,8 @@ def _drop_titles(schema: Any) -> Any:
 
 
 def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_masked: bool) -> str:
-    """Say which arguments are at fault and what was expected. What is missing is left out where it was mistyped."""
+    """Say which arguments are at fault and what was expected. An argument missing because it was mistyped is left
+    out."""
     names = list(schema.get("properties", {}))
     findings: list[str] = []
     suggested: set[str] = set()
@@ -344,7 +339,7 @@ def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_ma
 
 
 def _format_mismatch(error: Any, is_masked: bool) -> str:
-    """Say what a value must be, or why it does not fit. A masked value is too large to be shown."""
+    """Say what a value must be, or why it does not fit. A masked value is too large to be quoted."""
     kind, name = error.kind, error.kind.name
     import json  # msgspec writes no integer of more than 64 bits
 

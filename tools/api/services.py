@@ -1,18 +1,17 @@
-"""What the server lends a tool for one call, already bound to its principal and session.
+"""Define the services that the server gives a tool for one call, bound to its principal and session.
 
-The Protocols are what plugins may use (docs/plugins.md); the server and the other rooms of tools implement them.
-"""
+Plugins may use the Protocols here (docs/plugins.md); the server and other rooms of tools implement them."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime  # the types are read at run time (server/plugins/isolation/api.py); msgspec has it loaded
+from datetime import datetime  # read at run time (server/plugins/isolation/api.py); msgspec has it loaded
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-SAVE_PAUSE = 10.0  # seconds between two tries to store a cwd: each may wait for seconds
+SAVE_PAUSE = 10.0  # seconds between two attempts to store a cwd: each may wait for seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,13 @@ class Todo:
 class Todos(Protocol):
     """The caller's to-do tasks (TaskManager). Ids are never reused. Every method is one transaction.
 
-    An id that is not the caller's raises KeyError.
-    """
+    An id of another caller raises KeyError."""
 
     async def create(self, name: str) -> Todo: ...  # and makes it current
     async def add(self, task_id: int, text: str) -> Todo: ...
     async def complete(self, task_id: int, step: int | None = None) -> Todo: ...  # unknown step: LookupError
     async def switch(self, task_id: int) -> Todo: ...
-    async def may_exist(self) -> bool: ...  # cheap, for lists of resources: may there be any
+    async def may_exist(self) -> bool: ...  # cheap, for lists of resources
     async def all(self) -> Sequence[Todo]: ...  # by id
     async def current(self) -> int | None: ...
 
@@ -55,13 +53,13 @@ class PlanState:
 
 
 class Plan(Protocol):
-    """The caller's plan: of the session where there is one, else of the principal."""
+    """The caller's plan: the session's, or the principal's without a session."""
 
-    async def active(self) -> bool: ...  # cheap, for each call that changes things
+    async def active(self) -> bool: ...  # cheap: asked by each call that changes things
     async def state(self) -> PlanState: ...
     async def enter(self, goal: str, plan_file: str | None) -> PlanState: ...
     async def exit(self, plan_file: str | None = None) -> PlanState: ...  # inactive, goal and file kept
-    async def reset(self) -> PlanState: ...  # back to the state before the first plan
+    async def reset(self) -> PlanState: ...  # the first plan's earlier state again
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +79,11 @@ class FiredCallback:
 
 
 class Callbacks(Protocol):
-    """The caller's callbacks: eight slots of a principal."""
+    """The caller's callbacks: eight slots per principal."""
 
     async def set(self, message: str, delay: int, repeats: int) -> Callback: ...  # all taken: OverflowError
     async def list(self) -> Sequence[Callback]: ...
-    async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # what was cancelled; unknown slot: KeyError
+    async def cancel(self, slot: int | None) -> Sequence[Callback]: ...  # the cancelled ones; unknown slot: KeyError
     async def list_fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
 
 
@@ -93,10 +91,9 @@ class Callbacks(Protocol):
 class CallerState:
     """The working directory and plan of a session, or of the principal in the stateless era.
 
-    `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it.
-    `plan` is a session's own; a principal's is in the state. `save` stores both where they outlive the process, and
-    `saved_cwd` is the `cwd` that it stored last.
-    """
+    `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it. `plan`
+    is a session's own; a principal's is in the state. `save` stores both if they outlive the process. `saved_cwd` is
+    the last stored `cwd`."""
 
     key: str = ""
     cwd: Path | None = None
@@ -106,8 +103,8 @@ class CallerState:
     retry_save_at: float = 0.0  # of the monotonic clock
 
     async def save_cwd(self) -> None:
-        """Store a changed `cwd` where it can outlive the process. After a failure the calls of the next SAVE_PAUSE
-        seconds do not try again."""
+        """Store a changed `cwd` if it can outlive the process. After a failure, calls skip it for SAVE_PAUSE
+        seconds."""
         cwd = self.cwd
         if self.save is None or cwd == self.saved_cwd or time.monotonic() < self.retry_save_at:
             return
@@ -123,7 +120,7 @@ class Settings:
     hold: float = 45.0  # longest a call is held; clients kill calls at about 60
     image_bytes: int = 1_000_000  # of base64: desktop clients refuse more
     image_pixels: int = 2_000  # long edge
-    any_file: bool = True  # may ReadImage leave the workspace: true for the local user, false over HTTP
+    any_file: bool = True  # whether ReadImage may leave the workspace: true for the local user, false over HTTP
 
 
 class CallerWorkspace(Protocol):
@@ -133,19 +130,18 @@ class CallerWorkspace(Protocol):
     def root(self) -> Path: ...
 
     @property
-    def sandbox(self) -> str: ...  # the level that commands run at
+    def sandbox(self) -> str: ...  # the sandbox level of its commands
 
-    def check_file(self, path: str, *, suffix: str) -> None: ...  # ToolError unless write_file could take it
+    def check_file(self, path: str, *, suffix: str) -> None: ...  # ToolError if write_file would refuse the path
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes: ...
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path: ...
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A fetched page: what came back at the end of the redirects.
+    """A fetched page, at the end of its redirects.
 
-    `url` is the final one; header names are lower case, repeated ones joined by ", "; `body` is unpacked from
-    its content-encoding; `truncated` says that it went on after the limit.
-    """
+    `url` is the final one. Header names are lower case; repeated headers are joined by ", ". `body` is decoded from its
+    content-encoding. `truncated` says that the page was longer than the limit."""
 
     url: str
     status: int
@@ -155,12 +151,12 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def content_type(self) -> str:
-        """The bare media type in lower case, "" when none was sent."""
+        """The bare media type in lower case, or "" if the header was missing."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 class PageFetcher(Protocol):
-    """The way to the web: public addresses only, checked at each redirect."""
+    """Fetch web pages from public addresses only, checked at each redirect."""
 
     async def fetch(
         self,
@@ -177,7 +173,7 @@ class PageFetcher(Protocol):
 
 
 def _ignore(*_: object) -> None:
-    """Tell no client of a change."""
+    """Notify no client."""
 
 
 async def _watch_nothing(path: Path) -> AsyncIterator[None]:
@@ -188,7 +184,7 @@ async def _watch_nothing(path: Path) -> AsyncIterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a tool may use in one call. `built_in` has what only built-in tools need, by type (`Context.service`)."""
+    """The services of one call. `built_in` holds by type those for built-in tools only (`Context.service`)."""
 
     principal: str  # opaque and stable
     caller_state: CallerState
@@ -198,7 +194,7 @@ class Services:
     callbacks: Callbacks
     web: PageFetcher
     settings: Settings
-    notify_updated: Callable[[str], None] = _ignore  # tell the principal's subscribers that this URI's resource changed
-    notify_list_changed: Callable[[], None] = _ignore  # tell the principal's clients that their resource list changed
+    notify_updated: Callable[[str], None] = _ignore  # tell the principal's subscribers that this URI changed
+    notify_list_changed: Callable[[], None] = _ignore  # tell the principal's clients that the resource list changed
     watch_path: Callable[[Path], AsyncIterator[object]] = _watch_nothing  # yields at each change of the file or folder
     built_in: Mapping[type, Any] = field(default_factory=dict[type, Any])

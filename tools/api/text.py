@@ -1,32 +1,32 @@
-"""Make foreign text fit for an answer: without control characters and markup, on one line, within a limit."""
+"""Clean foreign text for an answer: no control characters or markup, on one line, within a limit."""
 
 import re
 from collections.abc import Iterable
 
 from toolgate.tools.api.errors import WrongArgumentsError
 
-# C0 and C1 but tab and newline, lone surrogates, overrides of writing direction, and in what text can be hidden ("tag"
-# letters, annotations, the supplement of variation selectors, operators that are not seen): what a terminal would act
-# on, an encoder would choke on, or a reader would not see.
+# C0 and C1 except tab and newline, lone surrogates, writing-direction overrides, and characters that can hide text
+# ("tag" letters, annotations, variation selectors, invisible operators). A terminal would act on them, an encoder fail,
+# or a reader not see them.
 _UNSEEN = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2061-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e01ef]"
 )
-_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # C0 and C1 but tab and the ends of lines
-_TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # a comment without an end is one to the end, as in HTML
+_CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # C0 and C1 except tab and line ends
+_TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # an unclosed comment runs to the end, as in HTML
 
 MAX_DIGITS = 20
-MAX_WORD = 64  # characters of a name that is looked for among others: the search is quadratic
+MAX_WORD = 64  # characters of a name compared with others: the search is quadratic
 MAX_BITS = 10_000  # Python prints no number of more than 4300 digits
 
 
 def clean_text(text: str) -> str:
-    """Without control characters; line ends are newlines."""
+    """Return the text without control characters; line ends become newlines."""
     return re.sub(_UNSEEN, "", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def refuse_control_characters(**texts: str | None) -> None:
-    """Raise WrongArgumentsError for an argument with a control character: it is kept, and shown on a terminal."""
+    """Raise WrongArgumentsError for an argument with control characters: it is stored and shown on a terminal."""
     for name, text in texts.items():
         found = re.search(_CONTROL, text) if text else None
         if found:
@@ -40,21 +40,21 @@ def one_line(text: str) -> str:
 
 
 def to_line(text: str, limit: int) -> str:
-    """One line of at most `limit` characters, clean."""
+    """Return the text as one clean line of at most `limit` characters."""
     line = clean_text(one_line(text))
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
 def strip_markup(markup: str, limit: int) -> str:
-    """The text of a scrap of HTML: tags gone, entities read, on one line of at most `limit` characters."""
+    """Return the text of an HTML fragment without tags, entities decoded, as one line of at most `limit` characters."""
     import html  # start-up: a table of two thousand entities
 
-    scrap = markup[: limit * 20]  # tags come on top of the text; what is beyond would be cut anyway
+    scrap = markup[: limit * 20]  # the tags need room beside the text; the rest would be cut anyway
     return to_line(html.unescape(re.sub(_TAG, "", scrap)), limit)
 
 
 def format_number(number: int | None) -> str:
-    """A number somebody sent, for an error text: 1e308 has 309 digits."""
+    """Format a caller's number for an error text: 1e308 has 309 digits."""
     if number is not None and number.bit_length() > MAX_BITS:
         return "of thousands of digits"
     digits = str(number)
@@ -62,7 +62,7 @@ def format_number(number: int | None) -> str:
 
 
 def closest(word: str, choices: Iterable[str]) -> str | None:
-    """Return the choice that is most like `word`, or None when none is like it. Case is ignored."""
+    """Return the choice closest to `word`, or None if none is similar. Case is ignored."""
     import difflib  # start-up: for mistakes only
 
     by_folded = {choice.casefold(): choice for choice in choices}
@@ -71,7 +71,7 @@ def closest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def truncate(text: str, limit: int) -> str:
-    """The beginning of a text, ended at a line where there is one near, at most `limit` characters."""
+    """Return at most `limit` characters of a text, ended at a line break if one is near."""
     if len(text) <= limit:
         return text
     end = text.rfind("\n", limit - 200, limit)

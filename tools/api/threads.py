@@ -1,8 +1,6 @@
-"""Run blocking functions in daemon threads, at most a fixed number at once.
+"""Run blocking functions in daemon threads, a fixed number at once.
 
-Not the event loop's executor: its few threads are shared by all work, a handful of calls that hang would hold all of it
-up, and the loop's end waits for them. These are daemon threads, and there is a limit to them.
-"""
+The event loop's executor has few threads: a handful of hanging calls would block all work and the loop's end."""
 
 import asyncio
 import contextlib
@@ -15,7 +13,7 @@ T = TypeVar("T")
 
 
 class ThreadsBusyError(Exception):
-    """All threads are taken, those of abandoned calls that still hang included."""
+    """All threads are taken, including those of abandoned calls that still run."""
 
 
 class Threads:
@@ -25,7 +23,9 @@ class Threads:
         self._free = threading.BoundedSemaphore(limit)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """What `function()` gives or raises. Raises Busy. Cancelling stops the waiting, not the function."""
+        """Return what `function()` returns, or raise what it raises. Raises ThreadsBusyError.
+
+        Cancelling stops the waiting, not the function."""
         if not self._free.acquire(blocking=False):
             raise ThreadsBusyError
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -37,11 +37,11 @@ class Threads:
         result, failure = None, None
         try:
             result = function()
-        except BaseException as error:  # noqa: BLE001  # whatever it is, whoever waits is told
+        except BaseException as error:  # noqa: BLE001  # every failure belongs to the waiting call
             failure = error
         finally:
             self._free.release()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so no call waits
             answer.get_loop().call_soon_threadsafe(_settle, answer, result, failure)
 
 
@@ -52,5 +52,5 @@ def _settle(answer: "asyncio.Future[Any]", result: Any, failure: BaseException |
         answer.set_result(result)
     elif isinstance(failure, (Exception, asyncio.CancelledError)) and not isinstance(failure, StopIteration):
         answer.set_exception(failure)
-    else:  # what a future can't carry, or what would end the loop
+    else:  # a future can't carry it, or it would end the loop
         answer.set_exception(RuntimeError(f"{type(failure).__name__} out of a thread: {failure}"))

@@ -1,4 +1,4 @@
-"""Make a typed function a tool, check the arguments of a call and convert what it returns to an Output."""
+"""Make a typed function a tool, check a call's arguments, and convert the result to an Output."""
 
 import copy
 import inspect
@@ -19,13 +19,13 @@ from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
 
-MAX_ARGUMENT = 2**20  # characters of one text for a tool that is built in: no model writes as much at once
+MAX_ARGUMENT = 2**20  # characters of one text for a built-in tool: no model writes as much at once
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
 @dataclass(frozen=True)
 class ToolAnnotations:
-    """The four hints of ToolAnnotations, each stated and each truthful."""
+    """The four hints of ToolAnnotations, each always sent."""
 
     read_only: bool
     destructive: bool
@@ -37,11 +37,9 @@ class ToolAnnotations:
 class Tool(DeclaredPart):
     """A named function that a client may call.
 
-    `raw_input` is a JSON Schema that reaches clients verbatim, in place of the signature's; `output_type` is a JSON
-    Schema or a type. `as_task`: a call that takes long becomes a task. `lean`: its payload is text or a picture, and it
-    has an output schema with `--structured-output full` only. `plugin` is the name of the plugin that it comes from;
-    None: it is built in.
-    """
+    `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
+    a type. `as_task`: a long call becomes a task. `lean`: the payload is text or a picture, so the output schema needs
+    `--structured-output full`. `plugin` names the tool's plugin; None means built in."""
 
     kind = "tools"
     annotations: ToolAnnotations
@@ -55,7 +53,7 @@ class Tool(DeclaredPart):
 
     @property
     def is_held_by_plan(self) -> bool:
-        """Whether an active plan refuses the tool: what acts on the world, but not the planner's own notes."""
+        """Whether an active plan refuses the tool: it acts on the world, not only on the planner's notes."""
         return not self.annotations.read_only and not self.in_plan
 
     @cached_property
@@ -72,50 +70,50 @@ class Tool(DeclaredPart):
 
     @cached_property
     def allows_news(self) -> bool:
-        """Whether structured content with news in it (`schema.NEWS`) still fits the output schema."""
+        """Whether structured content with notices in it (`schema.NEWS`) still fits the output schema."""
         return self.output is not None and schema.allows_news(self.output)
 
     @cached_property
     def mirrored_headers(self) -> dict[str, tuple[str, ...]]:
-        """The parameters that clients mirror into HTTP headers: the header's name after `mcp-param-`, in lower case,
-        and the path of the property."""
+        """The parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path."""
         return schema.find_mirrored_headers(self.input)
 
     def with_description(self, description: str) -> "Tool":
-        """The same tool under another description."""
+        """Return the same tool with another description."""
         other = copy.copy(self)
         other.description = description
         return other
 
     def verify(self) -> None:
-        """Raise TypeError, UnicodeError or UnusableSchemaError for a tool that no client can list or call."""
-        told: list[object] = [self.name, self.title, self.description]  # a plugin may have put anything there
+        """Raise TypeError, UnicodeError or UnusableSchemaError for a tool that can't be listed or called."""
+        told: list[object] = [self.name, self.title, self.description]  # a plugin may put any type there
         if not all(isinstance(word, str) for word in told):
             raise TypeError(f"name, title and description of {self.name!r} must be strings"[:200])
         if not NAME.fullmatch(self.name):
             raise TypeError(f"a tool's name is 1 to 128 of A-Z a-z 0-9 _ . -, not {self.name!r}"[:200])
         if self.input.get("type") != "object":
             raise schema.UnusableSchemaError(f'the input schema of {self.name} must have "type": "object"')
-        # raises for what no message could hold
+        # raises for values that JSON can't hold
         msgspec.json.encode([*told, self.input, self.output, self.icons, self.meta])
         schema.check_limits(self.input)
         schema.find_mirrored_headers(self.input)
         if self.raw_input is not None:
-            schema.compile_check(self.raw_input)  # a raw schema may be anything; ours are right by construction
+            schema.compile_check(self.raw_input)  # a raw schema may be anything; generated ones are correct
         if self.output is not None:
             schema.check_limits(self.output)
 
     def without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The arguments, less each null that stands for an argument left out: some clients write it for all of them."""
+        """Return the arguments without nulls that mean "left out": some clients send null for each optional
+        argument."""
         if None not in arguments.values():
             return arguments
         return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
-        """Validate, call, and turn what came back into an Output. A ToolError becomes an `is_error` Output.
+        """Check the arguments, call the function, and return its result as an Output. A ToolError becomes an `is_error`
+        Output.
 
-        CannotAskError passes through: what it means depends on the caller's revision.
-        """
+        CannotAskError passes through: its meaning depends on the caller's revision."""
         finding = self._too_long(arguments) or self.check_arguments(arguments)
         if finding is not None:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)
@@ -129,7 +127,7 @@ class Tool(DeclaredPart):
         return self._to_output(value)
 
     def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
-        """Which argument is; plugins say themselves what they take."""
+        """Return the name of an argument that is too long, if any; plugins set their own limits."""
         if self.plugin is not None:
             return None
         for name, value in arguments.items():
@@ -140,7 +138,7 @@ class Tool(DeclaredPart):
 
     @cached_property
     def check_arguments(self) -> schema.Check:
-        """A check that returns what is wrong with arguments; None: nothing that the schema knows of."""
+        """Return a check that returns a text about wrong arguments, or None if the schema accepts them."""
         return schema.compile_check(self.input)
 
     @cached_property
@@ -149,7 +147,7 @@ class Tool(DeclaredPart):
 
     @cached_property
     def _casts(self) -> dict[str, Callable[[Any], Any]]:
-        """What JSON leaves open: 3.0 is an integer there, and a struct arrives as an object."""
+        """Return the conversions that JSON leaves open: 3.0 is an integer, and an object becomes a struct."""
         if self.raw_input is not None:
             return {}
         casts: dict[str, Callable[[Any], Any]] = {}
@@ -238,12 +236,11 @@ def tool(
     """Make a typed function a tool. Its docstring is its description: it is written to the model.
 
     `read_only`, `destructive`, `idempotent`, `open_world`: the hints of ToolAnnotations; a tool that is not read-only
-    counts as destructive unless it says otherwise. `input`: a raw JSON Schema in place of the signature's.
-    `output`: a type or a JSON Schema that the structured content fits; by default the return type, when it is a
-    struct, a dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds
-    becomes a task by itself, where the client knows tasks (`Context.as_task`). `lean`: the text or picture is the whole
-    answer, so structured content is sent with `--structured-output full` only. A plain `def` runs in a thread.
-    """
+    counts as destructive unless it says otherwise. `input`: a raw JSON Schema in place of the signature's. `output`: a
+    type or a JSON Schema that the structured content fits; by default the return type, when it is a struct, a
+    dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds becomes a
+    task by itself if the client supports tasks (`Context.as_task`). `lean`: the text or picture is the whole answer, so
+    structured content is sent with `--structured-output full` only. A plain `def` runs in a thread."""
 
     def declare(call: Callable[..., Any]) -> Tool:
         function = Function(call)
@@ -270,7 +267,7 @@ def _to_json(value: Any) -> str:
 
 
 def _structured_return_type(function: Callable[..., Any]) -> Any:
-    """The return type, where it is data with a schema of its own."""
+    """Return the return type if it is data with a schema of its own."""
     hint = inspect.get_annotations(function, eval_str=True).get("return")
     bare = typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint
     kind = typing.get_origin(bare) or bare
@@ -285,7 +282,7 @@ def _structured_return_type(function: Callable[..., Any]) -> Any:
 
 
 def _are_data(items: Sequence[Any]) -> bool:
-    """Whether no item of these types can be a content block: a list of blocks is content."""
+    """Return whether no item of these types can be a content block: a list of blocks is content."""
     unions = (typing.Union, types.UnionType)
     flat = [
         part for item in items for part in (typing.get_args(item) if typing.get_origin(item) in unions else (item,))

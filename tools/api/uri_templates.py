@@ -1,13 +1,12 @@
 """Check and normalise URIs, and match them with URI templates (RFC 3986, RFC 6570).
 
-uritemplate says what a template means: it expands. Matching is ours, and cautious, for URIs come from anybody and
-values end up in paths. The text is cut at the template's literals from left to right, each variable ending at the
-first occurrence of the literal after it; what follows the last {+variable} is cut from the right, so that
-{+folder}/{file} is what it looks like. Nothing is tried twice, so the work grows with the URI's length alone. Then
-the library expands what was found, and only what yields the URI again is a match.
+The uritemplate library only expands templates; the matching here is strict, because URIs are untrusted and values end
+up in paths. The text is cut at the template's literals from left to right: each variable ends at the first occurrence
+of the next literal. What follows the last {+variable} is cut from the right, for {+folder}/{file}. No step backtracks,
+so the work is linear in the URI's length. Then the library expands the values, and only values that yield the same URI
+are a match.
 
-{?a,b} and {&a,b} may only end a template, {#a} come after them; these may be missing from a URI, in any order.
-"""
+{?a,b} and {&a,b} may only end a template, and {#a} may follow them. A URI may leave them out or reorder them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +20,13 @@ import msgspec
 if TYPE_CHECKING:
     from uritemplate import URITemplate
 
-MAX_URI = 8 * 1024  # characters: what HTTP servers commonly accept of one
+MAX_URI = 8 * 1024  # characters: the usual limit of HTTP servers
 MAX_TEMPLATE = 1024  # characters: it is written by hand
 MAX_VARIABLES = 32  # each is a parameter of a function
 
 RESERVED = ":/?#[]@!$&'()*+,;="  # RFC 3986 section 2.2
-PATH = "/:@!$&'()*+,;="  # section 3.3: what of it may stand in a path; not ? and #, which would end it
-PLAIN = r"[A-Za-z0-9\-._~]"  # section 2.3: never needs its %
+PATH = "/:@!$&'()*+,;="  # section 3.3: allowed in a path; not ? and #, which would end it
+PLAIN = r"[A-Za-z0-9\-._~]"  # section 2.3: never needs percent-encoding
 ANY = rf"[{re.escape(RESERVED)}A-Za-z0-9\-._~]"
 TRIPLET = r"%[0-9A-Fa-f]{2}"
 
@@ -40,17 +39,17 @@ NAME = re.compile(r"[A-Za-z0-9_]++(?:\.[A-Za-z0-9_]++)*+")  # RFC 6570 section 2
 
 
 class UnusableTemplateError(ValueError):
-    """A URI template that is none, or whose variables can't be told from a URI. The text says why."""
+    """A template that is invalid, or whose variables can't be read back from a URI. The text says why."""
 
 
 class _Operator(msgspec.Struct, frozen=True):
-    """How a variable is written: what comes before the first and between others, and what a value may be."""
+    """The syntax of a variable: its prefix, its separator, and the characters of its values."""
 
     lead: str
     between: str
-    allows_reserved: bool = False  # whether reserved characters stand in it as they are
+    allows_reserved: bool = False  # whether reserved characters stay unencoded in it
     allows_empty: bool = False  # whether a value may be
-    forbidden: str = "/\\"  # in the decoded value: not what a path may be cut at
+    forbidden: str = "/\\"  # in the decoded value: characters that would cut a path
 
 
 OPERATORS = {
@@ -62,7 +61,7 @@ OPERATORS = {
     "&": _Operator("&", "&", False, True, ""),
     "#": _Operator("#", ",", True, True, ""),
 }
-UNSUPPORTED_OPERATORS = frozenset(";=,!@|")  # operators of RFC 6570 section 2.2, in use or held back
+UNSUPPORTED_OPERATORS = frozenset(";=,!@|")  # operators of RFC 6570 section 2.2, defined or reserved
 
 
 class _Expression(msgspec.Struct, frozen=True):
@@ -91,26 +90,27 @@ class UriTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """All of them, in the order of the text."""
+        """All variables, in the order of the text."""
         return tuple(self._operators)
 
     @property
     def optional(self) -> frozenset[str]:
-        """Those that a match may lack: the query's and the fragment's."""
+        """The variables that a match may lack: the query's and the fragment's."""
         return frozenset(self._operators).difference(self._head)
 
     @property
     def prefix(self) -> str:
-        """The literal beginning, percent-encoding normalised."""
+        """The literal beginning, with its percent-encoding normalised."""
         return self._literals[0]
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """The decoded values of the variables, or None. No value is a way out of a root (see `_value`)."""
+        """Return the decoded values of the variables, or None. No value leads out of a root folder (see
+        `_decode_value`)."""
         spelled = normalise(uri)
         return None if spelled is None else self.match_normal(spelled)
 
     def match_normal(self, uri: str) -> dict[str, str] | None:
-        """`match`, for a URI that `normalise` gave."""
+        """Do what `match` does, for a URI from `normalise`."""
         if not uri.startswith(self.prefix):
             return None
         head, tail, part = self._split(uri)
@@ -124,12 +124,12 @@ class UriTemplate:
         return {name: sound[name] for name in self._operators if name in sound}
 
     def expand(self, values: Mapping[str, str]) -> str:
-        """The URI that matches with just these values. Raises ValueError when there is none."""
+        """Return the URI that matches with exactly these values. Raises ValueError if there is none."""
         if strange := sorted(values.keys() - self._operators.keys()):
             raise ValueError(f"{self.text} has no variable {strange[0]}")
         if missing := [name for name in self._head if name not in values]:
             raise ValueError(f"{self.text} needs a value of {missing[0]}")
-        # A % in a value is a percent sign, but a reserved expansion would take it for encoding: so it is encoded.
+        # Reserved expansion would read a % in a value as encoding, so it is encoded first.
         encoded = {name: quote(value, safe=RESERVED) for name, value in values.items()}
         uri = self._expand(values, encoded)
         if self.match(uri) != dict(values):
@@ -137,7 +137,8 @@ class UriTemplate:
         return uri
 
     def _expand(self, values: Mapping[str, str], raw: Mapping[str, str]) -> str:
-        """As the library has it. Reserved expansions take values encoded (RFC 6570 section 3.2.1), others not."""
+        """Expand with the library. Reserved expansions take encoded values (RFC 6570 section 3.2.1), others decoded
+        ones."""
         if self._library is None:
             from uritemplate import URITemplate  # start-up: 2 ms
 
@@ -146,7 +147,7 @@ class UriTemplate:
         return self._library.expand({name: (raw if name in reserved else values)[name] for name in values})
 
     def _split(self, uri: str) -> tuple[str, str, str]:
-        """What is before the query expression, its part, and the fragment expression's."""
+        """Return the part before the query expression, its own part, and the fragment expression's."""
         fragment = uri.find("#") if self._fragment else -1
         stop = len(uri) if fragment < 0 else fragment
         start = self._query_start(uri, stop)
@@ -158,14 +159,14 @@ class UriTemplate:
             return stop
         if self._query.operator == "?":
             return start
-        for _ in range(1 + "".join(self._literals).partition("?")[2].count("&")):  # those the template has itself
+        for _ in range(1 + "".join(self._literals).partition("?")[2].count("&")):  # skip the template's own ones
             start = uri.find("&", start + 1, stop)
             if start < 0:
                 return stop
         return start
 
     def _raw_values(self, head: str, tail: str, part: str) -> dict[str, str] | None:
-        """What stands for each variable, still encoded."""
+        """Return the encoded value of each variable."""
         found = self._head_values(head)
         query = self._query_values(tail)
         if found is None or query is None:
@@ -196,7 +197,7 @@ class UriTemplate:
         return dict(zip(self._head, [*before, text, *reversed(after)], strict=True))
 
     def _greedy_index(self) -> int:
-        """The variable that gets what the others leave: the last {+variable}, else the last."""
+        """Return the index of the variable that takes the rest: the last {+variable}, else the last."""
         spanning = [index for index, name in enumerate(self._head) if self._operators[name] == "+"]
         return spanning[-1] if spanning else len(self._head) - 1
 
@@ -212,7 +213,7 @@ class UriTemplate:
         return found
 
     def _order_query(self, tail: str, found: Mapping[str, str]) -> str:
-        """The query's part in the order of the template, which is the order of expansion."""
+        """Return the query's part in the template's order, which is the order of expansion."""
         names = self._query.names if self._query else ()
         return tail[:1] + "&".join(f"{name}={found[name]}" for name in names if name in found)
 
@@ -229,7 +230,7 @@ class UriTemplate:
 
 
 def check_uri(uri: str) -> None:
-    """Raises ValueError for what is no URI with a scheme (RFC 3986), or too long a one."""
+    """Raise ValueError for a text that is no URI with a scheme (RFC 3986), or is too long."""
     if len(uri) > MAX_URI:
         raise ValueError(f"the uri is longer than {MAX_URI} characters")
     if not SCHEME.match(uri):
@@ -240,13 +241,13 @@ def check_uri(uri: str) -> None:
 
 
 def parse_scheme(uri: str) -> str:
-    """Return the URI's scheme as it is written, or "" where it has none."""
+    """Return the URI's scheme as written, or "" if it has none."""
     found = SCHEME.match(uri)
     return "" if found is None else found[0][:-1]
 
 
 def normalise(uri: str) -> str | None:
-    """Return the URI with its percent-encoding in one spelling, or None for what is no URI."""
+    """Return the URI with normalised percent-encoding, or None if it is no URI."""
     try:
         check_uri(uri)
     except ValueError:
@@ -255,8 +256,9 @@ def normalise(uri: str) -> str | None:
 
 
 def encode_path(path: str) -> str | None:
-    """A path as it stands in a URI, without a first slash (RFC 3986 section 3.3); None for one that {+variable} would
-    not give back, or that nobody can read."""
+    """Return a path encoded for a URI without its first slash (RFC 3986 section 3.3).
+
+    None for one that {+variable} would not give back, or that can't be decoded."""
     if not path.isprintable() or "\\" in path:
         return None
     return quote(path, safe=PATH)
@@ -269,7 +271,7 @@ TRIPLETS = {
 
 
 def _normal(uri: str) -> str:
-    """Percent-encoding in one spelling (RFC 3986 section 6.2.2): upper case, and only where it is needed."""
+    """Normalise percent-encoding (RFC 3986 section 6.2.2): upper case, and only where needed."""
     if "%" not in uri:
         return uri
     first, *others = uri.split("%")
@@ -277,8 +279,7 @@ def _normal(uri: str) -> str:
 
 
 def _decode_value(operator: str, raw: str) -> str | None:
-    """The value, decoded once, or None for one that is not to be had: not UTF-8, with control characters, or a
-    path out of a root that it may be joined to."""
+    """Return the value decoded once. None if it is not UTF-8, has control characters, or leads out of a root folder."""
     rule = OPERATORS[operator]
     if not (LEGAL if rule.allows_reserved else ENCODED).fullmatch(raw):
         return None
@@ -308,7 +309,7 @@ def _parse_items(text: str) -> Iterator[str | _Expression]:
 
 
 def _literal(text: str) -> str:
-    """As it stands in a URI: what is not ASCII is encoded (RFC 6570 section 3.1)."""
+    """Return the text with non-ASCII characters encoded, as it stands in a URI (RFC 6570 section 3.1)."""
     whole = "".join(quote(each) if not each.isascii() and each.isprintable() else each for each in text)
     legal = LEGAL.match(whole)
     if legal and legal.end() < len(whole):
@@ -330,7 +331,7 @@ def _expression(inside: str) -> _Expression:
 
 
 def _take_last(items: list[str | _Expression], operators: str) -> _Expression | None:
-    """Take the last item off, when it has one of these operators."""
+    """Remove and return the last item if it has one of these operators."""
     if items and isinstance(last := items[-1], _Expression) and last.operator and last.operator in operators:
         items.pop()
         return last
@@ -338,7 +339,7 @@ def _take_last(items: list[str | _Expression], operators: str) -> _Expression | 
 
 
 def _split_literals(items: Iterable[str | _Expression]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The literals, and the variables between them."""
+    """Return the literals, and the variables between them."""
     literals, names = [""], list[str]()
     for item in items:
         if isinstance(item, str):
@@ -357,7 +358,7 @@ def _split_literals(items: Iterable[str | _Expression]) -> tuple[tuple[str, ...]
 
 
 def _operators(items: Iterable[str | _Expression | None]) -> dict[str, str]:
-    """The operator of each variable. One that comes twice would have two values."""
+    """Return the operator of each variable. A repeated variable would have two values."""
     operators: dict[str, str] = {}
     for expression in (item for item in items if isinstance(item, _Expression)):
         for name in expression.names:

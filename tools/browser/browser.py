@@ -1,7 +1,6 @@
-"""Run the one warm browser of a server: start it when it is needed, share it, and replace it before it goes bad.
+"""Run the server's one warm browser: start it on demand, share it, and replace it before it degrades.
 
-`chromium` starts and ends it; `page_load` loads pages in it.
-"""
+`chromium` starts and ends it; `page_load` loads pages in it."""
 
 import asyncio
 import logging
@@ -22,34 +21,34 @@ if TYPE_CHECKING:
 
     from toolgate.tools.browser.page_load import RenderedPage
 
-PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a processor while it loads
-SHARE = 4  # of them for one principal, each for as long as a call may take: others find two
-AGAIN = 30.0  # seconds before one that did not start is tried again: to find out may take START of each call
-QUEUE = 30.0  # seconds a call waits for its turn; the rest of the time it is held is for the page
-WORN_PAGES = 500  # after so many, leaks begin to tell
-MEMORY = 1_536 * 2**20  # bytes of all its processes, beyond which it is replaced once its pages are done
+PAGES = 6  # at once: a page takes 50 to 300 MiB, and half a core while it loads
+SHARE = 4  # of them for one principal, each for a call's whole hold: others have two left
+AGAIN = 30.0  # seconds before a failed start is tried again: a try may cost a call START seconds
+QUEUE = 30.0  # seconds that a call waits for its turn; the rest of its hold is for the page
+WORN_PAGES = 500  # pages after which leaks show
+MEMORY = 1_536 * 2**20  # bytes of all its processes; above, it is replaced once its pages are done
 PAGE_MEMORY = 768 * 2**20  # bytes of one page's process
-MOST_MEMORY = 3 * 2**30  # bytes of all its processes, beyond which the largest page is ended
-LOOK = 0.25  # seconds between looks at the memory, while there are pages
+MOST_MEMORY = 3 * 2**30  # bytes of all its processes; above, the largest page is ended
+LOOK = 0.25  # seconds between checks of the memory while there are pages
 IDLE = 300.0  # seconds without a page before it ends
-CLOSE = 3.0  # seconds for a page to be closed; one that does not takes its browser with it
+CLOSE = 3.0  # seconds for a page to close; a stuck one costs its browser
 
 log = logging.getLogger(__name__)
 
 
 class BrowserLostError(ToolError):
-    """The browser ended for no reason of this page's: it may be read in another."""
+    """The browser ended for a reason that is not this page's: another browser may read it."""
 
 
 class RunningBrowser:
-    """One Chromium and what it has done. `is_retired`: it gets no more pages, and ends with the last that it has."""
+    """One Chromium and its page count. `is_retired`: it gets no more pages, and ends with its last one."""
 
     def __init__(self, chromium: Chromium) -> None:
         self.chromium = chromium
         self.pages = 0
         self.count = 0
         self.is_retired = False
-        self.is_lost = False  # for a page that was done: the others may be read again
+        self.is_lost = False  # ended because of one page: the others may be read again
         self.watch: asyncio.Task[None] | None = None
 
     @property
@@ -58,7 +57,7 @@ class RunningBrowser:
 
 
 class Browser:
-    """`program` is Chromium's path. Nothing is started before the first page; `close` ends all."""
+    """The server's browser. `program` is Chromium's path. The first page starts it; `close` ends everything."""
 
     def __init__(
         self, program: str, allowed: AddressPolicy, resolve: Resolve | None = None, *, idle: float = IDLE
@@ -67,19 +66,19 @@ class Browser:
         self.proxy = BrowserProxy(allowed, resolve)
         self.sandboxed: bool | None = None  # None: not known before the first start
         self._idle = idle
-        self._mode = 0  # of LAUNCH_MODES, the first that works here
+        self._mode = 0  # index of the first of LAUNCH_MODES that works here
         self._queue = FairQueue(PAGES, "pages", per_principal=SHARE)
         self._starting = asyncio.Lock()
-        self._failure: tuple[float, BrowserStartError] | None = None  # when by the loop's clock, and why
+        self._failure: tuple[float, BrowserStartError] | None = None  # loop time, and the error
         self._current: RunningBrowser | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "RenderedPage":
-        """The page at `url`, in a context of its own: `wait` seconds beyond the moment it is quiet, all in `hold`.
+        """Return the page at `url`, loaded in its own context.
 
-        Raises BrowserStartError, BusyError and what PageLoad does.
-        """
+        It waits `wait` seconds after the page is quiet, within `hold` seconds in all. Raises BrowserStartError,
+        BusyError and what PageLoad raises."""
         until = asyncio.get_running_loop().time() + hold
         try:
             return await self._read(url, principal, wait, until, is_source)
@@ -121,7 +120,7 @@ class Browser:
             context = await running.chromium.context(ticket)
             return await PageLoad(context, ticket, url, wait, until, is_source).read()
         except (Error, BrowserGoneError) as error:
-            running.is_retired = running.is_retired or context is None  # it is at its end, though not heard of yet
+            running.is_retired = running.is_retired or context is None  # it is ending, though no event says so yet
             if running.is_lost or context is None:
                 raise BrowserLostError("the browser ended: try again") from None
             if isinstance(error, BrowserGoneError):
@@ -136,11 +135,11 @@ class Browser:
 
     @property
     def depth(self) -> tuple[int, int]:
-        """How many pages are open, and how many wait for their turn."""
+        """The number of open pages and of waiting calls."""
         return self._queue.running, self._queue.waiting
 
     async def try_start(self) -> bool:
-        """Start it, and tell whether its own sandbox is on. Raises BrowserStartError."""
+        """Start the browser, and return whether its own sandbox is on. Raises BrowserStartError."""
         return (await self._get_running()).chromium.is_sandboxed
 
     async def close(self) -> None:
@@ -155,7 +154,7 @@ class Browser:
         await self.proxy.close()
 
     async def _get_running(self) -> RunningBrowser:
-        """The browser that takes the next page."""
+        """Return the browser that takes the next page."""
         if self._timer is not None:
             self._timer.cancel()
         async with self._starting:
@@ -164,12 +163,12 @@ class Browser:
             if self._current is None:
                 await self.proxy.open()
                 self._current = RunningBrowser(await self._start_unless_failed())
-                watching = self._watch(self._current)  # in no call's context, though a call has begun it
+                watching = self._watch(self._current)  # outside the context of the call that starts it
                 self._current.watch = asyncio.get_running_loop().create_task(watching, context=Context())
             return self._current
 
     async def _start_unless_failed(self) -> Chromium:
-        """What did not start a moment ago is not tried again at once."""
+        """Start the browser, unless a start failed less than AGAIN seconds ago."""
         now = asyncio.get_running_loop().time()
         if self._failure is not None and now - self._failure[0] < AGAIN:
             raise self._failure[1]
@@ -181,7 +180,7 @@ class Browser:
             raise
 
     async def _start_chromium(self) -> Chromium:
-        """With its own sandbox wherever that works."""
+        """Start Chromium, with its own sandbox if that works."""
         while True:
             way = LAUNCH_MODES[self._mode]
             try:
@@ -198,7 +197,7 @@ class Browser:
             return chromium
 
     def _retire(self, running: RunningBrowser) -> None:
-        """It gets no more pages."""
+        """Give the browser no more pages."""
         running.is_retired = True
         if self._current is running:
             self._current = None
@@ -206,7 +205,7 @@ class Browser:
             self._in_background(self._end(running))
 
     async def _leave(self, running: RunningBrowser, context: "BrowserContext | None", principal: str) -> None:
-        """Close the page, and only then let another have its turn."""
+        """Close the page before the next call gets its turn."""
         try:
             if context is not None and running.chromium.is_alive:
                 async with asyncio.timeout(CLOSE):
@@ -215,7 +214,7 @@ class Browser:
             log.warning("a page does not close: ending its browser")
             running.is_lost = True
             await self._give_up(running)
-        except Exception:  # the browser ended meanwhile, and said so in one of many ways
+        except Exception:  # the browser ended meanwhile; Playwright reports that in many ways
             log.debug("closing a page", exc_info=True)
         finally:
             running.pages -= 1
@@ -230,7 +229,7 @@ class Browser:
         await running.chromium.close()
 
     async def _watch(self, running: RunningBrowser) -> None:
-        """End a page that takes too much memory, before it takes all of it."""
+        """End a page that takes too much memory before the machine runs out."""
         while True:
             await asyncio.sleep(LOOK)
             if not running.pages:
@@ -250,7 +249,7 @@ class Browser:
             return
 
     async def _give_up(self, running: RunningBrowser) -> None:
-        """End it with all its pages."""
+        """End the browser with all its pages."""
         running.is_retired = True
         await running.chromium.close()
 

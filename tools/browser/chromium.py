@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from toolgate.tools.browser.proxy import Ticket
 
 REAPER = Path(__file__).with_name("reaper.py")
-BROWSER_UID = 65533  # whose Chromium is when the server is root's: a number that systems keep free
-PATH = "/usr/local/bin:/usr/bin:/bin"  # for the shell script that Debian's program is
+BROWSER_UID = 65533  # Chromium's user when the server is root: a number that systems leave free
+PATH = "/usr/local/bin:/usr/bin:/bin"  # for Debian's program, which is a shell script
 MAX_SOCKET = 90  # characters of a unix socket's path; the system's limit is about 104
 START = 20.0  # seconds; one takes
-END = 5.0  # seconds; it is killed: a tenth of one
+END = 5.0  # seconds for all to end; a kill takes a tenth of one
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# Of Playwright's own, those that matter without a window and with many pages; what keeps Chromium from going out by
-# itself; and what keeps pages from going round the proxy.
+# Playwright's own that matter without a window and with many pages, then those that stop Chromium's own requests, then
+# those that keep pages from bypassing the proxy.
 ARGUMENTS = (
     "--headless",
     "--remote-debugging-pipe",
     "--no-startup-window",
-    "--block-new-web-contents",  # a shell without windows blocks none by itself
+    "--block-new-web-contents",  # Chromium without windows does not block them by itself
     "--hide-scrollbars",
     "--mute-audio",
     "--disable-gpu",
@@ -77,35 +77,35 @@ ARGUMENTS = (
     "--webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
     "--dns-prefetch-disable",
-    "--proxy-bypass-list=<-loopback>",  # without it loopback is not asked of the proxy
+    "--proxy-bypass-list=<-loopback>",  # without it loopback bypasses the proxy
 )
 PREFERENCES = {
-    "plugins": {"always_open_pdf_externally": True},  # no viewer of ours gets to see what a page sends
-    "alternate_error_pages": {"enabled": False},  # no looking for a captive portal, in the page's name
+    "plugins": {"always_open_pdf_externally": True},  # the PDF viewer is not exposed to pages
+    "alternate_error_pages": {"enabled": False},  # no captive-portal probe in the page's name
     "net": {"network_prediction_options": 2},
     "webrtc": {"ip_handling_policy": "disable_non_proxied_udp", "multiple_routes_enabled": False},
 }
 
 
 class BrowserStartError(Exception):
-    """No browser to be had. The text says why: "there is no Chromium"."""
+    """Chromium could not be started. The text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchMode:
-    """How it is confined: by its own sandbox or not, and whether it may gain privileges to make one."""
+    """How Chromium is confined: its own sandbox on or off, and whether it may gain privileges to make one."""
 
     sandbox: bool
-    privileges: str  # "none" or "some", as the keeper has it
+    privileges: str  # "none" or "some": the PRIVILEGES argument of reaper.py
 
 
-# In this order; a kernel that gives a user no namespaces leaves the sandbox a helper that is setuid root
+# Tried in this order. Without user namespaces Chromium's sandbox needs its setuid-root helper.
 LAUNCH_MODES = (LaunchMode(True, "none"), LaunchMode(True, "some"), LaunchMode(False, "none"))
 ABOUT_SANDBOX = re.compile(r"sandbox|namespace|zygote", re.IGNORECASE)
 
 
 class Chromium:
-    """`is_sandboxed`: whether its own sandbox is on."""
+    """One running Chromium. `is_sandboxed`: whether its own sandbox is on."""
 
     def __init__(
         self, driver: "Playwright", browser: "Browser", line: socket.socket, proxy_port: int, is_sandboxed: bool
@@ -124,7 +124,7 @@ class Chromium:
 
     @classmethod
     async def start(cls, program: str, proxy_port: int, mode: LaunchMode) -> "Chromium":
-        """Start `program`, whose only way out is the proxy's port. Raises BrowserStartError."""
+        """Start `program`, which can reach only the proxy's port. Raises BrowserStartError."""
         try:
             from playwright.async_api import Error, async_playwright  # start-up: half a second
         except ImportError:
@@ -155,7 +155,7 @@ class Chromium:
             if driver is not None:
                 await _stop_driver(driver)
             shutil.rmtree(folder, ignore_errors=True)
-            # TimeoutError is an OSError; that the driver ended, Playwright tells by an Exception as such
+            # TimeoutError is an OSError; Playwright raises a bare Exception when the driver ends
             if isinstance(error, Error | OSError) or type(error) is Exception:
                 raise BrowserStartError(_error_line(error)) from None
             raise
@@ -166,7 +166,7 @@ class Chromium:
         return self._browser.is_connected()
 
     async def context(self, ticket: "Ticket") -> "BrowserContext":
-        """A browser as if new: no cookies, no cache, no permissions, no downloads. Raises Playwright's Error."""
+        """Return a fresh context: no cookies, cache, permissions or downloads. Raises Playwright's Error."""
         return await self._browser.new_context(
             proxy={
                 "server": f"http://127.0.0.1:{self._proxy_port}",
@@ -180,12 +180,12 @@ class Chromium:
         )
 
     def memory(self) -> dict[int, int]:
-        """Bytes that each of its processes has for itself; nothing where the system does not tell (not Linux)."""
+        """Return the private memory in bytes of each process; empty where the system does not tell (not Linux)."""
         held = {pid: _private_memory(pid) for pid in supervisor.descendants(self._reaper)} if self._reaper else {}
         return {pid: size for pid, size in held.items() if size}
 
     def end_pages(self, pid: int) -> bool:
-        """Kill one of its processes, and so the pages it had; False for one that all pages need."""
+        """Kill one process and the pages it had. False for one that all pages need."""
         if not _is_renderer(pid):
             return False
         with contextlib.suppress(OSError):
@@ -193,7 +193,7 @@ class Chromium:
         return True
 
     async def close(self) -> None:
-        """End all its processes, the driver too. The keeper sees to it, and removes the folder."""
+        """End all processes and the driver. The keeper ends Chromium and removes the folder."""
         if self._ending is None:
             self._ending = asyncio.get_running_loop().create_task(self._end())
         await asyncio.shield(self._ending)
@@ -203,14 +203,15 @@ class Chromium:
             self._line.setblocking(False)
             self._line.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(END):
-                await asyncio.get_running_loop().sock_recv(self._line, 1)  # it says nothing: this is its end
+                await asyncio.get_running_loop().sock_recv(self._line, 1)  # returns when the keeper ends
         await _stop_driver(self._driver)
 
 
 @contextlib.contextmanager
 def _empty_driver_environment(folder: Path) -> Generator[None, None, None]:
-    """Let the driver, a child too, have nothing of the server's environment. Playwright has no option for that; a test
-    holds that this still works."""
+    """Keep the server's environment from the driver, which is a child too.
+
+    Playwright has no option for that; a test checks that this still works."""
     transport: Any = importlib.import_module("playwright._impl.transport")  # start-up
     usual = transport.get_driver_env
     given = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(folder), "TMPDIR": str(folder), "PW_LANG_NAME": "python"}
@@ -228,7 +229,7 @@ async def _stop_driver(driver: "Playwright") -> None:
 
 
 def _make_folder() -> Path:
-    """The browser's own: home/ is its user's, the rest the server's."""
+    """Make the browser's folder: home/ belongs to its user, the rest to the server."""
     folder = Path(tempfile.mkdtemp(prefix="toolgate-browser-"))
     if len(str(folder)) > MAX_SOCKET:
         folder.rmdir()
@@ -247,7 +248,7 @@ def _make_folder() -> Path:
 
 
 def _browser_uid() -> int:
-    """Who Chromium is to be; -1: who we are."""
+    """Return the user for Chromium, or -1 for the server's own."""
     return BROWSER_UID if os.geteuid() == 0 else -1
 
 
@@ -258,13 +259,13 @@ def _arguments(program: str, folder: Path, proxy_port: int, mode: LaunchMode) ->
 
 
 def _environment(home: Path) -> dict[str, str | float | bool]:
-    """Nothing of the server's."""
+    """Return an environment with nothing of the server's."""
     names = ("HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TMPDIR")
     return {**dict.fromkeys(names, str(home)), "PATH": PATH, "LANG": "C.UTF-8", "TZ": "UTC"}
 
 
 def _error_line(error: BaseException) -> str:
-    """The line of Playwright's long words, or of Chromium's, that says what is wrong."""
+    """Return the line of Playwright's or Chromium's message that names the fault."""
     if isinstance(error, TimeoutError):
         return f"it did not start within {START:g} s"
     lines = [line.strip(" -") for line in str(error).splitlines()]
@@ -273,7 +274,7 @@ def _error_line(error: BaseException) -> str:
 
 
 def _peer_pid(line: socket.socket) -> int:
-    """The process at the other end; 0 where the system does not tell."""
+    """Return the pid at the other end, or 0 where the system does not tell."""
     if not supervisor.LINUX:
         return 0
     credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

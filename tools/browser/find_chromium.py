@@ -1,18 +1,17 @@
-"""Find the Chromium program. Imported at the start, so it imports no package that may be missing."""
+"""Find the Chromium program. Start-up imports this file, so it imports no optional package."""
 
 import shutil
 
-# Those without windows first: a page costs them a third of the processor time
+# Builds without windows first: a page takes a third of the processor time
 PROGRAMS = (
     "chromium-headless-shell chrome-headless-shell chromium chromium-browser google-chrome google-chrome-stable chrome"
 )
 
 
 def find_chromium(option: str | None, path: str | None) -> str | None:
-    """Return where Chromium is. `option`: a program, "none", or None for one of PROGRAMS in the PATH `path`.
+    """Return Chromium's path, or None. `option`: a program, "none", or None for one of PROGRAMS in the PATH `path`.
 
-    None when there is none. Raises ValueError when `option` names no program.
-    """
+    Raises ValueError when `option` names no program."""
     if option == "none":
         return None
     if option is not None:

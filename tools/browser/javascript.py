@@ -1,4 +1,4 @@
-"""Scripts that read a page, in a world that its own scripts cannot reach. Each is one expression."""
+"""Hold the scripts that read a page from an isolated world. Each is one expression."""
 
 LOADED = """
 new Promise((done) => {
@@ -25,7 +25,7 @@ new Promise((done) => {
 })
 """
 
-# What can't be seen from the markup is put into it: open shadow trees, and in a frame what its links mean.
+# Adds what the markup lacks: open shadow trees, and absolute links in a frame.
 FLATTEN = """
 const flatten = (root) => {
   for (const element of [...root.querySelectorAll('*')]) {
@@ -46,7 +46,7 @@ const plain = () => {
 };
 """
 
-# [HTTP status or 0, characters that are seen, title, length of the markup, the markup]
+# [HTTP status or 0, visible characters, title, length of the markup, the markup]
 READ = (
     "(() => {"
     + FLATTEN
@@ -77,7 +77,7 @@ FRAME = (
 
 
 def fill_script(script: str, **values: object) -> str:
-    """The script with its words in capitals replaced: SCROLL, QUIET, MOST; FLAT, LIMIT."""
+    """Return the script with its capitalised placeholders replaced: SCROLL, QUIET, MOST; FLAT, LIMIT."""
     for name, value in values.items():
         script = script.replace(name, str(value).lower() if isinstance(value, bool) else str(value))
     return script

@@ -1,4 +1,4 @@
-"""Load one page in a browser context and read it out."""
+"""Load one page in a browser context and read its content."""
 
 import asyncio
 import contextlib
@@ -21,18 +21,18 @@ T = TypeVar("T")
 
 PAGE_TIME = 30.0  # seconds to load a page and to let it settle
 READ_TIME = 4.0  # seconds kept for reading it at the end
-QUIET, MOST_QUIET = 500, 5_000  # ms without a change of the DOM; ms that this is waited for
+QUIET, MOST_QUIET = 500, 5_000  # ms without a change of the DOM; the most ms to wait for that
 REDIRECTS = 10
-LAST = 5.0  # seconds for the last of pages that lead on without end
-STILL = 3  # looks a tenth of a second apart at which it is all there
-MAX_HOPS = 20  # pages that scripts lead on to, one after the other
-MAX_HTML = 8 * 2**20  # characters: what is read of a page without a browser, too (tools/web/fetch.py)
+LAST = 5.0  # seconds for the last page of an endless redirect
+STILL = 3  # checks, a tenth of a second apart, that find the page complete
+MAX_HOPS = 20  # pages that scripts navigate to, one after the other
+MAX_HTML = 8 * 2**20  # characters: also the limit of the plain fetch (tools/web/fetch.py)
 MAX_FRAMES = 20
 LITTLE = 200  # characters: a page that shows less may have its content in frames
 BROKE_OFF = "it broke off: read as far as it came"
 TLS = ("CERT", "SSL")
 HTML = frozenset({"text/html", "application/xhtml+xml"})
-# What it has no page for: nothing to show (HTTP 204), no text beside a fault's status, and a question for a password
+# Errors without a page: HTTP 204, an error status without a body, and a password prompt
 UNSHOWN = frozenset({"ABORTED", "HTTP_RESPONSE_CODE_FAILURE", "INVALID_AUTH_CREDENTIALS"})
 END_SCRIPTS: dict[str, dict[str, Any]] = {
     "Runtime.terminateExecution": {},
@@ -43,15 +43,14 @@ NET = re.compile(r"net::ERR_([A-Z0-9_]+)")
 
 
 class BrowserGoneError(ToolError):
-    """The browser, or the page's part of it, is gone."""
+    """The browser, or the page's renderer, ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedPage:
-    """A page as the browser had it. `html` is None when it is none: `kind` is its type then, if that is known.
+    """A page as the browser rendered it. `html` is None for another type, named by `kind` if known.
 
-    `notes` say what its reader should know of how it was had.
-    """
+    `notes` tell the reader about problems of the load."""
 
     url: str
     kind: str
@@ -63,7 +62,7 @@ class RenderedPage:
 
 @dataclass(slots=True)
 class PageLoad:
-    """One page of one context. `until` is when all must be done, by the loop's clock; `wait` in seconds."""
+    """One page in one context. `until`, by the loop's clock, is when reading must end; `wait` is in seconds."""
 
     context: BrowserContext
     ticket: Ticket
@@ -75,7 +74,7 @@ class PageLoad:
     broke_off: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self) -> RenderedPage:
-        """Raises AddressRefusedError, PageUnreachableError, PageTimeoutError and BrowserGoneError."""
+        """Return the page. Raises AddressRefusedError, PageUnreachableError, PageTimeoutError and BrowserGoneError."""
         try:
             page = await self.context.new_page()
             self.context.on("page", _close)
@@ -94,9 +93,9 @@ class PageLoad:
 
     async def _read(self, page: Page) -> RenderedPage:
         session = await self.context.new_cdp_session(page)
-        page.on("requestfailed", lambda request: self._note_failure(request))  # it writes into the owner of a method
+        page.on("requestfailed", lambda request: self._note_failure(request))
         start, left = _loop_time(), self.until - READ_TIME - _loop_time()
-        stop_at = start + min(PAGE_TIME, max(left - self.wait, left / 2))  # it is loaded before it is waited for
+        stop_at = start + min(PAGE_TIME, max(left - self.wait, left / 2))  # keep time for the wait after the load
         try:
             response = await page.goto(self.url, wait_until="commit", timeout=_time_left(stop_at) * 1000)
         except GotoTimeoutError:
@@ -112,7 +111,7 @@ class PageLoad:
             raise PageTimeoutError(f"{shorten_url(self.url)} keeps the browser too busy to be read") from None
 
     async def _settle(self, session: CDPSession, stop_at: float) -> None:
-        """Until it is loaded and quiet, and as long as was asked for besides."""
+        """Wait until the page is loaded and quiet, then the caller's extra time."""
         try:
             for hop in range(MAX_HOPS):
                 async with asyncio.timeout(_time_left(stop_at)):
@@ -129,10 +128,9 @@ class PageLoad:
             await _stop(session)
 
     async def _is_loaded(self, session: CDPSession) -> bool:
-        """Wait until it is, as far as it ever will be; False when it went on to another page.
+        """Wait until the page is loaded as far as it will be; False if it went on to another page.
 
-        The page's own word counts: Playwright waits on where one began to go elsewhere and did not get there.
-        """
+        A script decides that: Playwright keeps waiting for a navigation that never arrives."""
         loading = _evaluate(session, await _main_frame(session), LOADED)
         async with _race(loading, self.broke_off.wait()) as loaded:
             if loaded.done():
@@ -142,21 +140,21 @@ class PageLoad:
             return True
 
     def _note_failure(self, request: Request) -> None:
-        """Hear of a page whose body ends before its end, as Chromium itself waits on for ever."""
+        """Note a page whose body broke off: Chromium itself would wait for ever."""
         with contextlib.suppress(Error):  # it has no frame any more
             is_page = request.is_navigation_request() and request.frame.parent_frame is None
             if is_page and "ABORTED" not in (request.failure or ""):
                 self.broke_off.set()
 
     async def _is_quiet(self, session: CDPSession, stop_at: float, *, is_first: bool) -> bool:
-        """Wait until it is, or for as long as that is waited for; False when it went on to another page."""
+        """Wait until the DOM is quiet, at most MOST_QUIET; False if the page went on to another."""
         left = min(MOST_QUIET / 1000, _time_left(stop_at))
         settle = fill_script(SETTLE, SCROLL=is_first, QUIET=QUIET, MOST=int(left * 1000))
         try:
             async with asyncio.timeout(left + 0.5):
                 return await _evaluate(session, await _main_frame(session), settle) is not None
         except TimeoutError:
-            await _stop(session)  # its scripts leave no time for ours
+            await _stop(session)  # the page's scripts keep ours from running
             self.notes.append("its scripts did not finish and were stopped")
             return True
 
@@ -167,7 +165,7 @@ class PageLoad:
         await asyncio.sleep(wait)
 
     async def _read_document(self, page: Page, session: CDPSession) -> RenderedPage:
-        for _ in range(3):  # it may be on its way to another page at this very moment
+        for _ in range(3):  # a redirect may replace the page during the read
             frame = (await session.send("Page.getFrameTree"))["frameTree"]["frame"]
             self._check_arrival(frame)
             kind = frame.get("mimeType", "")
@@ -187,7 +185,7 @@ class PageLoad:
         return RenderedPage(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes))
 
     async def _with_frames(self, page: Page, session: CDPSession, title: str, markup: str) -> str:
-        """The page with what its frames show below it, where they show anything."""
+        """Return the page with the content of its frames appended, if they have any."""
         main = (await session.send("Page.getFrameTree"))["frameTree"]
         parts: list[str] = []
         room = MAX_HTML - len(markup)
@@ -203,7 +201,7 @@ class PageLoad:
         return f"<!doctype html><html><head>{head}</head><body>{body or ''}{''.join(parts)}</body></html>"
 
     async def _isolated_frames(self, page: Page) -> list[tuple[CDPSession, str]]:
-        """The frames that have a process of their own: those of other sites."""
+        """Return the frames of other sites, which have processes of their own."""
         found: list[tuple[CDPSession, str]] = []
         for frame in page.frames[1 : MAX_FRAMES + 1]:
             with contextlib.suppress(Error):  # most are part of their page
@@ -213,7 +211,7 @@ class PageLoad:
         return found
 
     def _check_arrival(self, frame: dict[str, Any]) -> None:
-        """Where scripts led it must be a page that was reached."""
+        """Raise an error if scripts led to an address that was not reached or is not http(s)."""
         if missed := frame.get("unreachableUrl"):
             raise self._unreachable_error(missed, "the page leads there")
         if not frame["url"].startswith(("http://", "https://")):
@@ -229,14 +227,14 @@ class PageLoad:
             raise PageUnreachableError(f"{shorten_url(self.url)} redirects more than {REDIRECTS} times")
 
     async def _handle_failed_load(self, error: Exception, page: Page) -> RenderedPage:
-        """What `goto` could not show: a file (told as one), or nothing at all."""
+        """Return a file's page, of which `goto` has none, or raise the error that explains the failure."""
         if page.is_closed() or "crashed" in str(error):
             raise self._gone_error(str(error))
         found = NET.search(str(error))
         code = found[1] if found else ""
         if not self.ticket.failed and ("Download is starting" in str(error) or code in UNSHOWN):
             return RenderedPage(self.url, "")
-        if self.ticket.failed and not code.startswith(TLS):  # on the way to a page nothing else is asked for
+        if self.ticket.failed and not code.startswith(TLS):  # before the first page only the page itself is requested
             raise list(self.ticket.failed.values())[-1]
         if self.ticket.limit_reached:
             raise PageUnreachableError(f"{shorten_url(self.url)} exceeds {self.ticket.limit_reached}")
@@ -275,7 +273,7 @@ class PageLoad:
 
 @contextlib.asynccontextmanager
 async def _race(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, bool]) -> AsyncGenerator[asyncio.Task[T]]:
-    """The task of `work`, when it or `end` is done. What is not ends with the block."""
+    """Yield the task of `work` once it or `end` is done. Both end with the block."""
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(end)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -287,7 +285,7 @@ async def _race(work: Coroutine[Any, Any, T], end: Coroutine[Any, Any, bool]) ->
 
 
 async def _close(page: Page) -> None:
-    """Close a window that the page opened: nothing reads it."""
+    """Close a window that the page opened."""
     with contextlib.suppress(Error):
         await page.close()
 
@@ -305,31 +303,31 @@ def _child_frames(session: CDPSession, tree: dict[str, Any]) -> list[tuple[CDPSe
 
 
 async def _evaluate(session: CDPSession, frame: str, expression: str) -> Any:
-    """What a script says, in a world of its own; None when the page went while it ran."""
+    """Return a script's value in an isolated world, or None if the page went away meanwhile."""
     try:
         world = await session.send("Page.createIsolatedWorld", {"frameId": frame, "worldName": "toolgate"})
         options = {"contextId": world["executionContextId"], "awaitPromise": True, "returnByValue": True}
         answer = await session.send("Runtime.evaluate", {**options, "expression": expression})
     except Error as error:
-        if "crashed" in str(error) or "has been closed" in str(error):  # not "navigated or closed": it went on
+        if "crashed" in str(error) or "has been closed" in str(error):  # else the page went on
             raise
         return None
     return answer["result"].get("value")
 
 
 async def _stop(session: CDPSession) -> None:
-    """Its loading, and its scripts: also one that never ends."""
+    """Stop the page's loading and its scripts, endless ones too."""
     await _try_send(session, END_SCRIPTS)
     await _try_send(session, STOP_LOADING)
 
 
 async def _wait_for_last_page(session: CDPSession) -> None:
-    """Of pages that lead on and on the one that comes now, without the scripts that would lead on."""
+    """Wait for the next page of an endless redirect, with the scripts that would lead on disabled."""
     await _try_send(session, END_SCRIPTS)
     looks = 0
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LAST):
-            while looks < STILL:  # the next one may be on its way
+            while looks < STILL:  # the next page may be loading
                 await asyncio.sleep(0.1)
                 is_there = await _evaluate(session, await _main_frame(session), "document.readyState === 'complete'")
                 looks = looks + 1 if is_there else 0
@@ -344,7 +342,7 @@ async def _try_send(session: CDPSession, commands: dict[str, dict[str, Any]]) ->
 
 
 def _describe_net_error(code: str) -> str:
-    """Chromium's name of a failure as words: CERT_DATE_INVALID is "cert date invalid"."""
+    """Return Chromium's error name as words: CERT_DATE_INVALID becomes "cert date invalid"."""
     words = code.replace("_", " ").lower() or "it could not be shown"
     return f"TLS: {words}" if code.startswith(TLS) else words
 

@@ -1,11 +1,10 @@
 """Vet and pin every connection of the browser, by a proxy on loopback that is its only way to the network.
 
-Chromium is told to use it for everything, loopback too, and to resolve nothing by itself. So every redirect, frame,
-worker, WebSocket and prefetch of a page comes here as a request for a host and a port, and meets the check that the
-plain fetch meets (tools/web/vetted_client.py): the name is resolved here, each time anew, every answer is checked, and
-the connection goes to an address that was. Each page has a name and a password of its own; who has none is refused, and
-that includes Chromium's own requests in the background.
-"""
+Chromium sends everything through it, loopback too, and resolves no name itself. So every redirect, frame, worker,
+WebSocket and prefetch arrives here as a request for a host and a port. It gets the plain fetch's check
+(tools/web/vetted_client.py): each connection resolves the name again, checks every address, and uses a checked one.
+Each page has its own name and password. A request without them is refused, which includes Chromium's own background
+requests."""
 
 import asyncio
 import base64
@@ -20,20 +19,19 @@ from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver
 from toolgate.tools.web.page import AddressRefusedError, PageUnreachableError, Resolve
 
-HEAD_TIME = 5.0  # seconds to say what is wanted: Chromium opens some connections before it needs them
-MAX_BYTES = 64 * 2**20  # of one page and all that it loads, as they come: compressed
-MAX_REQUESTS = 1_000  # connections asked for by one page; heavy ones make 300
-MAX_OPEN = 2_048  # connections of all pages, and of other programs on this machine that try the port
+HEAD_TIME = 5.0  # seconds to send a request: Chromium opens some connections early
+MAX_BYTES = 64 * 2**20  # of one page and all that it loads, compressed
+MAX_REQUESTS = 1_000  # connections of one page; heavy pages make 300
+MAX_OPEN = 2_048  # connections of all pages, and of other local programs that try the port
 
 Address = tuple[str, int]  # host and port
 
 
 class Ticket:
-    """What one page may use of the proxy, and what became of it.
+    """The quota and the failures of one page at the proxy.
 
-    `failed`: why each host and port that was not reached the last time was not. `limit_reached`: the limit, as in
-    "64 MiB", "" while none was; nothing passes from then on.
-    """
+    `failed`: host and port → why the last attempt failed. `limit_reached`: the limit, as in "64 MiB", or "" if none.
+    Once it is set, nothing passes."""
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(8)
@@ -64,7 +62,7 @@ class Ticket:
 
     @contextlib.contextmanager
     def track(self, writer: asyncio.StreamWriter) -> Generator[None, None, None]:
-        """The connection ends with the ticket."""
+        """Close the connection when the ticket ends."""
         self._open.add(writer)
         try:
             if self.limit_reached:
@@ -74,7 +72,7 @@ class Ticket:
             self._open.discard(writer)
 
     def end(self) -> None:
-        """Let nothing pass any more."""
+        """Let nothing pass from now on."""
         self._close(self.limit_reached or "time")
 
     def _close(self, limit: str) -> None:
@@ -84,7 +82,7 @@ class Ticket:
 
 
 class BrowserProxy:
-    """The proxy. Opened once, for all pages of a server."""
+    """The proxy, opened once for all pages of a server."""
 
     def __init__(self, allowed: AddressPolicy, resolve: Resolve | None = None) -> None:
         self._allowed = allowed
@@ -119,7 +117,7 @@ class BrowserProxy:
 
     @contextlib.contextmanager
     def issue_ticket(self) -> Generator[Ticket, None, None]:
-        """A page's ticket; its connections end when the block does."""
+        """Yield a page's ticket; its connections end with the block."""
         ticket = Ticket()
         self._tickets[ticket.credentials] = ticket
         try:
@@ -145,13 +143,13 @@ class BrowserProxy:
                 await self._forward(connection, request, ticket)
             await writer.drain()
         except (BadProxyRequestError, ToolError, OSError, TimeoutError, EOFError):
-            pass  # its failures have been answered where there was a question; the rest is the end of a connection
+            pass  # a failure was already answered, or the connection just ended
         finally:
             with contextlib.suppress(OSError):
                 writer.close()
 
     async def _read_request(self, connection: ProxyConnection) -> tuple[ProxyRequest, Ticket]:
-        """Return the next request and the ticket of its page. Without a ticket the answer is 407."""
+        """Return the next request and the ticket of its page. A request without a ticket gets a 407."""
         while True:
             try:
                 request = await connection.read_request()

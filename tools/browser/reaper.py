@@ -1,18 +1,17 @@
-"""Stands between Playwright's driver and Chromium, and ends all of Chromium when the server or the driver is gone.
+"""Stand between Playwright's driver and Chromium, and end all of Chromium when the server or the driver is gone.
 
     server ── driver (Node) ── doorman ── keeper ── Chromium ── its processes
 
-A program, run as `python -I -S reaper.py LINE FOLDER UID PRIVILEGES PROGRAM ARGUMENTS…`: LINE is a unix socket at which
-the server listens and says nothing, and its end is Chromium's; FOLDER is removed at the end; UID is the user, and the
-group, that Chromium runs as (-1: this one); PRIVILEGES is `none` where it may gain none: its sandbox may need some.
-Descriptors 3 and 4 are Playwright's pipe: Chromium has them, and only Chromium.
+A program, run as `python -I -S reaper.py LINE FOLDER UID PRIVILEGES PROGRAM ARGUMENTS…`. LINE is a unix socket of the
+server; when it closes, Chromium ends. FOLDER is removed at the end. UID is the user and group for Chromium (-1: this
+one). PRIVILEGES `none` keeps Chromium from gaining any; its sandbox may need some. Descriptors 3 and 4 are Playwright's
+pipe, for Chromium only.
 
-Playwright's driver kills what it started, with all of its process group, whenever it likes: also while the keeper
-removes the folder. So what it started is a doorman, and the keeper has a session of its own, and notices its end.
+Playwright's driver may kill the process it started, with its group, at any time: also while the keeper removes the
+folder. So that process is a doorman; the keeper has its own session and notices the doorman's end.
 
-Like a command's supervisor (tools/workspace/supervisor.py) it adopts every orphan below it, and ends last.
-Standard library only.
-"""
+Like a command's supervisor (tools/workspace/supervisor.py) the keeper adopts every orphan below it, and ends last.
+Standard library only."""
 
 import contextlib
 import ctypes
@@ -30,7 +29,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from toolgate.tools.workspace import supervisor
-else:  # without site-packages the package has no name; the file has its place
+else:  # without site-packages the package can't be imported by name
     _spec = importlib.util.spec_from_file_location(
         "supervisor", Path(__file__).parents[1] / "workspace" / "supervisor.py"
     )
@@ -44,7 +43,7 @@ FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_sc
 
 
 class ChromiumSupervisor(supervisor.Supervisor):
-    """Its tree ends with its first process."""
+    """A supervisor whose process tree ends with its first process."""
 
     def say(self, line: str) -> bool:
         if line.startswith("exited"):
@@ -66,22 +65,22 @@ def main() -> None:
         os.close(descriptor)
     code = os.waitstatus_to_exitcode(os.waitpid(keeper, 0)[1])
     if code == SERVER_GONE and os.getppid() == driver:
-        os.kill(driver, signal.SIGCONT)  # it ends by itself when the server does, unless it is stopped
+        os.kill(driver, signal.SIGCONT)  # it ends with the server, unless it is stopped
 
 
 def _supervise(doorman: int) -> int:
-    """See Chromium to its end: the exit code. `doorman` is a pipe that ends with the doorman."""
+    """Run Chromium until it ends, and return the exit code. `doorman` is a pipe that closes with the doorman."""
     line, folder, uid, privileges, *command = sys.argv[1:]
     supervisor.become_subreaper()
     control = socket.socket(socket.AF_UNIX)
     try:
         control.connect(line)
         wake, _ = supervisor.wake_on_child()
-        os.chdir(folder)  # where the server is, is none of its business
+        os.chdir(folder)  # leave the server's working directory
         keeper = ChromiumSupervisor(control, -1, wake)
         keeper.shell = _start(command, int(uid), privileges == "none")
         for descriptor in PIPE:
-            os.close(descriptor)  # that the driver sees the end of it when Chromium closes it
+            os.close(descriptor)  # so that the driver sees Chromium close it
         threading.Thread(target=_listen, args=(doorman, control), daemon=True).start()
         keeper.watch()
         return 0 if _is_there(control) else SERVER_GONE
@@ -90,7 +89,7 @@ def _supervise(doorman: int) -> int:
 
 
 def _listen(doorman: int, control: socket.socket) -> None:
-    """When the doorman is gone, it is as if the server were."""
+    """Treat the doorman's end as the server's end."""
     os.read(doorman, 1)
     with contextlib.suppress(OSError):
         control.shutdown(socket.SHUT_RD)
@@ -112,7 +111,7 @@ def _start(command: list[str], uid: int, confined: bool) -> int:
         for number in supervisor.SIGNALS - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         _confine(uid, confined)
-        if os.getppid() == keeper:  # else it died before we would have heard of it
+        if os.getppid() == keeper:  # else the keeper died before the death signal was set
             os.execv(command[0], command)  # noqa: S606  # the arguments are a list
     except OSError as error:
         os.write(2, f"{command[0]}: {error.strerror}\n".encode())
@@ -131,7 +130,7 @@ def _confine(uid: int, confined: bool) -> None:
             with open("/proc/self/oom_score_adj", "wb") as file:
                 file.write(FIRST_TO_GO)
         except OSError:
-            pass  # it is higher already, or /proc is not ours
+            pass  # already higher, or /proc is not writable
         prctl = ctypes.CDLL(None).prctl
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
         if confined:

@@ -1,4 +1,4 @@
-"""The built-in tools, a file for each subject.
+"""The built-in tools, one file per subject.
 
-Enter at any of them; only the server's `builtin_tools` imports them.
+Enter at any file; only the server's `builtin_tools` imports them.
 """

@@ -1,9 +1,8 @@
 """AskUserQuestion: put up to four questions to the person in one form.
 
-What comes back was typed into another program. It is checked against the form's schema (`Context.elicit`), and against
-its fields here: an answer that does not fit counts as none, and the note names the field at fault. A choice that was
-not on offer does not fit: a person's own words have a field of their own.
-"""
+Answers come from another program. They are checked against the form's schema (`Context.elicit`) and against its fields
+here. An answer that does not fit counts as none, and the note names the field at fault. Free text has a field of its
+own, so a choice must be one of the options."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ MAX_HEADER = 12  # characters, as the contract says
 MAX_QUESTION = 2_000
 MAX_LABEL = 200
 MAX_DESCRIPTION = 1_000
-MAX_OTHER = 4_000  # characters of a person's own words that reach the model
-MAX_TITLE = 60  # characters of a question that stands for the header it has not got
+MAX_OTHER = 4_000  # characters of a person's free text that reach the model
+MAX_TITLE = 60  # characters of a question used in place of a missing header
 KEY = "questions"
 
 SHAPE = (
@@ -49,7 +48,7 @@ class QuestionAnswer(msgspec.Struct, frozen=True):
 class AskResult(msgspec.Struct, frozen=True):
     answers: list[QuestionAnswer]
     outcome: Outcome
-    note: str | None  # what to do now, where there is no answer
+    note: str | None  # what the model should do now, if there is no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class FormQuestion:
         return f"{self.key}_other"
 
     def option_key(self, number: int) -> str:
-        """The property of an option that is a box to tick, where the revision has no multi-select."""
+        """Return the property name of an option's checkbox, for a revision without multi-select."""
         return f"{self.key}_option_{number}"
 
 
@@ -124,13 +123,12 @@ async def ask_user_question(
 
 
 def _no_answer(outcome: Outcome, note: str) -> Output:
-    """The result where there is no answer."""
+    """Return the result for a form without an answer."""
     return Output([Text(note)], AskResult([], outcome, note))
 
 
 def parse_questions(text: str) -> list[FormQuestion]:
-    """The questions in `questions_json`. Raises ToolError that names the question at fault and what was
-    expected."""
+    """Return the questions in `questions_json`. Raises ToolError naming the question at fault and what was expected."""
     if len(text) > MAX_JSON:
         raise ToolError(f"questions_json has {len(text)} characters, at most {MAX_JSON} are allowed")
     try:
@@ -152,10 +150,9 @@ def parse_questions(text: str) -> list[FormQuestion]:
 
 
 def build_form(questions: Sequence[FormQuestion], has_multi_select: bool) -> dict[str, Any]:
-    """The `requestedSchema` of an elicitation: flat, of strings, enums and booleans (client/elicitation).
+    """Return the `requestedSchema` of an elicitation: flat, of strings, enums and booleans (client/elicitation).
 
-    Nothing is required, since a person may answer any question in their own words alone.
-    """
+    No property is required: a person may answer any question by free text alone."""
     properties: dict[str, Any] = {}
     for question in questions:
         properties.update(_choices(question, has_multi_select))
@@ -168,7 +165,7 @@ def build_form(questions: Sequence[FormQuestion], has_multi_select: bool) -> dic
 
 
 def read_answers(questions: Sequence[FormQuestion], content: Mapping[str, Any]) -> list[QuestionAnswer]:
-    """What the accepted form, which fits its schema, says question by question; "" or [] for one left open."""
+    """Return the answer to each question of an accepted form; "" or [] for one left empty."""
     return [QuestionAnswer(question.text, _read_selection(question, content)) for question in questions]
 
 
@@ -206,15 +203,16 @@ def _choices(question: FormQuestion, has_multi_select: bool) -> dict[str, Any]:
 
 
 def _describe(question: FormQuestion) -> str:
-    """The question, where the title is another, and what each option means: an enum has no place for that on every
-    revision. On one line: some clients show a line break as a character that is none."""
+    """Return the question if it is not the title, and what each option means, on one line.
+
+    Not every revision has a place for that in an enum. Some clients show a line break as a stray character."""
     meanings = [f"{option.label}: {option.description}" for option in question.options if option.description]
     told = [question.text] if question.header else []
     return one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))
 
 
 def _title(question: FormQuestion) -> str:
-    """What a question is called in a word or two."""
+    """Return a title of a word or two for the question."""
     text = one_line(question.text)
     return one_line(question.header) or (text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…")
 
@@ -226,7 +224,7 @@ def _message(questions: Sequence[FormQuestion]) -> str:
 
 
 def _as_text(questions: Sequence[FormQuestion], why: str) -> str:
-    """The questions as text, after the reason."""
+    """Return the reason, then the questions as text."""
     lines = [f"{why} {IN_WORDS}"]
     for number, question in enumerate(questions, 1):
         several = " (several may be chosen)" if question.multiple else ""
@@ -280,7 +278,7 @@ def _option(where: str, item: Any) -> QuestionOption:
 
 
 def _without_nulls(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A null is how some write that they leave something out."""
+    """Return the item without nulls, which some clients send for fields left out."""
     return {name: value for name, value in item.items() if value is not None}
 
 

@@ -16,7 +16,7 @@ from toolgate.tools.api.tool import tool
 
 SLOTS = 8
 MAX_MESSAGE = 2_048  # characters
-MAX_REPEATS = 1_000_000  # eleven days at one a second: beyond that it is for ever, which is -1
+MAX_REPEATS = 1_000_000  # eleven days at one a second: more means for ever, which is -1
 INBOX_URI = "callback://inbox"
 
 Delay = Annotated[int | None, msgspec.Meta(ge=1, le=3600), "seconds between firings, 1 to 3600"]
@@ -55,7 +55,7 @@ class Inbox(msgspec.Struct, frozen=True):
     tool="SetCallback",
 )
 async def inbox(ctx: Context) -> Inbox:
-    """The callbacks that fired last, the newest first."""
+    """The last callbacks that fired, newest first."""
     return Inbox([InboxEntry(fired.id, fired.at, fired.message) for fired in await ctx.callbacks.list_fired()])
 
 

@@ -1,4 +1,4 @@
-"""ReadDocs: read a web page as text for a model, by a browser where there is one, else by plain HTTP."""
+"""ReadDocs: read a web page as text for a model, by a browser if there is one, else by plain HTTP."""
 
 import asyncio
 import re
@@ -27,18 +27,18 @@ MAX_ANSWER = 99_999  # characters of a call's text
 MAX_WORDS = 400  # of those, for what is said of what was cut
 MAX_NOTE = 500  # characters of one thing that is said
 MAX_ERROR_TEXT = 2_000  # characters of the body of an error page
-QUEUE_SHARE = 0.6  # of a call's hold is for waiting; the rest is for the page
+QUEUE_SHARE = 0.6  # share of a call's hold for waiting; the rest is for the page
 PAGE_TIME = 30.0  # seconds to load a page
 ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
-OFFSET = re.compile(r"(?:#|(?<=.)&)toolgate-offset=(\d{1,9})$")  # at the end of a URL, behind its own fragment
+OFFSET = re.compile(r"(?:#|(?<=.)&)toolgate-offset=(\d{1,9})$")  # at the end of a URL, after its own fragment
 PDF, PDF_TYPE = b"%PDF-", "application/pdf"
-MAX_PDF = 32 * 2**20  # bytes; manuals with pictures are larger than any page
-# Pages that are read at once, from the first byte to the text: each may hold web.fetch.MAX_BODY, and more as text.
+MAX_PDF = 32 * 2**20  # bytes; illustrated manuals are larger than any page
+# Pages read at once, from the first byte to the text: each may hold web.fetch.MAX_BODY, and more as text.
 MAX_VISITS = 10
 VISITS_SHARE = 6  # of them for one principal
 MAX_LARGE = 3  # of them that may be larger than MAX_BODY
 LARGE_SHARE = 2
-MAX_WAITING = 128  # of one principal's pages: what is behind them would not be read in time
+MAX_WAITING = 128  # of one principal's pages: a later one would not be read in time
 NO_BROWSER_NOTE = "fetched without a browser: scripts did not run"
 
 
@@ -54,7 +54,7 @@ class PageDocument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoadedPage(msgspec.Struct, frozen=True):
-    """A page as a source had it; `notes` are what the reader should know of how it was had."""
+    """A page from the browser or the fetch; `notes` tell the reader about problems of the load."""
 
     page: Page
     rendered: bool
@@ -62,8 +62,7 @@ class LoadedPage(msgspec.Struct, frozen=True):
 
 
 class PageRequest(msgspec.Struct, frozen=True):
-    """What a call asks for: `wait` in seconds, `offset` the character at which the answer begins, `deadline` by the
-    loop's clock."""
+    """A call's arguments: extra `wait` in seconds, first character `offset`, and `deadline` by the loop's clock."""
 
     principal: str
     url: str
@@ -78,11 +77,10 @@ class PageRequest(msgspec.Struct, frozen=True):
 
 
 class PageReader:
-    """What ReadDocs reads pages with, shared by all calls of one event loop.
+    """The parts that ReadDocs reads pages with, shared by all calls of one event loop.
 
-    A call takes a slot of `visits` before it fetches, and one of `large` for a file larger than MAX_BODY: so memory is
-    bounded. `chromium` is the path of a browser; None where there is none.
-    """
+    A call takes a slot of `visits` before it fetches, and one of `large` for a file larger than MAX_BODY; this bounds
+    memory. `chromium` is the path of a browser, or None."""
 
     def __init__(self, web: Web, workers: Workers, chromium: str | None = None) -> None:
         self.web = web
@@ -94,7 +92,7 @@ class PageReader:
 
     @property
     def browser(self) -> "Browser | None":
-        """The one browser of all calls; None where there is none."""
+        """The one browser of all calls, or None without a `chromium`."""
         if self._browser is None and self._chromium is not None:
             from toolgate.tools.browser.browser import Browser  # start-up
 
@@ -106,8 +104,8 @@ class PageReader:
         return self._browser is not None and self._browser.is_up
 
     def depths(self) -> list[tuple[str, tuple[int, int]]]:
-        """Return how many run and how many wait, by queue: `visits` of ReadDocs, `pages` of the browser, and jobs of
-        the workers."""
+        """Return the running and waiting count of each queue: `visits`, the browser's `pages`, and the workers'
+        jobs."""
         pages = self._browser.depth if self._browser is not None else (0, 0)
         return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *self.workers.depths()]
 
@@ -164,7 +162,8 @@ async def _fetch(reader: PageReader, request: PageRequest, *notes: str) -> Loade
 
 
 async def _render(reader: PageReader, request: PageRequest) -> LoadedPage:
-    """As the browser shows it; what is no HTML is fetched: no viewer of the browser's gets to see it."""
+    """Return the page as the browser shows it. Other types than HTML are fetched: the browser has no viewer for
+    them."""
     from toolgate.tools.browser.chromium import BrowserStartError  # start-up
 
     browser = reader.browser
@@ -194,7 +193,7 @@ async def _answer(reader: PageReader, loaded: LoadedPage, request: PageRequest) 
 
 
 async def _convert(reader: PageReader, loaded: LoadedPage, request: PageRequest) -> Output:
-    from toolgate.tools.web.convert import RawPage, ReadablePage  # start-up: not needed before the first page
+    from toolgate.tools.web.convert import RawPage, ReadablePage  # start-up: first needed by a page
 
     page = loaded.page
     is_fault = page.status >= 400

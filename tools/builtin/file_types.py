@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 FOLDER = "inode/directory"  # shared-mime-info specification, section 2.2; MCP server/resources, "file://"
 
-BINARY = ("audio/", "video/", "font/")  # no text, whatever the name says
+BINARY = ("audio/", "video/", "font/")  # binary, whatever the file's name says
 COMPRESSED = {"gzip": "application/gzip", "bzip2": "application/x-bzip2", "xz": "application/x-xz"}
 EXTRA_TYPES = {  # to Python
     ".md": "text/markdown",  # RFC 7763
@@ -21,7 +21,7 @@ EXTRA_TYPES = {  # to Python
 
 
 def to_contents(uri: str, name: str, data: bytes) -> Contents:
-    """The bytes of the file `name`: text where they are UTF-8 without NUL, else a blob."""
+    """Return the contents of the file `name`: text if it is UTF-8 without NUL, else a blob."""
     kind = mime_type(name)
     try:
         text = data.decode() if b"\0" not in data else None
@@ -33,14 +33,14 @@ def to_contents(uri: str, name: str, data: bytes) -> Contents:
 
 
 def mime_type(name: str) -> str | None:
-    """What a file's name says of its content."""
+    """Return the media type that a file's name suggests."""
     kind, packing = _types().guess_type(name.rpartition("/")[2].replace(":", ""), strict=False)  # it is no URL
     return kind if packing is None else COMPRESSED.get(packing, "application/octet-stream")
 
 
 @cache
 def _types() -> "MimeTypes":
-    """Those that Python knows, whatever the machine is told."""
+    """Return Python's own table of types, without the machine's."""
     from mimetypes import MimeTypes  # start-up: 3 ms
 
     types = MimeTypes()

@@ -1,7 +1,6 @@
-"""ReadImage: send a picture from a file, made to fit what clients take.
+"""ReadImage: send a picture from a file, scaled to fit clients' limits.
 
-The workspace opens the file and decides which those may be. A worker decodes it: tools/workers/pictures.py.
-"""
+The workspace opens the file and checks the path; a worker decodes it (tools/workers/pictures.py)."""
 
 from typing import Annotated
 
@@ -15,13 +14,13 @@ from toolgate.tools.workers.pictures import FittedPicture, RawPicture
 from toolgate.tools.workers.pool import WorkerLimitError, Workers
 from toolgate.tools.workspace.workspace import Workspace
 
-QUEUE_SHARE = 0.8  # of a call's hold is for waiting; the rest is for the picture
+QUEUE_SHARE = 0.8  # share of a call's hold for waiting; the rest is for the picture
 MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
 
 
 class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The picture as it was sent: `bytes` before base64, `scaled` when it had to be made to fit. The picture itself is
-    a block alone."""
+    """The picture as sent: `bytes` before base64, `scaled` if it was made smaller. The picture itself is a block
+    alone."""
 
     format: str
     width: int

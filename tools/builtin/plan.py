@@ -27,7 +27,7 @@ class PlanStatus(msgspec.Struct, frozen=True):
 
 
 class PlanResult(PlanStatus, frozen=True):
-    note: str | None  # what the text says, where that is no JSON
+    note: str | None  # the text's note, if the text is no JSON
 
 
 @resource(
@@ -40,7 +40,7 @@ class PlanResult(PlanStatus, frozen=True):
     tool="PlanMode",
 )
 async def current_plan(ctx: Context) -> PlanStatus:
-    """Whether a plan is active, what it is for, where it will be written, and when it began."""
+    """The active plan, if any: its goal, its file and when it began."""
     return _to_status(await ctx.plan.state())
 
 
@@ -103,7 +103,7 @@ async def _exit(ctx: Context, plan_file: str | None) -> Output:
     if not state.active:
         raise ToolError("no plan is active: enter one first")
     path = plan_file or state.plan_file
-    if path is not None:  # before the plan ends: a plan that can't be written stays active
+    if path is not None:  # before the plan ends: if the write fails, the plan stays active
         document = _document(state, await ctx.todos.all())
         await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
     ended = await ctx.plan.exit(path)
@@ -122,7 +122,7 @@ def _status(state: PlanState) -> str:
 
 
 def _document(state: PlanState, tasks: Sequence[Todo]) -> str:
-    """The plan as markdown: the goal, its times, and the open tasks as check lists."""
+    """Return the plan as markdown: the goal, its times, and the open tasks as check lists."""
     now = datetime.now(UTC)
     lines = ["# Plan", "", state.goal, ""]
     lines += [f"- Started: {_format_time(state.started_at or now)}", f"- Ended: {_format_time(now)}"]
@@ -151,7 +151,7 @@ def _to_result(state: PlanState, note: str | None) -> PlanResult:
 
 
 def _format_duration(state: PlanState) -> str:
-    """In the two largest units, as people say it."""
+    """Return the duration in its two largest units."""
     seconds = 0
     if state.started_at is not None:
         seconds = max(0, round((datetime.now(UTC) - state.started_at).total_seconds()))

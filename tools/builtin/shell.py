@@ -20,8 +20,8 @@ from toolgate.tools.workspace.workspace import Workspace
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
 MAX_LISTED_COMMAND = 120  # characters of a command in a list
-MAX_TAIL = 256 * 2**10  # bytes of output in a resource: who follows a build wants its end, and reads it again and again
-MAX_LINE = 4 * 2**10  # bytes of it that are dropped to begin with a line
+MAX_TAIL = 256 * 2**10  # bytes of output in a resource: a reader of a build wants its end, and reads often
+MAX_LINE = 4 * 2**10  # bytes of it skipped to begin at a line
 MAX_OUTPUT_WAIT = 3600.0  # seconds: longest wait for output
 
 
@@ -106,7 +106,7 @@ async def background_bash(command: str, ctx: Context) -> Output:
     name="ReadBgOutput",
     title="Read a background task",
     read_only=True,
-    idempotent=False,  # what it returns, it does not return again
+    idempotent=False,  # a second read does not return the same output
     open_world=False,
     output=TaskOutput,
     scope="tools:read",
@@ -189,8 +189,7 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     tool="ReadBgOutput",
 )
 async def bg_output(id: str, ctx: Context) -> str:
-    """The output of a background task, at most its last 256 KiB, and how the task is. Reading it here leaves
-    ReadBgOutput where it was."""
+    """The last 256 KiB of a background task's output, and its status. ReadBgOutput's position stays where it was."""
     run = await _find_run(ctx.service(Workspace), id)
     if run is None:
         raise NotFound(f"there is no background task {id!r}")
@@ -213,8 +212,8 @@ async def outputs(ctx: Context) -> list[ResourceLink]:
 
 @bg_output.watching
 async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
-    """As it begins, as output comes, and when nothing of the task is left; what is there already may have come since it
-    was read."""
+    """Yield at once, as output arrives, and when the task has ended. The first yield covers output since the last
+    read."""
     while (run := await _find_run(ctx.service(Workspace), id)) is None:
         await ctx.service(Workspace).arrival()
         yield
@@ -242,7 +241,7 @@ async def _background_run(workspace: Workspace, run_id: int) -> Run:
 
 
 async def _tail(workspace: Workspace, run: Run) -> str:
-    """The end of the output, from the beginning of a line where there is one near."""
+    """Return the end of the output, from the beginning of a line if one is near."""
     is_final = run.status != "running"
     begin = max(0, await workspace.size(run.id) - MAX_TAIL)
     data = await workspace.read(run.id, begin, MAX_TAIL)
@@ -255,7 +254,7 @@ async def _tail(workspace: Workspace, run: Run) -> str:
 
 
 async def _find_run(workspace: Workspace, id: str) -> Run | None:
-    """The background task of a URI."""
+    """Return the background task of a URI, or None."""
     return next((run for run in await workspace.list() if str(run.id) == id), None)
 
 
@@ -265,12 +264,12 @@ def _to_background_task(run: Run) -> BackgroundTask:
 
 
 def _reasons(run: Run) -> list[str]:
-    """Why it was killed, or which limits it reached: what its text says besides its status."""
+    """Return why the task was killed, or which limits it reached."""
     return [run.reason] if run.status == "killed" and run.reason else run.hits if run.status == "exited" else []
 
 
 def _final_exit_code(run: Run) -> int | None:
-    """The exit code that is final: a shell may end before what it started."""
+    """Return the exit code once it is final: a shell may end before its children."""
     return None if run.status == "running" else run.exit_code
 
 

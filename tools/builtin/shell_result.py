@@ -13,12 +13,12 @@ from toolgate.tools.workspace.output_text import Excerpt, describe_end, make_exc
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
 
-MAX_TEXT = 30_000  # characters of output in a result: what a model's context is spent on
-LINGER = 0.1  # seconds for what a command leaves behind to end by itself, such as `> >(tee log)`
-SETTLE = 5.0  # seconds for a tree that is being killed to be gone: SIGTERM, 2 s, SIGKILL, and room
+MAX_TEXT = 30_000  # characters of output in a result: they use up a model's context
+LINGER = 0.1  # seconds for children such as `> >(tee log)` to end by themselves
+SETTLE = 5.0  # seconds for a killed tree to end: SIGTERM, 2 s, SIGKILL, and some margin
 THROTTLE = 0.25  # seconds between progress messages
-TASK_POLL = 1.0  # seconds in which a call that became a task begins to show how it goes
-HEARTBEAT = 8.0  # seconds: clients are promised progress every 10
+TASK_POLL = 1.0  # seconds until a call that became a task reports progress
+HEARTBEAT = 8.0  # seconds: the contract promises progress every 10
 DISK_FULL = "the disk is full: of the output little is kept, and `cd` does not last"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
 MAX_TIMEOUT = 600_000  # milliseconds
@@ -34,21 +34,21 @@ class BashResult(msgspec.Struct, frozen=True):
     cwd: str
     sandbox: str
     task_id: int | None
-    note: str | None  # all that the text says besides
+    note: str | None  # the text's remarks besides the output
 
 
 class BashCall:
-    """`timeout` in milliseconds."""
+    """One Bash call. `timeout` is in milliseconds."""
 
     def __init__(self, ctx: Context, timeout: int) -> None:
         self.ctx = ctx
         self.workspace = ctx.service(Workspace)
         self.timeout = timeout
         self.started_at = time.monotonic()
-        self.cwd = ctx.caller_state.cwd  # where to run; a concurrent call may change it meanwhile
+        self.cwd = ctx.caller_state.cwd  # where to run; a concurrent call may change it
 
     async def watch(self, run_id: int) -> None:
-        """Wait for the command to end, as long as a call is held; with progress, where that is wanted."""
+        """Wait for the command to end, at most as long as the call is held; send progress if the caller wants it."""
         ctx, workspace = self.ctx, self.workspace
         offset = size = 0
         while (left := self._seconds_to_wait()) > 0:
@@ -62,27 +62,27 @@ class BashCall:
             size = await workspace.wait_output(run_id, size, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
             text, offset = await self._new_output(run_id, offset, size)
             if not text and (size > before or await workspace.wait_shell(run_id, 0.0)):
-                continue  # what came is not whole, or nothing will come
+                continue  # an incomplete character, or the command ended
             elapsed = time.monotonic() - self.started_at
             await ctx.progress(elapsed, None, text or f"running for {elapsed:.0f} s")
         await workspace.wait_shell(run_id, 0.0)
 
     def _seconds_to_wait(self) -> float:
-        """How long to wait before looking again whether to wait on: a call may become a task under way, or fail to."""
+        """Return the seconds until the next check: a call may become a task meanwhile, or fail to."""
         if self.ctx.hold is None:
             return TASK_POLL
         return self.started_at + self.ctx.hold - time.monotonic()
 
     async def result(self, run_id: int) -> Output:
-        """What to say of a command that ended, timed out, left something running or goes on."""
+        """Return the result of a command that ended, timed out, left processes or goes on."""
         workspace = self.workspace
         run = await workspace.run(run_id)
-        dying = run.reason is not None  # its end is our doing: what is left of it is no background task
+        dying = run.reason is not None  # killed by us: its remains are no background task
         ended = await workspace.wait_shell(run_id, SETTLE if dying else 0.0)
         duration = round((time.monotonic() - self.started_at) * 1000)
         path = workspace.output_path(run_id)
         gone = ended and await workspace.wait(run_id, SETTLE if dying or run.left == 0 else LINGER)
-        is_welcome = gone or await workspace.keep(run_id)  # before all else is waited for: from now on its end is news
+        is_welcome = gone or await workspace.keep(run_id)  # before any other wait: from now on its end makes a notice
         if not gone:
             self.ctx.list_changed()
             gone = not is_welcome
@@ -111,15 +111,15 @@ class BashCall:
         return Output([Text(with_notes(shown.text, *notes))], ran, is_error=bool(failed))
 
     async def _new_output(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
-        """Output from `offset` on, the newest of it if there is much, and the offset to go on from."""
+        """Return output from `offset` on, the newest if it is long, and the next offset."""
         start = max(offset, size - MAX_PROGRESS)
         data = await self.workspace.read(run_id, start, size - start)
-        begin = data.find(b"\n") + 1 if start > offset else 0  # of a line: an escape sequence may be cut
+        begin = data.find(b"\n") + 1 if start > offset else 0  # skip to a line: an escape sequence may be cut
         text, used = clean_output(data[begin:], final=False)
         return f"…{text}" if start > offset else text, start + begin + used
 
     async def _take_excerpt(self, run: Run, path: Path | None, gone: bool) -> Excerpt:
-        """The output to show; what is not needed after that is removed."""
+        """Return the output to show, and remove what is not needed after that."""
         workspace = self.workspace
         size = await workspace.size(run.id)
         shown = await make_excerpt(
@@ -134,10 +134,9 @@ class BashCall:
         return shown
 
     async def _update_cwd(self, run: Run) -> tuple[Path, list[str]]:
-        """Where the command stands now, and what to say about that; the caller stands there too, if it moved.
+        """Return the command's working directory and the notes about it; move the caller there if the command moved.
 
-        Only a command that moved moves the caller: of two at once, the one that stayed must not undo the other's `cd`.
-        """
+        Of two commands at once, the one that stayed must not undo the other's `cd`."""
         root = self.workspace.root
         notes = [note_missing_cwd(self.ctx, self.cwd)] if run.moved else []
         began = root if run.moved or self.cwd is None else self.cwd
@@ -147,7 +146,7 @@ class BashCall:
         return landed, notes
 
     def _describe_end(self, run: Run, ended: bool, gone: bool) -> list[str]:
-        """What became of the command, where that is worth saying."""
+        """Return notes about how the command ended, if there is something to say."""
         notes: list[str] = []
         if run.timed_out:
             more = f"a larger timeout (at most {MAX_TIMEOUT} ms), or " if self.timeout < MAX_TIMEOUT else ""
@@ -166,14 +165,14 @@ class BashCall:
 
 
 def _describe_rest(run: Run, path: Path | None) -> str:
-    """Where more of a run's output is than is shown."""
+    """Say where the rest of a run's output is."""
     if path is None:
         return "they are in no file"
     return f"all of it is in {path}" if run.kept is None else f"the first {run.kept:,} bytes of it are in {path}"
 
 
 def note_missing_cwd(ctx: Context, asked: Path | None) -> str:
-    """Say that the directory asked for is gone, and stand in the root from now on."""
+    """Return a note that the directory is gone, and move the caller to the root."""
     if ctx.caller_state.cwd == asked:
         ctx.caller_state.cwd = None
     return f"the working directory {asked} is gone: ran in {ctx.workspace.root}"

@@ -14,9 +14,9 @@ from toolgate.tools.api.text import format_number, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
 MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a document
-MAX_LISTED = 100  # tasks in one answer; a model's context is its user's money
-MAX_CHARACTERS = 50_000  # of names and steps in one answer
-MAX_SHOWN = 1_000  # tasks in task://list and in resources/list: all that can be open
+MAX_LISTED = 100  # tasks in one answer: a model's context costs its user money
+MAX_CHARACTERS = 50_000  # characters of names and steps in one answer
+MAX_SHOWN = 1_000  # tasks in task://list and in resources/list: the most that can be open
 MAX_SHOWN_CHARACTERS = 1_000_000  # of names and steps in task://list
 
 Action = Literal["create", "add", "complete", "list", "pending", "switch"]
@@ -43,7 +43,7 @@ class TaskList(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AllTasks(msgspec.Struct, frozen=True):
-    """`older` counts those that are left out, where there are too many."""
+    """All tasks; `older` counts those left out when there are too many."""
 
     task_id: int | None
     tasks: list[TaskRow]
@@ -80,7 +80,7 @@ async def one_task(id: str, ctx: Context) -> TaskRow:
 
 @one_task.listing
 async def each_task(ctx: Context) -> list[ResourceLink]:
-    """The open ones; completed ones can be read all the same."""
+    """Return links to the open tasks; completed ones can be read too."""
     if not await ctx.todos.may_exist():
         return []
     held = [task for task in await ctx.todos.all() if not task.completed]
@@ -115,7 +115,10 @@ async def task_manager(
     current task. list gives all tasks, pending the open ones, with their steps.
     """
     refuse_control_characters(query=query, text=text)
-    query, text = query.strip(), (text or "").strip()  # what an action has no use for it ignores: models fill in all
+    query, text = (
+        query.strip(),
+        (text or "").strip(),
+    )  # an action ignores arguments it does not use
     match action:
         case "create":
             return await _create(ctx, text or query)
@@ -205,7 +208,7 @@ async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) 
 
 
 async def _resolve_id(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
-    """The task that is meant: by id, else by name, else the current one."""
+    """Return the task to act on: by id, else by name, else the current one."""
     if task_id is not None:
         return task_id
     if query:
@@ -217,7 +220,7 @@ async def _resolve_id(ctx: Context, action: Action, task_id: int | None, query: 
 
 
 def _find_by_name(tasks: Sequence[Todo], query: str) -> int:
-    """A name in full goes before a part of one, and an open task before a completed one."""
+    """Return the task by name: a full name wins over a partial one, an open task over a completed one."""
     wanted = query.casefold()
     found = [task for task in tasks if task.name.casefold() == wanted]
     found = found or [task for task in tasks if wanted in task.name.casefold()]
@@ -255,7 +258,7 @@ def _mentions(task: Todo, query: str) -> bool:
 
 
 def _newest(tasks: Sequence[Todo], most: int, characters: int) -> list[Todo]:
-    """As many as one answer holds, by id; the oldest are left out."""
+    """Return as many tasks as one answer holds, by id; the oldest are left out."""
     shown: list[Todo] = []
     for task in reversed(tasks[-most:]):
         characters -= len(task.name) + sum(len(step.text) for step in task.steps)
@@ -272,7 +275,7 @@ def _lines(task: Todo) -> list[str]:
 
 
 def _notify_changed(ctx: Context, *ids: int | None) -> None:
-    """Tell whoever is subscribed to these tasks; the list has changed with them."""
+    """Notify the subscribers of these tasks and of the list."""
     for uri in (TASK_LIST_URI, *(_uri(id) for id in ids if id is not None)):
         ctx.updated(uri)
 

@@ -1,4 +1,4 @@
-"""Run a worker process that can do every job: read pages, texts, PDFs and search results, and fit pictures."""
+"""Run a worker process that does every job: read pages, texts, PDFs and search results, and scale pictures."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from toolgate.tools.search import ddgs_worker, html_engine
 from toolgate.tools.web import convert
 from toolgate.tools.workers import pictures, worker
 
-# name → the type of its requests, what loads its libraries, what does it
+# name → the type of its requests, the function that loads its libraries, the function that does it
 JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
     "page": (convert.RawPage, convert.prepare, convert.read),
     "text": (convert.RawPage, convert.load_encodings, convert.read),

@@ -1,7 +1,6 @@
-"""Offer the files of the caller's workspace as resources, `file:///…`: to read, never to write.
+"""Offer the files of the caller's workspace as read-only resources, `file:///…`.
 
-A URI holds an absolute path, as file URIs do; what lies outside the workspace's root is not there.
-"""
+A URI holds an absolute path; a path outside the workspace's root is not found."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,9 +16,9 @@ from toolgate.tools.builtin.file_types import FOLDER, mime_type, to_contents
 from toolgate.tools.workspace.files import FileEntry
 from toolgate.tools.workspace.workspace import Workspace
 
-MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a larger one is for a command to cut
-LARGE = 2**20  # bytes that are decoded in a thread: 10 ms of the largest
-MAX_LISTED = 200  # entries of the workspace in resources/list, which every client asks for
+MAX_FILE = 8 * 2**20  # bytes: more than any client shows; a command can cut a larger one
+LARGE = 2**20  # bytes; above, a thread decodes: the largest takes 10 ms
+MAX_LISTED = 200  # entries of the workspace in resources/list, which every client requests
 MAX_ENTRIES = 1_000  # of a folder that is read
 
 
@@ -41,7 +40,7 @@ async def workspace_file(path: str, ctx: Context) -> Contents:
 
 @workspace_file.listing
 async def top_level(ctx: Context) -> list[ResourceLink]:
-    """What is not hidden in the workspace's root."""
+    """Return links to the entries of the workspace's root that are not hidden."""
     root = str(ctx.workspace.root)
     entries, _ = await ctx.service(Workspace).entries(root, MAX_ENTRIES)
     return _links(root, [entry for entry in entries if entry.name[0] != "."])[:MAX_LISTED]
@@ -49,7 +48,7 @@ async def top_level(ctx: Context) -> list[ResourceLink]:
 
 @workspace_file.watching
 async def file_changes(path: str, ctx: Context) -> AsyncIterator[object]:
-    """Through links, which may be switched. Once they lead outside, that is told, and nothing of what is there."""
+    """Yield at each change, also of links. Once a link leads outside, that is told, but nothing about the target."""
     before = await _is_inside(ctx, f"/{path}")
     if not before:
         return
@@ -70,7 +69,7 @@ async def _is_inside(ctx: Context, path: str) -> bool:
 
 @workspace_file.completion("path")
 async def paths(value: str, ctx: Context) -> Completion:
-    """Folder by folder, from the workspace's own on. What is hidden is suggested to those who type its dot."""
+    """Suggest paths folder by folder, from the workspace's own. Hidden entries need their typed dot."""
     root, value = f"{ctx.workspace.root}/".lstrip("/"), value.lstrip("/")
     if len(value) < len(root) and root.startswith(value):
         return Completion([root], 1)
@@ -85,7 +84,7 @@ async def paths(value: str, ctx: Context) -> Completion:
 
 
 async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
-    """What is in the folder `uri`. Raises NotFound for what is no folder of the workspace."""
+    """Return links to the entries of the folder `uri`. Raises NotFound if it is no folder of the workspace."""
     found = workspace_file.match(uri)
     if found is None:
         raise NotFound(f"{uri} is no folder of the workspace")

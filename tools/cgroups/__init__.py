@@ -1,10 +1,10 @@
-"""Groups of processes that Linux holds to limits together, on cgroup v1, v2 or some of each. Standard library only.
+"""Linux control groups, which limit groups of processes on cgroup v1, v2 or a mix. Standard library only.
 
-Enter at `find`: it returns the groups that can be had below the group of this process, or why there are none.
+Enter at `find`: it returns the usable groups below this process's group, or why there are none.
 `Cgroups` makes a `Group` for each principal. Every wait blocks and belongs on a thread.
 
     OWN/                        the group of this process; on v2, what was delegated to it
-      toolgate-server/          v2: where this process moves, if it may: a group that has groups has no processes
+      toolgate-server/          v2: where this process moves, if it may: a group with groups has no processes
       toolgate-PID-TOKEN/       a server group; an flock on the folder is held while its server lives
         DIGEST/                 a group
 

@@ -14,7 +14,7 @@ from toolgate.tools.cgroups.server_group import WEIGHT, ServerGroup, new_name
 from toolgate.tools.cgroups.versions import V1, V2, Allowance, CgroupVersion
 
 LIMITING: Sequence[str] = ("memory", "pids", "cpu")
-CONTROLLERS = frozenset(LIMITING) | {"cpuacct"}  # which limits nothing: on v1 it tells the CPU time
+CONTROLLERS = frozenset(LIMITING) | {"cpuacct"}  # limits nothing: on v1 it counts the CPU time
 NAME = re.compile(r"[0-9a-f]{8,128}")
 WITHIN = 5.0  # seconds
 VERSIONS = {"cgroup": V1, "cgroup2": V2}  # by the type of the file system
@@ -23,7 +23,7 @@ PROC = Path("/proc/self")
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """`top`: the folder of the group below which ours go; this process is in it, or in a leaf of it."""
+    """One cgroup hierarchy. `top` is the parent of our groups; this process is in it or in its leaf."""
 
     top: Path
     controllers: frozenset[str]
@@ -31,10 +31,9 @@ class Hierarchy:
 
 
 class Cgroups:
-    """A server group in each hierarchy that can be had. `lacking`: controllers that can't be had, and why.
+    """A server group in each usable hierarchy. `lacking`: unusable controllers, and why.
 
-    `str` of it is for people: `cgroup v1 (cpu, pids), without memory: …`. Any thread may call.
-    """
+    `str` of it is for people: `cgroup v1 (cpu, pids), without memory: …`. Any thread may call."""
 
     def __init__(self, server_groups: Sequence[ServerGroup], lacking: Mapping[str, str]) -> None:
         self._server_groups = server_groups
@@ -47,10 +46,10 @@ class Cgroups:
         return f"cgroup {versions} ({had})" + (f", without {_format_reasons(self.lacking)}" if self.lacking else "")
 
     def group(self, name: str, *, memory: int = 0, processes: int = 0, weight: int = 0) -> Group:
-        """The group of that name (a hex digest), new or as it is, held to bytes, processes with threads, CPU weight.
+        """Return the group `name` (a hex digest), new or existing, with limits of bytes, processes with threads, CPU
+        weight.
 
-        0 is no limit, and of weight the usual 100. Raises ValueError, or OSError when it can't be had.
-        """
+        0 is no limit; weight 0 is the usual 100. Raises ValueError, or OSError if the group can't be made."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a hex digest")
         allowance = Allowance(memory, processes, weight)
@@ -66,10 +65,9 @@ class Cgroups:
         return Group(folders, allowance)
 
     def sweep(self, within: float = WITHIN) -> dict[str, str]:
-        """End the groups of dead servers beside ours: their names, and the error ("" for none).
+        """End the groups of dead servers beside ours. Return their names and errors ("" for none).
 
-        Waits `within` seconds for each hierarchy. Raises OSError.
-        """
+        Waits `within` seconds for each hierarchy. Raises OSError."""
         swept: dict[str, str] = {}
         for group in self._server_groups:
             for name, error in group.sweep(time.monotonic() + within).items():
@@ -77,17 +75,18 @@ class Cgroups:
         return swept
 
     def close(self, within: float = WITHIN) -> bool:
-        """Kill what is in all groups, and remove them. Waits `within` seconds for each hierarchy; are they gone?"""
+        """Kill all processes in all groups and remove the groups. Return whether they are gone.
+
+        Waits `within` seconds for each hierarchy."""
         gone = [group.close(within) for group in self._server_groups]
         return all(gone)
 
 
 def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
-    """What can be had below the group this process is in, or why nothing can. Makes the server groups: close it.
+    """Return the groups that can be made below this process's group, or why there are none. The caller closes them.
 
-    `move`: where v2 needs it, move this process (before it starts others) to a leaf of its own group. `weight`: of
-    all groups together, for the CPU, against 100 of the server (on v1, of each process beside them).
-    """
+    `move`: if v2 needs it, move this process (before it starts others) to a leaf of its own group. `weight`: the CPU
+    weight of all groups together, against 100 of the server (on v1, of each process beside them)."""
     try:
         present = find_hierarchies(CONTROLLERS)
     except OSError as error:
@@ -109,7 +108,7 @@ def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
 def _make_server_group(
     hierarchy: Hierarchy, name: str, move: bool, weight: int, lacking: dict[str, str]
 ) -> ServerGroup:
-    """Takes what it has from `lacking`, and adds why it has not the rest."""
+    """Make a server group with controllers from `lacking`; note there why the rest are unusable."""
     refused = hierarchy.version.prepare(hierarchy.top, hierarchy.controllers, move)
     controllers = hierarchy.controllers - refused.keys()
     group = ServerGroup(GroupFolder(hierarchy.top / name, controllers, hierarchy.version), weight)
@@ -120,34 +119,33 @@ def _make_server_group(
 
 
 def find_hierarchies(wanted: frozenset[str]) -> list[Hierarchy]:
-    """Those with a wanted controller, each once. Raises OSError where there is no /proc.
+    """Return each hierarchy with a wanted controller once. Raises OSError if there is no /proc.
 
-    The one of pids is the first: what is killed there starts nothing meanwhile, and is then gone from the others too.
-    """
+    The pids hierarchy comes first: a group halted there forks nothing while the others are cleared."""
     groups = dict(_groups((PROC / "cgroup").read_text()))
     found: dict[frozenset[str], Hierarchy] = {}
     for mount, root, kind, options in _mounts((PROC / "mountinfo").read_text()):
-        names = [""] if kind == "cgroup2" else sorted(options)  # v2's line is the one without a controller
+        names = [""] if kind == "cgroup2" else sorted(options)  # v2's line has no controller
         path = next((groups[name] for name in names if name in groups), None)
         own = None if path is None else _own(mount, root, path)
         if own is not None:
             top = VERSIONS[kind].top(own)
             offered = wanted & (options if kind == "cgroup" else read_words(top / "cgroup.controllers"))
-            if offered not in found or not os.access(found[offered].top, os.W_OK):  # mounted twice: the better one
+            if offered not in found or not os.access(found[offered].top, os.W_OK):  # mounted twice: the writable one
                 found[offered] = Hierarchy(top, offered, VERSIONS[kind])
     found.pop(frozenset(), None)
     return sorted(found.values(), key=lambda hierarchy: "pids" not in hierarchy.controllers)
 
 
 def _groups(text: str) -> Iterator[tuple[str, str]]:
-    """Controller and path, of lines `4:cpu,cpuacct:/a` and `0::/b`."""
+    """Yield controller and path of lines `4:cpu,cpuacct:/a` and `0::/b`."""
     for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         yield from ((controller, path) for controller in controllers.split(","))
 
 
 def _mounts(text: str) -> Iterator[tuple[Path, str, str, frozenset[str]]]:
-    """Where, from which root, of which type and with which options: proc_pid_mountinfo(5)."""
+    """Yield folder, root, type and options of each mount (proc_pid_mountinfo(5))."""
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
         fields, (kind, _, options) = left.split(), right.split(" ", 2)
@@ -160,7 +158,7 @@ def _plain(field: str) -> str:
 
 
 def _own(mount: Path, root: str, path: str) -> Path | None:
-    """The folder of our group; None when that is not below what is mounted, or it is not where we are."""
+    """Return the folder of our group, or None if the mount does not show it."""
     own, top = PurePosixPath(path), PurePosixPath(root)
     if ".." in own.parts or not own.is_relative_to(top):
         return None
@@ -169,7 +167,7 @@ def _own(mount: Path, root: str, path: str) -> Path | None:
 
 
 def _format_reasons(lacking: Mapping[str, str]) -> str:
-    """Each reason once, with the controllers it holds for."""
+    """Format each reason once, with its controllers."""
     reasons: dict[str, list[str]] = {}
     for controller in sorted(lacking, key=LIMITING.index):
         reasons.setdefault(lacking[controller], []).append(controller)

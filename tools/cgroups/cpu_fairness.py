@@ -1,9 +1,7 @@
-"""Lower the CPU weight of groups that have used much of the processor lately.
+"""Lower the CPU weight of groups that recently used much of the processor.
 
-Such a group keeps a tenth of its weight: it runs at full speed on an idle machine and slower on a busy one, so that
-short commands are served at once. Throttled groups share fairly. With equal weights a short command would wait behind
-every turn of a busy loop.
-"""
+Such a group keeps a tenth of its weight. It runs at full speed on an idle machine and slower on a busy one, so short
+commands run at once. With equal weights a short command would wait behind every turn of a busy loop."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -12,9 +10,9 @@ from dataclasses import dataclass
 from toolgate.tools.cgroups.group import Group
 
 EVERY = 0.5  # seconds between two looks
-MUCH = 0.9  # of one processor, since the last look: a loop, not one short command after the other
+MUCH = 0.9  # of one processor since the last check: a loop, not a series of short commands
 LITTLE = 0.25
-QUIET = 6  # looks in a row that find little, until a group need not give way any more
+QUIET = 6  # quiet checks in a row before a group gets its weight back
 
 
 @dataclass(slots=True)
@@ -26,14 +24,14 @@ class CpuUsage:
 
 
 class CpuFairness:
-    """What was seen of each group at the last look."""
+    """Throttle busy groups, by their CPU time since the last check."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._seen: dict[Group, CpuUsage] = {}
 
     def update(self, groups: Iterable[Group]) -> None:
-        """Look at all groups there are. Blocks for some reads; one that no controller counts is left alone."""
+        """Check all groups. Blocks for some reads; a group without a CPU counter is skipped."""
         now = self._now()
         held: dict[Group, CpuUsage] = {}
         for group in groups:

@@ -1,4 +1,4 @@
-"""Read and write a cgroup's files: numbers and words."""
+"""Read and write numbers and words in a cgroup's files."""
 
 import contextlib
 import errno
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def write(file: Path, value: object) -> None:
-    """Raises an OSError that names the file, as a failed write(2) does not."""
+    """Write the value. Raises an OSError that names the file, which write(2) does not."""
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)  # never made: a missing one says ENOENT
+        descriptor = os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)  # no O_CREAT: a missing file is ENOENT
         try:
             os.write(descriptor, str(value).encode())
         finally:
@@ -20,7 +20,7 @@ def write(file: Path, value: object) -> None:
 
 
 def read_number(file: Path, key: str = "") -> int:
-    """The number in the file, or on its line that starts with the key; 0 where there is none."""
+    """Return the number in the file, or on its line for the key; 0 if there is none."""
     for line in _text(file).splitlines():
         *name, value = line.split()[:2] or [""]
         if value.isdecimal() and name == ([key] if key else []):
@@ -29,17 +29,17 @@ def read_number(file: Path, key: str = "") -> int:
 
 
 def read_words(file: Path) -> frozenset[str]:
-    """Such as the controllers in cgroup.controllers; none when it can't be read."""
+    """Return the file's words, such as controllers; none if it can't be read."""
     return frozenset(_text(file).split())
 
 
 def read_numbers(file: Path) -> list[int]:
-    """Such as the processes in cgroup.procs; none when the group is gone."""
+    """Return the file's numbers, such as processes; none if the group is gone."""
     return [int(word) for word in _text(file).split() if word.isdecimal()]
 
 
 def list_groups(group: Path) -> list[Path]:
-    """The group and all groups in it, the deepest first."""
+    """Return the group and all groups in it, the deepest first."""
     found = [group]
     for each in found:
         with contextlib.suppress(FileNotFoundError), os.scandir(each) as entries:

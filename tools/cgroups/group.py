@@ -1,4 +1,4 @@
-"""Hold a group of processes within limits, in each hierarchy that has a controller for one."""
+"""Limit a group of processes, in each hierarchy that has a controller for a limit."""
 
 import threading
 import time
@@ -11,13 +11,13 @@ from toolgate.tools.cgroups.files import list_groups, read_number
 from toolgate.tools.cgroups.versions import Allowance, CgroupVersion
 
 WEIGHT = 100  # what a group has by default
-MODEST = 10  # the part of it that who gives way keeps
-WITHIN = 5.0  # seconds for all to die: SIGKILL takes milliseconds, but a process can be stuck in the kernel
+MODEST = 10  # a throttled group keeps one part in so many of its weight
+WITHIN = 5.0  # seconds for all to end: SIGKILL takes milliseconds, but a process can be stuck in the kernel
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFolder:
-    """The group's folder in one hierarchy, and what is limited there."""
+    """The group's folder in one hierarchy, and its controllers there."""
 
     path: Path
     controllers: frozenset[str]
@@ -28,7 +28,7 @@ class GroupFolder:
             self.version.limits[controller](self.path, allowance)
 
     def read(self, name: str) -> float | None:
-        """None when another hierarchy knows, or none."""
+        """Return the statistic, or None if this hierarchy does not count it."""
         reading = self.version.statistics[name]
         if reading.controller not in {"", *self.controllers}:
             return None
@@ -37,19 +37,18 @@ class GroupFolder:
 
 @dataclass(frozen=True, slots=True)
 class Hits:
-    """How often, since the last look: processes killed for want of memory, and forks refused."""
+    """Counts since the last call: processes killed out of memory, and forks refused."""
 
     oom: int = 0
     processes: int = 0
 
 
 class Group:
-    """Processes that are held to an allowance together. Any thread may call.
+    """Processes that share one allowance. Any thread may call.
 
-    `procs_files`: the files into which a process writes `0`, one after the other, to be in it with all that it starts
-    later. It must do so before it is anything else's, and start nothing when one can't be written. The first takes
-    the kernel some 10 ms; what a process that is in it already starts is in it for nothing.
-    """
+    `procs_files`: a process writes `0` to each in turn to enter the group with its later children. It must do so before
+    anything else, and start nothing if a write fails. Entering takes the kernel some 10 ms; children of a process in
+    the group enter for free."""
 
     def __init__(self, folders: Sequence[GroupFolder], allowance: Allowance) -> None:
         self._folders = folders
@@ -62,17 +61,17 @@ class Group:
         return kill.processes(self._paths())
 
     def hits(self) -> Hits:
-        """Since this was last asked."""
+        """Return the hits since the last call."""
         with self._lock:
             before, self._seen = self._seen, self._read_hits()
             return Hits(self._seen.oom - before.oom, self._seen.processes - before.processes)
 
     def cpu_seconds(self) -> float | None:
-        """Of all that were in it so far; None where no controller counts it."""
+        """Return the CPU time of all its processes so far, or None if no controller counts it."""
         return self._read("seconds")
 
     def throttle(self, enabled: bool) -> bool:
-        """Have a tenth of its weight for the processor, or all of it. False where that can't be had."""
+        """Set a tenth of the CPU weight, or all of it. False if that fails."""
         weight = self._allowance.weight or WEIGHT
         wanted = replace(self._allowance, weight=max(1, weight // MODEST) if enabled else weight)
         folders = [folder for folder in self._folders if "cpu" in folder.controllers]
@@ -84,7 +83,8 @@ class Group:
         return bool(folders)
 
     def kill(self, within: float = WITHIN) -> bool:
-        """SIGKILL all that is in it; nothing is born meanwhile. Waits `within` seconds; is it empty? Raises OSError."""
+        """SIGKILL all processes, with forks halted. Return whether none is left after `within` seconds. Raises
+        OSError."""
         try:
             return kill.kill(self._paths, self._halt, time.monotonic() + within)
         finally:
@@ -92,9 +92,9 @@ class Group:
                 folder.limit(self._allowance)
 
     def close(self, within: float = WITHIN) -> bool:
-        """Kill, and remove it. Waits `within` seconds; False when something in it can't be ended. Raises OSError."""
+        """Kill all processes and remove the group. Return whether it is gone after `within` seconds. Raises OSError."""
         until = time.monotonic() + within
-        kill.kill(self._paths, self._halt, until)  # in all hierarchies first: one may hold what another halts
+        kill.kill(self._paths, self._halt, until)  # in all hierarchies first: one may hold processes that another halts
         gone = [kill.clear(folder.path, folder.version.halt, until) for folder in self._folders]
         return all(gone)
 

@@ -1,8 +1,7 @@
 """Kill every process in a cgroup, and no other.
 
-A process id may be another process's by the time a signal is sent. So each is held by a descriptor, looked up once
-more, and signalled through that. Blocking, for at most the time given.
-"""
+A pid may name another process by the time a signal is sent. So each process is held by a descriptor, checked again, and
+signalled through that. It blocks, for at most the time given."""
 
 import contextlib
 import errno
@@ -16,13 +15,14 @@ from pathlib import Path
 from toolgate.tools.cgroups.files import list_groups, read_numbers, write
 
 BATCH = 64  # descriptors at once
-ROUND = 0.1  # seconds for a batch to die before the next is signalled: one may be stuck in the kernel
+ROUND = 0.1  # seconds for a batch to end before the next is signalled: a process may be stuck in the kernel
 PAUSE = 0.005  # seconds: no event tells when a group of v1 can be removed
-NO_PIDFD = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, and a server at the end of its descriptors
+NO_PIDFD = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, or a server out of descriptors
 
 
 def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: float) -> bool:
-    """End what is in the groups until nothing is, or it is `until` (monotonic seconds). Is it all gone?"""
+    """Kill the processes of the groups until none is left or `until` (monotonic seconds). Return whether none is
+    left."""
     while pids := _halt_groups(groups(), halt):
         for first in range(0, len(pids), BATCH):
             _end(pids[first : first + BATCH], lambda: processes(groups()))
@@ -32,7 +32,7 @@ def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: f
 
 
 def clear(group: Path, halt: Mapping[str, str], until: float) -> bool:
-    """End what is in the group and those below it, and remove them. Is it gone? Raises OSError if it may not be."""
+    """Kill the processes in the group and below, and remove the groups. Return whether it is gone. Raises OSError."""
     while kill(lambda: list_groups(group), halt, until):
         try:
             for each in list_groups(group):
@@ -74,7 +74,7 @@ def _end(pids: Sequence[int], members: Callable[[], list[int]]) -> None:
 
 
 def _open_pidfd(pid: int, stack: contextlib.ExitStack) -> int | None:
-    """A descriptor of the process, closed with the stack; None where there can't be one."""
+    """Return a descriptor of the process, closed with the stack, or None if there can't be one."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError as error:
@@ -86,7 +86,7 @@ def _open_pidfd(pid: int, stack: contextlib.ExitStack) -> int | None:
 
 
 def _signal(pid: int, descriptor: int | None) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # gone already, or another user's (setuid)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # already gone, or another user's (setuid)
         if descriptor is None:
             os.kill(pid, signal.SIGKILL)
         else:

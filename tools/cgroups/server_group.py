@@ -1,8 +1,7 @@
-"""Keep the group that one server has in one hierarchy, with the groups of its principals in it.
+"""Keep one server's group in one hierarchy, with its principals' groups inside.
 
-A lock on its folder says that its server lives: the kernel releases it however the server ends, and no process id is
-trusted. A group that can be locked belongs to a dead server.
-"""
+A lock on its folder marks a living server. The kernel releases it however the server ends, so no pid is trusted: a
+group that can be locked belongs to a dead server."""
 
 import contextlib
 import errno
@@ -17,8 +16,8 @@ from toolgate.tools.cgroups.group import GroupFolder
 from toolgate.tools.cgroups.versions import Allowance
 
 NAME = re.compile(r"toolgate-[0-9]+-[0-9a-f]{16}")
-WEIGHT = 25  # against 100 of the server: it gets four parts of five when both want the CPU
-TRIES = 3  # a sweep may take the folder for a dead server's in the moment before it is locked
+WEIGHT = 25  # against 100 of the server, which gets four fifths of a contended CPU
+TRIES = 3  # a sweep may remove the folder in the moment before it is locked
 
 
 def new_name() -> str:
@@ -26,7 +25,7 @@ def new_name() -> str:
 
 
 class ServerGroup:
-    """Made, and locked, when it is made. Raises OSError. Forked processes share the lock until they are closed."""
+    """A server's group, made and locked on creation. Raises OSError. Forked processes share the lock."""
 
     def __init__(self, folder: GroupFolder, weight: int = WEIGHT) -> None:
         self.folder = folder
@@ -44,7 +43,7 @@ class ServerGroup:
         self.folder.version.nest(self.folder.path, self.folder.controllers)
 
     def make_folder(self, name: str) -> tuple[GroupFolder, bool]:
-        """A group in it, and whether that is new. Raises OSError."""
+        """Return a group in it, and whether that is new. Raises OSError."""
         folder = GroupFolder(self.folder.path / name, self.folder.controllers, self.folder.version)
         try:
             folder.path.mkdir()
@@ -53,13 +52,13 @@ class ServerGroup:
         return folder, True
 
     def sweep(self, until: float) -> dict[str, str]:
-        """End the groups of dead servers beside this one: their names, and the error ("" for none)."""
+        """End the groups of dead servers beside this one. Return their names and errors ("" for none)."""
         beside = [each for each in self.folder.path.parent.iterdir() if NAME.fullmatch(each.name)]
         swept = {each.name: self._sweep(each, until) for each in beside if each != self.folder.path}
         return {name: error for name, error in swept.items() if error is not None}
 
     def _sweep(self, folder: Path, until: float) -> str | None:
-        """None when its server lives, or it is gone."""
+        """Return the error ("" for none), or None if its server lives or it is gone."""
         try:
             with contextlib.ExitStack() as stack:
                 stack.callback(os.close, _lock_folder(folder, fcntl.LOCK_EX | fcntl.LOCK_NB))
@@ -71,7 +70,7 @@ class ServerGroup:
             return error.strerror or str(error)
 
     def close(self, within: float = 5.0) -> bool:
-        """Kill all in it, and remove it. Waits `within` seconds; is it gone? Raises OSError."""
+        """Kill all its processes and remove it. Return whether it is gone after `within` seconds. Raises OSError."""
         try:
             return kill.clear(self.folder.path, self.folder.version.halt, time.monotonic() + within)
         finally:
@@ -102,7 +101,7 @@ def _lock_folder(folder: Path, how: int) -> int:
 
 
 def _is_same_folder(descriptor: int, folder: Path) -> bool:
-    """Is what is open what is there now?"""
+    """Return whether the open folder is still the one at the path."""
     try:
         return os.fstat(descriptor).st_ino == folder.stat().st_ino
     except FileNotFoundError:

@@ -1,9 +1,8 @@
-"""What cgroup v1 and v2 want written, and what they say: the table `V1` or `V2`.
+"""Define what cgroup v1 and v2 read and write, as the tables `V1` and `V2`.
 
 v1 has a hierarchy for each controller, and processes in any group. v2 has one hierarchy, whose groups have either
 processes or limited groups: https://docs.kernel.org/admin-guide/cgroup-v2.html and
-https://systemd.io/CGROUP_DELEGATION
-"""
+https://systemd.io/CGROUP_DELEGATION"""
 
 import contextlib
 import errno
@@ -15,17 +14,16 @@ from pathlib import Path
 from toolgate.tools.cgroups.files import read_numbers, read_words, write
 
 PIDS_MOST = 4_194_303  # PID_MAX_LIMIT of 64-bit Linux less one: pids.max takes no more
-SHARES = 1024  # what a group of v1 has by default, as one of v2 has 100
+SHARES = 1024  # the default of a v1 group, as 100 is of a v2 group
 LEAF = "toolgate-server"
 BUSY = "processes are in it (under systemd: Delegate=yes and DelegateSubgroup=server)"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What the processes of a group may use together: bytes, processes with threads, CPU weight. 0 is no limit.
+    """The limits of a group's processes together: bytes, processes with threads, CPU weight. 0 is no limit.
 
-    Weights count against the groups beside it, which have 100 by default.
-    """
+    Weights count against sibling groups, which have 100 by default."""
 
     memory: int = 0
     processes: int = 0
@@ -34,7 +32,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """A number of a group: in which file, on which line, and how much one of it is."""
+    """A number of a group: its file, its line, and its unit."""
 
     controller: str
     file: str
@@ -44,11 +42,11 @@ class Statistic:
 
 @dataclass(frozen=True, slots=True)
 class CgroupVersion:
-    """`limits`: controller → writes its part of an allowance. `halt`: what to write where there is such a file, so that
-    nothing more is born. `top`: the group that ours go below, when this process is in that one. `prepare`: makes it fit
-    to have them, with leave to move this process, and returns what it refuses and why. `nest`: lets a
-    server group have groups.
-    """
+    """How one version works.
+
+    `limits`: controller → writes its part of an allowance. `halt`: file → value that stops forks. `top` returns the
+    parent for our groups, given this process's group. `prepare` lets it have groups, may move this process, and returns
+    refused controllers and why. `nest` lets a server group have groups."""
 
     name: str
     limits: Mapping[str, Callable[[Path, Allowance], None]]
@@ -64,7 +62,7 @@ def _limit_processes(group: Path, allowance: Allowance) -> None:
 
 
 def _limit_memory_v1(group: Path, allowance: Allowance) -> None:
-    """Kernel memory counts too. Memory with swap is never less than memory: so it goes up before, and down after."""
+    """Kernel memory counts too. Memory with swap must never be below memory: raise it before, lower it after."""
     most = allowance.memory or -1
     with_swap = group / "memory.memsw.limit_in_bytes"
     if with_swap.exists():
@@ -73,7 +71,7 @@ def _limit_memory_v1(group: Path, allowance: Allowance) -> None:
     if with_swap.exists():
         write(with_swap, most)
     elif allowance.memory:
-        write(group / "memory.swappiness", 0)  # swap is not counted here: then let there be none
+        write(group / "memory.swappiness", 0)  # swap is not counted here, so allow none
 
 
 def _set_weight_v1(group: Path, allowance: Allowance) -> None:
@@ -90,7 +88,7 @@ V1 = CgroupVersion(
     },
     halt={"pids.max": "0"},
     top=lambda own: own,
-    prepare=lambda top, controllers, move: {},  # any group has groups, unasked
+    prepare=lambda top, controllers, move: {},  # any group may have groups
     nest=lambda group, controllers: None,
 )
 
@@ -106,20 +104,21 @@ def _set_weight_v2(group: Path, allowance: Allowance) -> None:
 
 
 def _find_top(own: Path) -> Path:
-    """One above where we, or systemd's DelegateSubgroup=, put the server in a leaf of what was delegated."""
+    """Return the parent if the server is in a leaf made here or by systemd's DelegateSubgroup=."""
     is_leaf = own.name == LEAF or (_is_delegated(own.parent) and not _is_delegated(own))
     return own.parent if is_leaf else own
 
 
 def _is_delegated(group: Path) -> bool:
-    for name in ("user.delegate", "trusted.delegate"):  # systemd's marks; the second is for root's eyes
+    for name in ("user.delegate", "trusted.delegate"):  # systemd's marks; only root can read the second
         with contextlib.suppress(OSError):
             return os.getxattr(group, name) == b"1"
     return False
 
 
 def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str, str]:
-    """Raises OSError when processes are in it; with `move`, this one moves to a leaf of it first."""
+    """Enable the controllers. Raises OSError if processes are in the group; with `move`, this one moves to a leaf
+    first."""
     if _has_processes(top):
         if not move:
             raise OSError(errno.EBUSY, BUSY, str(top))
@@ -135,12 +134,12 @@ def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str,
 
 
 def _has_processes(group: Path) -> bool:
-    """The root alone may have both processes and groups; it has no type."""
+    """Only the root, which has no type, may have both processes and groups."""
     return (group / "cgroup.type").exists() and bool(read_numbers(group / "cgroup.procs"))
 
 
 def _enable(group: Path, controllers: frozenset[str]) -> dict[str, str]:
-    """One by one, as one that can't be had refuses all; those that can't, and why."""
+    """Enable the controllers one by one, as one failure refuses all. Return those that failed, and why."""
     lacking: dict[str, str] = {}
     for controller in sorted(controllers - read_words(group / "cgroup.subtree_control")):
         try:

@@ -1,4 +1,4 @@
-"""Open a connection to a host by an address that was vetted."""
+"""Open a connection to a vetted address of a host."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> Streams:
-    """A connection to an address of `host`. Raises AddressRefusedError and PageUnreachableError."""
+    """Return a connection to an address of `host`. Raises AddressRefusedError and PageUnreachableError."""
     from toolgate.tools.web.vetted_client import describe_error  # start-up: httpx and httpcore
 
     if not is_usable_host(host):

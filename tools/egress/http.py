@@ -1,8 +1,6 @@
 """Speak HTTP/1.1 between a proxy and its client, by h11.
 
-A connection serves one request: after an answer it is closed, so that nothing a server sends too much can be taken for
-the answer to another request.
-"""
+A connection serves one request and closes after the answer, so a server's surplus bytes can't become another answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -13,12 +11,12 @@ from urllib.parse import urlsplit
 import h11
 
 CHUNK = 2**16
-MAX_HEAD = 2**17  # bytes; Chromium sends what a server accepts, cookies of a page included
-EVENTS = 16  # header fields and pieces of bodies, which may be of one byte; then others have their turn
-MAX_REQUESTS = 4  # on one connection before one is answered: the first lacks the credentials
-MAX_REASON = 240  # characters of a status line, which is all of a refused CONNECT that most clients show
+MAX_HEAD = 2**17  # bytes; Chromium sends as much as servers accept, cookies included
+EVENTS = 16  # header fields or body pieces, maybe of one byte, before other connections get a turn
+MAX_REQUESTS = 4  # on one connection before one is answered: the first lacks credentials
+MAX_REASON = 240  # characters of a status line, which is all that most clients show of a refused CONNECT
 REASONS = {400: "Bad Request", 403: "Refused", 407: "Proxy Authentication Required", 502: "Bad Gateway"}
-# What is between two neighbours only (RFC 9110, 7.6.1), or would lead round the proxy.
+# Headers for the next hop only (RFC 9110, 7.6.1), or that would bypass the proxy.
 HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding "
     b"upgrade expect alt-svc".split()
@@ -34,23 +32,23 @@ def ignore_size(size: int) -> None:
 
 
 async def yield_to_loop(events: int) -> None:
-    """Let others have their turn."""
+    """Yield to other connections."""
     await asyncio.sleep(0)
 
 
 class ByteReader(Protocol):
-    """Where bytes come from: up to that many, b"" at the end; raises OSError. A StreamReader is one."""
+    """A source of bytes: read up to that many, b"" at the end; raises OSError. A StreamReader is one."""
 
     async def read(self, most: int, /) -> bytes: ...
 
 
 class BadProxyRequestError(Exception):
-    """What came is no request that a proxy could answer. It can be refused."""
+    """The request is not one that a proxy can answer. It can be refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProxyRequest:
-    """`host` without brackets; `target` as the server is to see it; `credentials` the header as it came, or ""."""
+    """A proxy request. `host` is without brackets, `target` as the server gets it, `credentials` the header or ""."""
 
     head: h11.Request
     host: str
@@ -61,8 +59,10 @@ class ProxyRequest:
 
 
 class ProxyConnection:
-    """One connection of a client's. A head of either side has `max_head` bytes at most; `on_events` is awaited every so
-    often, with the number of events that came meanwhile: each costs some 50 µs, many of them come in one read."""
+    """One connection of a client. A head of either side has at most `max_head` bytes.
+
+    `on_events` is awaited regularly with the number of events since: each costs some 50 µs, and one read can hold
+    many."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ProxyConnection:
         self._is_head = False
 
     async def read_request(self) -> ProxyRequest:
-        """The next request's head. Raises BadProxyRequestError and EOFError."""
+        """Return the head of the next request. Raises BadProxyRequestError and EOFError."""
         self._requests += 1
         if self._requests > MAX_REQUESTS:
             raise BadProxyRequestError
@@ -96,9 +96,9 @@ class ProxyConnection:
             raise BadProxyRequestError from None
 
     async def refuse(self, status: int, why: str = "") -> None:
-        """Answer with a status and the reason, and be ready for another try at 407."""
+        """Answer with a status and the reason. After 407 the connection accepts another request."""
         again = status == 407 and self._requests < MAX_REQUESTS
-        why = "".join(char if " " <= char <= "~" else "?" for char in why)  # the request may be made to be shown
+        why = "".join(char if " " <= char <= "~" else "?" for char in why)  # the reason may quote the request
         body = f"{why}\n".encode() if why else b""
         headers = [("content-length", str(len(body))), *([] if again else [("connection", "close")])]
         if body:
@@ -121,19 +121,19 @@ class ProxyConnection:
                 raise BadProxyRequestError from None
 
     async def tunnel(self, reader: ByteReader, writer: asyncio.StreamWriter, count: Count = ignore_size) -> None:
-        """Bytes both ways, until either side ends or `count` ends both."""
+        """Copy bytes both ways until either side ends or `count` ends both."""
         self._send(h11.Response(status_code=200, headers=[], reason=b"Connected"))
         early, _ = self._state.trailing_data
         _write(writer, early)
         async with asyncio.TaskGroup() as group:
             back = group.create_task(_relay(reader, self._writer, count))
             forth = group.create_task(_relay(self._reader, writer, count))
-            back.add_done_callback(lambda _: forth.cancel())  # a server that is done has no use for more
+            back.add_done_callback(lambda _: forth.cancel())  # the server closed: it reads no more
 
     async def forward(
         self, request: ProxyRequest, reader: ByteReader, writer: asyncio.StreamWriter, count: Count = ignore_size
     ) -> None:
-        """The request to the server and its answer back."""
+        """Send the request to the server, and its answer back."""
         theirs = h11.Connection(h11.CLIENT, max_incomplete_event_size=self._max_head)
         try:
             head = h11.Request(method=request.head.method, target=request.target, headers=_request_headers(request))
@@ -152,7 +152,7 @@ class ProxyConnection:
             await self._answer(theirs, reader, count)
         except (h11.ProtocolError, OSError):
             if self._state.our_state is not h11.SEND_RESPONSE:
-                self._writer.transport.abort()  # an end that can't be taken for the answer's
+                self._writer.transport.abort()  # so that the client sees a broken answer, not a complete one
                 return
             await self.refuse(502)
 
@@ -165,7 +165,7 @@ class ProxyConnection:
                 count(len(data))
                 theirs.receive_data(data)
             elif isinstance(event, h11.Response):
-                status = 502 if event.status_code == 407 else event.status_code  # only we may ask for the credentials
+                status = 502 if event.status_code == 407 else event.status_code  # only we may ask for credentials
                 headers = [*_end_to_end_headers(event.headers), (b"connection", b"close")]
                 self._send(h11.Response(status_code=status, headers=headers, reason=event.reason))
             elif isinstance(event, h11.Data):
@@ -188,7 +188,7 @@ class ProxyConnection:
         _write(self._writer, self._state.send(event))
 
     async def _next_event(self) -> h11.Event | None:
-        """The next of the client's; None at the end."""
+        """Return the client's next event, or None at the end."""
         while True:
             try:
                 event = self._state.next_event()
@@ -204,7 +204,7 @@ class ProxyConnection:
 
 
 def _parse_request(request: h11.Request) -> ProxyRequest:
-    """Raises ValueError for what is no request to a proxy."""
+    """Return the parsed request. Raises ValueError for one that is not for a proxy."""
     target = request.target.decode("ascii")
     given = dict(request.headers)
     credentials = given.get(b"proxy-authorization", b"").decode("latin-1")
@@ -224,14 +224,14 @@ def _request_headers(request: ProxyRequest) -> Headers:
 
 
 def _end_to_end_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """What goes on to the other side. A length beside chunks does not (RFC 9112, 6.3)."""
+    """Return the headers to pass on. A length beside chunks is dropped (RFC 9112, 6.3)."""
     rows = list(headers)
     dropped = HOP_BY_HOP | {b"content-length"} if any(name == b"transfer-encoding" for name, _ in rows) else HOP_BY_HOP
     return [(name, value) for name, value in rows if name not in dropped]
 
 
 def _write(writer: asyncio.StreamWriter, data: bytes | None) -> None:
-    """Raises ConnectionResetError where it has ended: of uvloop's transports that would be a RuntimeError."""
+    """Write the data. Raises ConnectionResetError on a closed transport, where uvloop raises RuntimeError."""
     if writer.is_closing():
         raise ConnectionResetError
     writer.write(data or b"")

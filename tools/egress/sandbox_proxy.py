@@ -1,9 +1,8 @@
 """Connect sandboxed commands to the public network, by an HTTP proxy whose socket listens inside the sandbox.
 
-A socket keeps the network namespace it was made in. So one that a program of ours made in there, and handed out,
-takes what connects in there and is served out here. Only commands in there can connect, so the proxy needs no
-password. What is asked for is resolved here, vetted and pinned like a page of the web tools.
-"""
+A socket keeps the network namespace that it was made in. A program of ours makes one inside the sandbox and passes it
+out, so it accepts connections from inside and is served here. Only commands inside can connect, so the proxy needs no
+password. Hosts are resolved here, vetted and pinned like those of the web tools."""
 
 import asyncio
 import contextlib
@@ -26,26 +25,26 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-HEAD_TIME = 5.0  # seconds to say what is wanted
-IDLE = 900.0  # seconds in which nothing comes from either side, of a tunnel too
+HEAD_TIME = 5.0  # seconds to send a request
+IDLE = 900.0  # seconds without a byte from either side, of a tunnel too
 LOOKUP = 15.0  # seconds
 LOOKUPS = 16  # at once; those beyond wait
-CONNECTION = 2**17  # bytes that a connection counts, for what it costs beside them: 256 a second
-EVENT = 2**12  # bytes that a header field or a piece of a body counts besides: 8,192 a second
+CONNECTION = 2**17  # bytes that a connection counts as, for its setup: 256 a second
+EVENT = 2**12  # extra bytes that a header field or a body piece counts as: 8,192 a second
 MAX_HEAD = 2**15  # bytes, what most servers accept
-PARTING = 1.0  # seconds to read on after a refusal, so that a client that is still sending gets to see it
-REST = 0.5  # seconds until the next try when no connection can be taken
+PARTING = 1.0  # seconds to read on after a refusal, so that a client that still sends sees it
+REST = 0.5  # seconds until the next try when no connection can be accepted
 PORTS = {25: "port 25 is for mail between servers: sandboxes may not use it, to prevent spam"}
 USAGE = "send the proxy http://host/path, or CONNECT host:port"
 RULE = "with --sandbox-network public, commands reach public addresses only"
 GONE = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)  # the listener is closed
-MAX_READ = 2**20  # bytes; more than a StreamReader ever holds, so that a read empties it
+MAX_READ = 2**20  # bytes; more than a StreamReader holds, so that a read empties it
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-HERE = "localhost,127.0.0.1,::1"  # what a command finds inside, without a proxy
+HERE = "localhost,127.0.0.1,::1"  # reached directly inside the sandbox
 
 
 class SandboxProxy:
-    """The proxy behind one listening socket, which it owns. `shared` is what the proxies of a server share."""
+    """The proxy behind one listening socket, which it owns. `shared` holds the limits of all proxies."""
 
     def __init__(
         self,
@@ -68,12 +67,12 @@ class SandboxProxy:
         return len(self._tasks)
 
     def open(self) -> None:
-        """Begin to accept, on the running loop."""
+        """Start accepting connections, on the running loop."""
         self._listener.setblocking(False)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
     async def close(self) -> None:
-        """End every connection at once, and the listening."""
+        """End every connection at once, and stop listening."""
         tasks = [*self._tasks, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
@@ -83,7 +82,7 @@ class SandboxProxy:
 
     @staticmethod
     def environment(port: int) -> dict[str, str]:
-        """What makes a command in there use the proxy, which listens on 127.0.0.1 at `port`."""
+        """Return the variables that make a command use the proxy, which listens on 127.0.0.1 at `port`."""
         proxy = f"http://127.0.0.1:{port}"
         return {**dict.fromkeys(PROXIES, proxy), "no_proxy": HERE, "NO_PROXY": HERE}
 
@@ -95,14 +94,14 @@ class SandboxProxy:
                 if error.errno in GONE:
                     logger.warning("the proxy of a sandbox stopped: %s", error.strerror)
                     return
-                if error.errno != errno.ECONNABORTED:  # most likely too many descriptors: to try at once would spin
+                if error.errno != errno.ECONNABORTED:  # probably out of descriptors: an immediate retry would spin
                     logger.warning("cannot accept a connection from a sandbox: %s", error.strerror)
                     await asyncio.sleep(REST)
                 continue
             await self._admit(client)
 
     async def _admit(self, client: socket.socket) -> None:
-        """Serve it as soon as there is room; until then, others wait in the backlog."""
+        """Serve the connection once there is room; until then, others wait in the backlog."""
         try:
             await self._shared.enter(self._tasks)
         except BaseException:
@@ -115,7 +114,7 @@ class SandboxProxy:
 
     def _on_connection_end(self, task: asyncio.Task[None], client: socket.socket) -> None:
         self._tasks.discard(task)
-        client.close()  # one that was cancelled before it began; else it is closed
+        client.close()  # for a task cancelled before it started; else already closed
         self._shared.exit()
 
     async def _serve(self, client: socket.socket) -> None:
@@ -134,9 +133,9 @@ class SandboxProxy:
                     await connection.refuse(400, USAGE)
                 await _close_gracefully(client_reader, writer)
         except (OSError, EOFError):
-            pass  # TimeoutError is one. What can be answered has been: the rest is the end of a connection
+            pass  # also TimeoutError. Any answer was sent: the rest is a closed connection
         finally:
-            writer.transport.abort()  # all that was to be sent has been: every drain waits for it
+            writer.transport.abort()  # everything was sent: each write drains
 
     async def _forward(self, connection: "ProxyConnection", request: "ProxyRequest", idle: asyncio.Timeout) -> None:
         try:
@@ -170,7 +169,7 @@ class SandboxProxy:
 
 
 class RateLimitedReader:
-    """The reading side of a connection. `on_data` is called whenever something came."""
+    """The reading side of a connection. `on_data` is called at each read with data."""
 
     def __init__(
         self,
@@ -188,7 +187,7 @@ class RateLimitedReader:
         self._halt()
 
     async def read(self, most: int) -> bytes:
-        """Up to `most` bytes, b"" at the end. Raises OSError."""
+        """Return up to `most` bytes, b"" at the end. Raises OSError."""
         await self._rate.wait_until(self._due)
         data = self._unread or await self._read_available()
         await self._rate.wait_turn()
@@ -198,8 +197,8 @@ class RateLimitedReader:
         return piece
 
     async def _read_available(self) -> bytes:
-        """What the kernel has, read only now: else a reader takes what comes, a byte at a time if it comes so."""
-        with contextlib.suppress(RuntimeError):  # the connection has ended, as the read will say
+        """Read from the kernel only on demand: a reader with its own buffer would take single bytes as they arrive."""
+        with contextlib.suppress(RuntimeError):  # the connection closed; the read reports it
             self._transport.resume_reading()
         try:
             return await self._reader.read(MAX_READ)
@@ -216,12 +215,12 @@ async def _streams(client: socket.socket) -> Streams:
     reader = asyncio.StreamReader(CHUNK)
     protocol = asyncio.StreamReaderProtocol(reader)
     transport, _ = await loop.connect_accepted_socket(lambda: protocol, client)
-    transport.set_write_buffer_limits(0)  # nothing is left to be sent when a drain ends
+    transport.set_write_buffer_limits(0)  # a drain returns only when all is sent
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 async def _close_gracefully(reader: RateLimitedReader, writer: asyncio.StreamWriter) -> None:
-    """Say that this was all, and read what still comes: to close on it could take the answer away from the client."""
+    """Send the end, and read on briefly: an immediate close could take the answer away from the client."""
     await writer.drain()
     if writer.is_closing():
         return
@@ -234,5 +233,5 @@ async def _close_gracefully(reader: RateLimitedReader, writer: asyncio.StreamWri
 
 def _extend_idle(idle: asyncio.Timeout) -> None:
     now = asyncio.get_running_loop().time()
-    if not idle.expired() and (idle.when() or 0.0) < now + IDLE * 0.9:  # not a new timer for each read
+    if not idle.expired() and (idle.when() or 0.0) < now + IDLE * 0.9:  # no new timer for each read
         idle.reschedule(now + IDLE)

@@ -1,4 +1,4 @@
-"""Share file descriptors and the time of the event loop between the proxies of a server."""
+"""Share descriptors and the event loop's time between the proxies of a server."""
 
 import asyncio
 import resource
@@ -7,17 +7,17 @@ from collections.abc import Sized
 
 from toolgate.tools.rate_limiter import ByteRateLimiter
 
-MAX_EACH = 256  # connections of one proxy at once; those beyond wait in its backlog
-MAX_ALL = 1_024  # of all proxies, if the server may have so many descriptors
-GUARANTEED = 16  # that a proxy may have at once however many the others have
+MAX_EACH = 256  # connections of one proxy at once; more wait in its backlog
+MAX_ALL = 1_024  # of all proxies, if the server has enough descriptors
+GUARANTEED = 16  # connections of each proxy, however many the others have
 PART = 8  # a connection takes two descriptors: so a quarter of the server's
 RATE = 32 * 2**20  # bytes a second of one proxy, both ways together
-ALL_RATE = 64 * 2**20  # bytes a second of all proxies, shared evenly by those that are busy
+ALL_RATE = 64 * 2**20  # bytes a second of all proxies, shared evenly by the busy ones
 COUNT_EVERY = 0.1  # seconds
 
 
 class SharedProxyLimits:
-    """One for a server. `most` connections are open at once, and up to GUARANTEED of each proxy beyond."""
+    """The limits of all proxies: `most` open connections, and up to GUARANTEED of each proxy beyond that."""
 
     def __init__(self, most: int | None = None, rate: float = ALL_RATE) -> None:
         self._most = _default_connections() if most is None else most
@@ -29,7 +29,7 @@ class SharedProxyLimits:
         self._counted = 0.0
 
     def join(self) -> ByteRateLimiter:
-        """Return the account of a proxy, until it leaves."""
+        """Return the rate account of a new proxy."""
         limiter = ByteRateLimiter(self._share)
         self._limiters.add(limiter)
         return limiter
@@ -46,7 +46,7 @@ class SharedProxyLimits:
         self._open += 1
 
     def exit(self) -> None:
-        """A connection has ended: all that wait check again, the longest waiting first."""
+        """Count an ended connection; all waiting proxies check again, the longest waiting first."""
         self._open -= 1
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:

@@ -1,8 +1,7 @@
-"""Build the arguments for bwrap: what a sandboxed command sees of the machine.
+"""Build the arguments for bwrap: the part of the machine that a sandboxed command sees.
 
-Everything is left out that is not named here: the rest of /etc, /home, /root, /run, /var, the state folder, other
-workspaces. What is there is read-only, but the workspace, /tmp, /dev/shm and the spool's folder of directories.
-"""
+Paths that are not named here are left out: the rest of /etc, /home, /root, /run, /var, the state folder, other
+workspaces. All is read-only except the workspace, /tmp, /dev/shm and the spool's folder of directories."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
-ETC = (  # what programs need to run as they do elsewhere, and nothing an administrator writes secrets into
+ETC = (  # what programs need, and no file that may hold secrets
     "alternatives bash.bashrc ca-certificates ca-certificates.conf debian_version fonts gai.conf host.conf inputrc "
     "java* ld.so.cache ld.so.conf ld.so.conf.d locale.conf localtime lsb-release machine-info magic magic.mime "
     "manpath.config mime.types networks nsswitch.conf os-release perl pki/ca-trust pki/tls/certs pki/tls/cert.pem "
@@ -18,14 +17,16 @@ ETC = (  # what programs need to run as they do elsewhere, and nothing an admini
     "terminfo timezone xattr.conf xdg"
 )
 DEVICES_SHM = "/dev/shm"  # noqa: S108  # the sandbox's own
-NAME = "sandbox"  # the host's name in there, and nothing of the real one's
+NAME = "sandbox"  # the host name inside, unrelated to the real one
 USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """`root` is the workspace, `spool` its commands' output, `hidden_paths` stay out of sight, `readable_paths` may be
-    read besides. `uid` is the user's inside. `network`: whether the machine's is there."""
+    """What commands see. `root` is the workspace, `spool` their output; `hidden_paths` are covered, `readable_paths`
+    added.
+
+    `uid` is the user inside. `network`: whether the machine's network is shared."""
 
     root: Path
     spool: Path
@@ -40,7 +41,7 @@ class SandboxView:
 
 
 def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
-    """For bwrap. `files` are descriptors of contents by the path they have inside."""
+    """Return the arguments for bwrap. `files`: path inside → descriptor of its content."""
     seen = [*map(Path, SYSTEM), *view.readable_paths, view.root]
     hidden = [path for path in view.hidden_paths if any(path.is_relative_to(tree) for tree in seen) and path.exists()]
     return [
@@ -65,7 +66,7 @@ def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
 
 
 def generate_files(view: SandboxView) -> dict[str, bytes]:
-    """The files that are made up."""
+    """Return the generated files by path."""
     user = f"{USER}:x:{view.uid}:{view.gid}:{USER}:{view.root}:/bin/bash\n"
     rest = "root:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
     made = {
@@ -93,7 +94,7 @@ def _system_arguments(path: str) -> list[str]:
 
 
 def _etc_paths() -> list[Path]:
-    """Those there are. Links are followed: what they name may be out of sight."""
+    """Return the existing paths, links followed: their targets may not be visible."""
     return [path for name in ETC.split() for path in sorted(Path("/etc").glob(name)) if path.exists()]
 
 
@@ -102,14 +103,16 @@ def _tmpfs_arguments(path: str, size: int) -> list[str]:
 
 
 def _bind_arguments(how: str, path: Path) -> list[str]:
-    """With the folders above it, which may be entered but are empty otherwise."""
+    """Bind the path, with its parent folders as empty ones."""
     above = [word for parent in reversed(path.parents[:-1]) for word in ("--perms", "0755", "--dir", str(parent))]
     return [*above, how, str(path), str(path)]
 
 
 def _parents_of_hidden(hidden: Sequence[Path], root: Path) -> list[Path]:
-    """The folders between the workspace and what is hidden in it. As mounts they can't be renamed: a command could
-    else have the cover over an empty folder next time, and what was hidden under another name."""
+    """Return the folders between the workspace and what is hidden in it.
+
+    As mounts they can't be renamed. A command could otherwise move the hidden path from under its cover before the next
+    start."""
     between = {parent for path in hidden for parent in path.parents if parent.is_relative_to(root) and parent != root}
     return sorted(between)
 

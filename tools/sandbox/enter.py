@@ -1,26 +1,20 @@
-"""Enter a principal's sandbox, give up every privilege, and become the zygote of its commands.
+"""Enter a principal's sandbox, drop every privilege, and become the zygote of its commands.
 
 A program, run as `python -I -S enter.py STAGE FD`, FD being a file with that dict:
 
-    outside     joins control groups, then runs bwrap with `inside`; without bwrap it goes on as that itself
-    inside      changes user, makes a user namespace, drops capabilities, loads the system call filter,
-                then says `ready` and is the zygote that supervisor.py describes
+outside     joins control groups, then runs bwrap with `inside`; without bwrap it goes on as that itself inside
+changes user, makes a user namespace, drops capabilities, loads the system call filter, then says `ready` and is the
+zygote that supervisor.py describes
 
-    report      unix socket; also the standard error until `ready`: what is written there is why it did not work.
-                With `ready` comes the listening socket of the proxy, where there is one.
-    channel     the zygote's
-    groups      files to write our process id into
-    bwrap       its path and arguments; empty without it
-    uid         the user and the group to become; -1: stay as it is
-    namespace   whether to make a user namespace here (as root bwrap makes none that is worth having)
-    port        of the proxy on this loopback; 0: none
-    filter      the program for seccomp; empty where bwrap has loaded it, in its own process too
-    limits      resource limits for all that runs here: [(number, value)]
-    supervisor  the path of supervisor.py
-    python      the interpreter, and this file: as they are called inside
+report      unix socket; also the standard error until `ready`: what is written there is why it did not work. With
+`ready` comes the listening socket of the proxy, where there is one. channel     the zygote's groups      files to write
+our process id into bwrap       its path and arguments; empty without it uid         the user and the group to become;
+-1: stay as it is namespace   whether to make a user namespace here (as root bwrap makes none that is worth having) port
+of the proxy on this loopback; 0: none filter      the program for seccomp; empty where bwrap has loaded it, in its own
+process too limits      resource limits for all that runs here: [(number, value)] supervisor  the path of supervisor.py
+python      the interpreter, and this file: as they are called inside
 
-Standard library only, and little of it: the first command waits for this.
-"""
+Standard library only, and little of it: the first command waits for this."""
 
 import ctypes
 import importlib.util
@@ -51,7 +45,7 @@ class SockFprog(ctypes.Structure):
 
 def main() -> None:
     stage, fd = sys.argv[1], int(sys.argv[2])
-    config: dict[str, Any] = marshal.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S302  # the server's own words
+    config: dict[str, Any] = marshal.loads(os.pread(fd, os.fstat(fd).st_size, 0))  # noqa: S302  # written by the server
     if stage == "outside":
         _run_outside(config, fd)
     os.close(fd)
@@ -59,7 +53,7 @@ def main() -> None:
 
 
 def _run_outside(config: dict[str, Any], fd: int) -> None:
-    """Returns where there is no bwrap to go through."""
+    """Run bwrap with `inside`; return if there is no bwrap."""
     for group in config["groups"]:
         with open(group, "wb") as file:
             file.write(b"%d" % os.getpid())
@@ -70,7 +64,7 @@ def _run_outside(config: dict[str, Any], fd: int) -> None:
 
 
 def _run_inside(config: dict[str, Any]) -> None:
-    supervisor = _load_module(config["supervisor"])  # now: later it may be out of reach
+    supervisor = _load_module(config["supervisor"])  # now: later its path may not be visible
     if config["uid"] >= 0:
         drop_bounding()  # now: who is not root may not
         os.setgroups([])
@@ -86,7 +80,7 @@ def _run_inside(config: dict[str, Any]) -> None:
     listener = _open_listener(config["port"]) if config["port"] else None
     if config["filter"]:
         load_filter(config["filter"])
-    _call_libc("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user: they don't get to look in here
+    _call_libc("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)  # commands run as the same user and must not read this process
     report = socket.socket(fileno=config["report"])
     socket.send_fds(report, [b"ready"], [listener.fileno()] if listener else [])
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -99,7 +93,7 @@ def _run_inside(config: dict[str, Any]) -> None:
 
 
 def _enter_user_namespace(uid: int) -> None:
-    """One in which this user is the only one there is."""
+    """Make and enter a user namespace with this user alone."""
     _call_libc("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else the maps belong to root
     _call_libc("unshare", CLONE_NEWUSER)
     for name, line in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{uid} {uid} 1")):
@@ -108,14 +102,14 @@ def _enter_user_namespace(uid: int) -> None:
 
 
 def drop_bounding() -> None:
-    """What no exec may ever give."""
+    """Drop every capability that an exec could give."""
     for capability in range(LAST_CAP):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            break  # past the last there is, or not ours to drop: without any of our own nothing is gained by it
+            break  # past the last one, or not permitted: without capabilities there is nothing to gain
 
 
 def drop_capabilities() -> None:
-    """All of them, and the ways to new ones."""
+    """Drop all capabilities, and the ways to gain them."""
     drop_bounding()
     libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = struct.pack("Ii", CAPABILITY_VERSION_3, 0)
@@ -135,7 +129,7 @@ def _open_listener(port: int) -> socket.socket:
 
 
 def _load_module(path: str) -> Any:
-    """supervisor.py, which has no name here."""
+    """Load supervisor.py, which can't be imported by name here."""
     spec = importlib.util.spec_from_file_location("supervisor", path)
     if spec is None or spec.loader is None:
         raise ImportError(path)
@@ -145,7 +139,7 @@ def _load_module(path: str) -> Any:
 
 
 def _call_libc(name: str, *arguments: Any) -> None:
-    """A function of libc that gives 0 when it worked. Raises OSError."""
+    """Call a function of libc that returns 0 on success. Raises OSError."""
     if getattr(libc, name)(*arguments) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
@@ -154,6 +148,6 @@ def _call_libc(name: str, *arguments: Any) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Exception as error:  # noqa: BLE001  # the server says what went wrong, in a line
+    except Exception as error:  # noqa: BLE001  # the server reports it in one line
         os.write(2, f"{type(error).__name__}: {error}\n".encode())
         os._exit(1)

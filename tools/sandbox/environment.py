@@ -20,15 +20,15 @@ from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.safe_walk import open_folder
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
-CWD_FOLDER = "places"  # of the spool: where commands record their directory, and all they may write there
+CWD_FOLDER = "places"  # of the spool: where commands record their directory, their only writable folder there
 
 
 class SandboxedEnvironment:
-    """`is_exclusive`: the folder is this principal's, and in `root.parent` are only such folders.
+    """The folders, the user and the processes of a principal's sandbox.
 
-    `make_proxy` makes the proxy from the listener of a sandbox that has one; `make_group` its control group, where
-    there are such (blocking; raises OSError). `memory`: no group bounds that. `idle_sandboxes`: those of the server.
-    """
+    `is_exclusive`: the folder is this principal's, and `root.parent` holds only such folders. `make_proxy` makes the
+    proxy from a sandbox's listener. `make_group` makes its control group, if available (blocking; raises OSError).
+    `memory`: no group bounds memory. `idle_sandboxes`: those of the server."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SandboxedEnvironment:
         self._group: Group | None = None
         self._process: SandboxProcess | None = None
         self._cwd_folder_identity: tuple[int, int] | None = None  # which folder that is
-        self._is_stale = False  # the sandbox there is has another
+        self._is_stale = False  # the running sandbox has another one
         self._given: Mapping[str, str] | None = None
         self._variables: Mapping[str, str] | None = None
         self._runner: CommandRunner | None = None
@@ -68,7 +68,7 @@ class SandboxedEnvironment:
 
     @property
     def runner(self) -> CommandRunner:
-        """Those of this sandbox, which begins with the first; `settle` comes before."""
+        """The runner of this sandbox's commands; the first command starts the sandbox. `prepare` comes before."""
         if self._runner is None:
             self._runner = CommandRunner(self, self._on_enter, self._on_exit, self._idle_sandboxes)
         return self._runner
@@ -85,8 +85,8 @@ class SandboxedEnvironment:
         self._process = self._sandbox.make_process(*folders, self.uid, groups, is_exclusive=self._is_exclusive)
 
     def refresh(self) -> None:
-        """A sandbox keeps the folders it began with: where they are others now, it ends as soon as nothing runs in it.
-        Until then its commands leave no word."""
+        """Make lost folders again. A running sandbox keeps the old ones, so it ends as soon as it is idle; until then
+        its commands record no directory."""
         if _identity(self._spool / CWD_FOLDER) != self._cwd_folder_identity:
             self._make_folders()
             self._is_stale = True
@@ -94,7 +94,7 @@ class SandboxedEnvironment:
             self.runner.retire()
 
     def spawn(self, channel: socket.socket, report: socket.socket) -> "subprocess.Popen[bytes]":
-        """Begin a sandbox, with the folders as they are now."""
+        """Start a sandbox with the folders as they are now."""
         assert self._process is not None
         self._make_folders()
         self._is_stale = False
@@ -105,13 +105,13 @@ class SandboxedEnvironment:
             self._process.kill()
 
     def end_leftovers(self) -> None:
-        """End what lost its sandbox with its server, and kept it from ending that. Blocking."""
+        """End processes that lost their sandbox with its server, but survived it. Blocking."""
         uids = self._sandbox.uids
         if self._is_exclusive and uids is not None and self.uid is not None and self.uid in list_active_users():
             kill_user(self.uid, uids[-1])
 
     def variables(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        if self._given is not given or self._variables is None:  # it is the same for each command, and takes a while
+        if self._given is not given or self._variables is None:  # the same for each command, and slow to build
             assert self._process is not None
             self._given, self._variables = given, self._process.variables(given)
         return self._variables
@@ -125,7 +125,7 @@ class SandboxedEnvironment:
         return [*([memory] if hits.oom else []), *([processes] if hits.processes else [])]
 
     async def close(self) -> None:
-        """End the sandbox, with all that runs there."""
+        """End the sandbox with all its processes."""
         if self._runner is not None:
             await self._runner.close()
         if self._closing:
@@ -136,7 +136,7 @@ class SandboxedEnvironment:
     def _make_folders(self) -> None:
         places = self._spool / CWD_FOLDER
         self._spool.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if places.is_symlink():  # it came with a copy that was tampered with
+        if places.is_symlink():  # from a restored copy that was tampered with
             places.unlink()
         places.mkdir(mode=0o700, exist_ok=True)
         if self.uid is not None:
@@ -162,8 +162,9 @@ class SandboxedEnvironment:
         self._in_background(asyncio.to_thread(self._clear_cwd_folder, time.time()))
 
     def _clear_cwd_folder(self, before: float) -> None:
-        """What commands wrote there is of no use any more. Blocking: they may have written any number of files. Those
-        of the next sandbox may come meanwhile: a file's ctime can't be forged."""
+        """Remove the records of an ended sandbox. Blocking: there may be any number of files.
+
+        The next sandbox may already write there; ctime tells its files apart, as it can't be forged."""
         with suppress(OSError), open_folder(self._spool / CWD_FOLDER) as places, os.scandir(places) as entries:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)
@@ -177,7 +178,7 @@ class SandboxedEnvironment:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Device and number; None where nothing is."""
+    """Return device and inode number, or None if there is no folder."""
     try:
         found = folder.lstat()
     except FileNotFoundError:

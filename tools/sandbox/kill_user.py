@@ -1,10 +1,8 @@
 """Kill every process of one user, and remove the System V shared memory, semaphores and queues it made.
 
-A program, run as root as `python -I -S kill_user.py UID NOBODY`. What runs as UID may signal, stop and look into
-whatever runs as UID, and so would keep a plain `kill -9 -1` from its work, or take it over while it has no filter. So
-this is UID only in what it may do: who may do what to it goes by its real and saved user, NOBODY, which nothing runs
-as.
-"""
+A program, run as root as `python -I -S kill_user.py UID NOBODY`. Processes of UID may signal, stop and trace any
+process of UID. They could stop a plain `kill -9 -1`, or take it over. So this program is UID only by its effective
+user. Its real and saved user is NOBODY, as which nothing else runs, and those decide who may signal or trace it."""
 
 import contextlib
 import ctypes
@@ -17,13 +15,13 @@ IPC_RMID = 0  # linux/ipc.h
 
 def main() -> None:
     uid, nobody = (int(word) for word in sys.argv[1:])
-    if uid <= 0 or nobody <= 0:  # it would be root's processes, or this would stay root and kill those of all users
+    if uid <= 0 or nobody <= 0:  # it would kill root's processes, or stay root and kill those of all users
         sys.exit(f"not a user of commands: {uid}, {nobody}")
     os.setgroups([])
     os.setresgid(nobody, nobody, nobody)
-    os.setresuid(nobody, uid, nobody)  # none of them is 0: with this, every capability goes
+    os.setresuid(nobody, uid, nobody)  # none of them is 0, so this drops every capability
     with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)  # all at once: no fork is between two of them
+        os.kill(-1, signal.SIGKILL)  # all at once: no process can fork in between
     libc = ctypes.CDLL(None)
     for number in list_ipc_objects("shm", uid):
         libc.shmctl(number, IPC_RMID, None)  # it may be gone
@@ -34,7 +32,7 @@ def main() -> None:
 
 
 def list_ipc_objects(kind: str, uid: int) -> list[int]:
-    """Return the numbers of what `uid` made, whoever owns it now (proc(5), /proc/sysvipc)."""
+    """Return the ids of the objects that `uid` created, whatever their owner now (proc(5), /proc/sysvipc)."""
     try:
         with open(f"/proc/sysvipc/{kind}") as listing:
             names, *rows = (line.split() for line in listing)

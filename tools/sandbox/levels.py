@@ -1,4 +1,4 @@
-"""Choose how commands are sandboxed, by trying: the level asked for, or the strongest there is, never a weaker one."""
+"""Choose the sandbox level by trying: the one asked for, or the strongest that works, never a weaker one."""
 
 import logging
 import os
@@ -18,10 +18,10 @@ from toolgate.tools.workspace.limits import Limits
 Level = Literal["bwrap", "uid", "none"]
 Network = Literal["none", "public", "all"]
 
-UIDS = range(40_000, 50_000)  # below 65,536, which is all that many containers have; systems leave these unused
+UIDS = range(40_000, 50_000)  # below 65,536, the most that many containers have; systems leave these unused
 GUIDE = "docs/container.md says what a container needs"
 RIGHTS = "one of CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_KILL, CAP_DAC_OVERRIDE and CAP_FOWNER"
-HELP = {  # what keeps a sandbox from being made, by what bwrap says of it
+HELP = {  # bwrap's message → what to do about it
     "mount proc": f"the container engine masks parts of /proc: --security-opt systempaths=unconfined; {GUIDE}",
     "new namespace": f"user namespaces are off, by the engine's seccomp profile or a sysctl; {GUIDE}",
     "make / slave": f"the container engine's AppArmor profile forbids mounts: --security-opt apparmor=…; {GUIDE}",
@@ -34,25 +34,25 @@ log = logging.getLogger("toolgate.sandbox")
 
 
 class SandboxUnavailableError(Exception):
-    """The level that is wanted can't be had; the text says why and what helps."""
+    """The wanted level does not work; the text says why and what helps."""
 
 
 class StateUnreachableError(SandboxUnavailableError):
-    """The level works on this machine, but not where the state is. `auto` does not end up as `none` for that."""
+    """The level works on this machine, but not where the state is. `auto` then does not fall back to `none`."""
 
 
-TrialFolder = Callable[[Level], Path | None]  # the folder that a level is tried in; None: the one for temporary files
+TrialFolder = Callable[[Level], Path | None]  # the folder to try a level in; None: a temporary one
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxOptions:
-    """What the options say. `allow_none`: whether `auto` may end up as `none`. `network` None: nothing was said."""
+    """The options about sandboxes. `allow_none`: whether `auto` may choose `none`. `network` None: not given."""
 
     level: Literal["auto", "bwrap", "uid", "none"]
     network: Network | None
     allow_none: bool
     limits: Limits
-    path: str | None  # PATH, where bwrap is looked for
+    path: str | None  # PATH, to find bwrap in
     readable_paths: Sequence[Path] = ()
     hidden_paths: Sequence[Path] = ()
     uids: range = UIDS
@@ -61,12 +61,12 @@ class SandboxOptions:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """How the commands of this server are kept apart. `lacking` says, for each stronger level, why it is not that."""
+    """The sandbox level of this server. `lacking` says why each stronger level was not chosen."""
 
     level: Level
     network: Network
     limits: Limits
-    uids: range | None = None  # of commands; the first is for trials, nothing runs as the last. None: the server's user
+    uids: range | None = None  # of commands; the first is for trials, the last stays unused. None: the server's user
     bwrap: str | None = None
     filter: bytes = b""
     readable_paths: Sequence[Path] = ()
@@ -83,7 +83,7 @@ class Sandbox:
         *,
         is_exclusive: bool = True,
     ) -> SandboxProcess:
-        """The sandbox of a principal whose workspace is `root`. `is_exclusive`: nothing else runs as `uid`."""
+        """Return the sandbox of the workspace `root`. `is_exclusive`: nothing else runs as `uid`."""
         inside = os.getuid() if uid is None else uid
         view = SandboxView(
             root,
@@ -102,7 +102,7 @@ class Sandbox:
         return SandboxProcess(view, self.bwrap, uid, self.filter, has_proxy, groups, is_exclusive, unused)
 
     def describe(self) -> str:
-        """A line for the log and the doctor."""
+        """Return a line for the log and the doctor."""
         match self.level:
             case "none":
                 return "no sandbox: commands have all the server's permissions"
@@ -114,7 +114,7 @@ class Sandbox:
 
 
 def choose_sandbox(options: SandboxOptions) -> Sandbox:
-    """Return the sandbox, tried out. Raises SandboxUnavailableError."""
+    """Return the sandbox, after a trial. Raises SandboxUnavailableError."""
     if options.level != "auto":
         return {"none": _none, "bwrap": _bwrap, "uid": _uid}[options.level](options)
     lacking: list[str] = []
@@ -160,7 +160,7 @@ def _bwrap(options: SandboxOptions, lacking: Sequence[str] = ()) -> Sandbox:
 
 
 def _uid(options: SandboxOptions, lacking: Sequence[str] = ()) -> Sandbox:
-    """Without namespaces no network can be had that is public only; where nothing was said there is none."""
+    """Return the `uid` level. Without namespaces a public-only network is impossible, so the default is no network."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise SandboxUnavailableError("uid: only root can run commands as other users")
     if options.network == "public":
@@ -188,10 +188,10 @@ def _filter(level: str, *, offline: bool = False) -> bytes:
 
 
 def _check_sandbox(sandbox: Sandbox, options: SandboxOptions) -> None:
-    """Run a command in one, where those of principals will run. Raises SandboxUnavailableError."""
+    """Run a command where those of principals will run. Raises SandboxUnavailableError."""
     place = options.trial_folder(sandbox.level)
     failure = _run_trial(sandbox, options, place)
-    if failure == trial.NO_ROOM and place is not None:  # a full disk takes no sandbox away
+    if failure == trial.NO_ROOM and place is not None:  # a full disk is no fault of the sandbox
         failure = _run_trial(sandbox, options, None)
     if failure is None:
         return
@@ -204,13 +204,13 @@ def _check_sandbox(sandbox: Sandbox, options: SandboxOptions) -> None:
 
 
 def _run_trial(sandbox: Sandbox, options: SandboxOptions, place: Path | None) -> str | None:
-    """Return what went wrong."""
+    """Return what went wrong, or None."""
     uid = None if sandbox.uids is None else sandbox.uids[0]
 
-    build = partial(sandbox.make_process, uid=uid, is_exclusive=False)  # another server may try as the same user now
+    build = partial(sandbox.make_process, uid=uid, is_exclusive=False)  # another server may try as the same user
     try:
         return trial.run_trial(build, place, uid, options.path or "")
-    except PermissionError as error:  # root has less than all it takes
+    except PermissionError as error:  # root lacks a capability
         return f"{error.strerror}, though this is root: it lacks {RIGHTS}; {GUIDE}"
     except OSError as error:
         return error.strerror or str(error)
@@ -222,6 +222,6 @@ def _format_help(failure: str) -> str:
 
 
 def _interpreter_paths() -> list[Path]:
-    """Where the interpreter lies that goes in, as far as that is not seen anyhow."""
+    """Return the interpreter's folders that the sandbox does not show anyway."""
     prefixes = {Path(sys.base_prefix).resolve(), Path(PYTHON).parent.parent}
     return [path for path in sorted(prefixes) if not any(path.is_relative_to(tree) for tree in SYSTEM)]

@@ -1,4 +1,4 @@
-"""Start the zygote of a principal's sandbox, and end all of the sandbox."""
+"""Start the zygote of a principal's sandbox, and end the whole sandbox."""
 
 import contextlib
 import logging
@@ -19,19 +19,20 @@ ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
 SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
 FILES_INSIDE = {"/.toolgate/enter.py": ENTER, "/.toolgate/supervisor.py": SUPERVISOR}
-PORT = 3128  # of the proxy on the sandbox's own loopback, where programs that have one by convention look for it
+PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port
 PATH = "/usr/local/bin:/usr/bin:/bin"
-PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv's, the one it stands on
-END_WITHIN = 5.0  # seconds; nothing of the user's can delay it
+PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv, its base interpreter
+END_WITHIN = 5.0  # seconds; no command can delay it
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxProcess:
-    """`bwrap` is its path, None without it. Commands run as `uid`; None: the server's user. `has_proxy`: it has a
-    proxy's listener. `groups` are files that take a process id. `is_exclusive`: nothing but this sandbox runs as `uid`.
-    `unused_uid` is a user that nothing runs as."""
+    """The process of one sandbox. `bwrap` is its path, or None. Commands run as `uid`; None: the server's user.
+
+    `has_proxy`: it passes out a proxy's listener. `groups` are files that take a process id. `is_exclusive`: nothing
+    but this sandbox runs as `uid`. `unused_uid` is a user as which nothing runs."""
 
     view: SandboxView
     bwrap: str | None
@@ -43,7 +44,7 @@ class SandboxProcess:
     unused_uid: int | None = None
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """What commands get."""
+        """Return the variables for commands."""
         home = str(self.view.root)
         own = {name: value for name, value in given.items() if name not in PROXIES}
         own |= {"HOME": home, "USER": "user", "LOGNAME": "user", "SHELL": "/bin/bash"}
@@ -53,7 +54,7 @@ class SandboxProcess:
         return own
 
     def _visible_path(self, path: str) -> str:
-        """Of the folders that programs are looked for in, those that can be seen."""
+        """Return the folders of PATH that are visible inside."""
         if self.bwrap is None:
             return path or PATH
         trees = [*map(Path, SYSTEM), *self.view.readable_paths, self.view.root]
@@ -79,7 +80,7 @@ class SandboxProcess:
             }
             if self.bwrap is not None:
                 words = bwrap_arguments(self.view, files)
-                if self.uid is None:  # pid 1 runs as the same user as commands, who would use it to go without
+                if self.uid is None:  # pid 1 runs as the commands' user, who could use it to escape the limits
                     files["filter"] = held.enter_context(_memory_file(self.filter))
                     words += ["--seccomp", str(files["filter"])]
                     config["filter"] = b""
@@ -92,7 +93,7 @@ class SandboxProcess:
             return subprocess.Popen(
                 [PYTHON, "-I", "-S", str(ENTER), "outside", str(fd)],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # the server's own carries the protocol
+                stdout=subprocess.DEVNULL,  # the server's stdout carries the protocol
                 stderr=report.fileno(),
                 cwd="/",
                 env={},
@@ -101,8 +102,8 @@ class SandboxProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL to whatever runs as its user, where that user is this principal's alone. What bwrap holds ends with
-        bwrap. Blocking."""
+        """SIGKILL all processes of its user, if the user is this principal's alone. bwrap's processes end with bwrap.
+        Blocking."""
         if self.uid is not None and self.unused_uid is not None and self.bwrap is None and self.is_exclusive:
             kill_user(self.uid, self.unused_uid)
 
@@ -131,7 +132,7 @@ def kill_user(uid: int, unused_uid: int) -> None:
 
 @contextlib.contextmanager
 def _memory_file(data: bytes) -> Generator[int, None, None]:
-    """A file in memory, at its beginning."""
+    """Yield the descriptor of a file in memory, at its beginning."""
     fd = os.memfd_create("toolgate", os.MFD_CLOEXEC)
     try:
         os.write(fd, data)

@@ -1,22 +1,21 @@
 """Build the seccomp filter: the system calls that the kernel refuses to sandboxed commands.
 
-Refusals are errors, not deaths, so that programs which only try fall back as on an older system. What stays allowed is
-what shells, compilers, interpreters and databases use; what goes is what escapes are made of, and what looks into other
-processes. A call of another architecture (32-bit on x86-64) kills: its numbers mean something else.
-"""
+A refusal is an error, so programs fall back as on an older system. Allowed is what shells, compilers, interpreters and
+databases use. Refused is what escapes are made of, and what reads other processes. A call of another architecture
+(32-bit on x86-64) kills the process: its numbers mean something else."""
 
 import errno
 import tempfile
 from typing import Any
 
-# Each with why. Names that this architecture does not know are left out: it has no such call.
+# Each group with its reason. Names unknown to this architecture are skipped: it has no such call.
 REFUSED = (
-    # other processes' memory, and those who watch over commands
+    # other processes' memory, and monitoring commands
     "ptrace process_vm_readv process_vm_writev process_madvise kcmp pidfd_getfd",
-    # mounts and namespaces: the view of files is ours to choose
+    # mounts and namespaces: the server alone sets up the view of files
     "mount umount umount2 pivot_root chroot setns mount_setattr move_mount open_tree open_tree_attr fsopen fsconfig "
     "fsmount fspick statmount listmount",
-    # kernel keyrings are not kept apart by namespaces
+    # kernel keyrings are not separated by namespaces
     "add_key keyctl request_key",
     # much of the kernel's attack surface, and rarely used
     "bpf userfaultfd perf_event_open io_uring_setup io_uring_enter io_uring_register fanotify_init lookup_dcookie",
@@ -25,10 +24,10 @@ REFUSED = (
     # the machine as a whole
     "reboot swapon swapoff acct quotactl quotactl_fd iopl ioperm settimeofday stime clock_settime clock_settime64 "
     "adjtimex clock_adjtime clock_adjtime64 sethostname setdomainname syslog vhangup",
-    # files by handle go round every path (and were a way out of containers), NUMA placement of others' pages
+    # file handles bypass every path (and were a container escape); NUMA placement of others' pages
     "open_by_handle_at name_to_handle_at move_pages migrate_pages set_mempolicy mbind",
 )
-NUMBERS = {  # of what a kernel may have and its libseccomp not know yet; since 424 they are the same everywhere
+NUMBERS = {  # of calls that the kernel may have but libseccomp not know; since 424 they are the same everywhere
     "pidfd_getfd": 438,
     "process_madvise": 440,
     "mount_setattr": 442,
@@ -39,16 +38,16 @@ NUMBERS = {  # of what a kernel may have and its libseccomp not know yet; since 
     "open_tree_attr": 467,
     "file_setattr": 469,
 }
-UNKNOWN = -1  # what libseccomp says of a name that it never heard (__NR_SCMP_ERROR)
-MISSING = "clone3"  # "no such call": libc then uses clone, whose flags can be seen here
+UNKNOWN = -1  # libseccomp's answer for an unknown name (__NR_SCMP_ERROR)
+MISSING = "clone3"  # answered with "no such call": libc then uses clone, whose flags the filter can see
 NAMESPACES = (  # linux/sched.h: CLONE_NEW… user, mount, pid, net, ipc, uts, cgroup, time
     0x1000_0000, 0x0002_0000, 0x2000_0000, 0x4000_0000, 0x0800_0000, 0x0400_0000, 0x0200_0000, 0x0000_0080,
 )  # fmt: skip
 CLONE_NAMESPACES = NAMESPACES[:-1]  # of clone, where 0x80 is part of the signal
-FAMILIES = (1, 2, 10, 16)  # sockets that may be made: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (which lists interfaces)
-OFFLINE = (1, 16)  # the same where there is to be no network, and no namespace sees to it
-TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423  # type into, and reconfigure, another process's terminal
-READER = (  # no file is opened, nothing started or sent a signal, and no other process seen
+FAMILIES = (1, 2, 10, 16)  # allowed sockets: AF_UNIX, AF_INET, AF_INET6, AF_NETLINK (which lists interfaces)
+OFFLINE = (1, 16)  # the same if there is to be no network, and no namespace ensures that
+TIOCSTI, TIOCLINUX, TIOCSETD = 0x5412, 0x541C, 0x5423  # write to or reconfigure another's terminal
+READER = (  # opens no file, starts and signals nothing, and sees no other process
     "read readv pread64 recvfrom recvmsg recv write writev sendto sendmsg send lseek _llseek close",
     "fstat fstat64 newfstatat statx",
     "brk munmap mremap madvise",
@@ -60,35 +59,34 @@ READER = (  # no file is opened, nothing started or sent a signal, and no other 
     "exit exit_group",
 )
 PROT_EXEC = 4  # asm-generic/mman-common.h
-READER_IF = {  # by the number of an argument, and the bits of it that may not be set
-    "mmap": (2, PROT_EXEC),  # what is mapped from now on can't be run
+READER_IF = {  # call → the index of an argument, and its forbidden bits
+    "mmap": (2, PROT_EXEC),  # later mappings are not executable
     "mmap2": (2, PROT_EXEC),
     "mprotect": (2, PROT_EXEC),
     "prlimit64": (0, 0xFFFF_FFFF),  # of no other process
 }
-PUNCH_HOLE = 2  # of fallocate's modes the one that frees room (linux/falloc.h)
+PUNCH_HOLE = 2  # the mode of fallocate that frees space (linux/falloc.h)
 RESERVED = (  # fallocate as an ioctl, FS_IOC_RESVSP, …RESVSP64 and …ZERO_RANGE (linux/falloc.h)
     0x4030_5828, 0x4030_582A, 0x4030_5839,
     0x4030_580A, 0x4030_5824,  # XFS_IOC_ALLOCSP and …ALLOCSP64, until Linux 5.17
-    0x401C_5820,  # FS_IOC_FSSETXATTR: by its extent size one byte takes gigabytes of XFS, and by its project no quota
+    0x401C_5820,  # FS_IOC_FSSETXATTR: its extent size lets one byte take gigabytes of XFS, its project escapes a quota
 )  # fmt: skip
-SUBVOLUMES = (  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE and their second versions: measuring a tree stops there
+SUBVOLUMES = (  # BTRFS_IOC_SNAP_CREATE, SUBVOL_CREATE and their second versions: disk usage is not measured across them
     0x5000_9401, 0x5000_940E, 0x5000_9417, 0x5000_9418,
 )  # fmt: skip
-LARGEST_SEGMENT = 2**16  # bytes of System V shared memory, which stays with no process: 4,096 of them at most
+LARGEST_SEGMENT = 2**16  # bytes of System V shared memory, which no process's end frees: at most 4,096 segments
 HIGHEST = 64  # address families end below 50 (linux/socket.h)
-LOW = 0xFFFF_FFFF  # of an argument the kernel takes as 32 bits; what is above them it does not look at
+LOW = 0xFFFF_FFFF  # the kernel reads the argument as 32 bits and ignores the rest
 
 
 class FilterUnavailableError(Exception):
-    """There is no library to make the filter with; the text says what to install."""
+    """The library for the filter is missing; the text says what to install."""
 
 
 def program(*, offline: bool = False) -> bytes:
-    """The filter, as the kernel takes it. `offline` refuses sockets that reach other machines.
+    """Return the filter in the kernel's format. `offline` refuses sockets that reach other machines.
 
-    Raises FilterUnavailableError.
-    """
+    Raises FilterUnavailableError."""
     pyseccomp = _library()
     refuse = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -117,7 +115,7 @@ def program(*, offline: bool = False) -> bytes:
         rule(refuse, "ioctl", match_bits(1, LOW, request))
     for request in SUBVOLUMES:
         rule(refuse, "ioctl", match_bits(1, LOW, request))
-    # Reserving room is bounded by no resource limit. Programs fall back to writing.
+    # No resource limit bounds reserved space. Programs fall back to writing.
     unsupported = pyseccomp.ERRNO(errno.EOPNOTSUPP)
     rule(unsupported, "fallocate", match_bits(1, PUNCH_HOLE, 0))
     rule(unsupported, "file_setattr")  # FS_IOC_FSSETXATTR by path
@@ -132,8 +130,8 @@ def program(*, offline: bool = False) -> bytes:
 
 
 def reader_program() -> bytes:
-    """The filter of a process that has what it needs, and only reads and answers: a list of all that it may.
-    Raises FilterUnavailableError."""
+    """Return the filter of a process that only reads and answers: a list of its allowed calls. Raises
+    FilterUnavailableError."""
     pyseccomp = _library()
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     allowed: dict[str, Any] = {name: () for row in READER for name in row.split()}

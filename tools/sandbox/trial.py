@@ -1,8 +1,7 @@
-"""Try a sandbox out as calls will use it: one command in a workspace, its output, and the word it leaves.
+"""Try a sandbox the way calls use it: one command in a workspace, its output, and its recorded directory.
 
-All of it blocks. The folders of the trial lie where those of principals will lie: what keeps a user from the one keeps
-it from the other.
-"""
+Everything blocks. The folders of the trial are made beside the principals' ones, so a folder that keeps a user out
+fails the trial too."""
 
 import errno
 import os
@@ -19,21 +18,20 @@ from toolgate.tools.workspace.process import CommandStartError, Launch
 from toolgate.tools.workspace.spool import Spool
 
 TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
-PREFIX = ".trial-"  # in a state folder, names that begin with a dot are in no backup
-COMMAND = ": >written && echo ready"  # builtins of bash alone: PATH may hold nothing else
+PREFIX = ".trial-"  # backups skip names in the state folder that begin with a dot
+COMMAND = ": >written && echo ready"  # builtins of bash alone: PATH may hold no programs
 OUTPUT = b"ready\n"
 NO_ROOM = os.strerror(errno.ENOSPC)
-MAX_SAID = 4096  # bytes of output, or of why there is none
+MAX_SAID = 4096  # bytes of output, or of the error
 
-BuildSandbox = Callable[[Path, Path, Path], SandboxProcess]  # the sandbox of a workspace, a spool and the places in it
+BuildSandbox = Callable[[Path, Path, Path], SandboxProcess]  # of a workspace, a spool and its CWD_FOLDER
 
 
 def run_trial(build: BuildSandbox, place: Path | None, uid: int | None, path: str) -> str | None:
     """Return what went wrong, or None.
 
-    `place`: the folder to make those of the trial in; None is the system's for temporary files. `uid`: the user that
-    commands run as, if not the server's. `path`: their PATH. Raises OSError: there is no room, or root lacks a right.
-    """
+    `place`: the parent folder of the trial's; None means a temporary one. `uid`: the user of commands, if not the
+    server's. `path`: their PATH. Raises OSError if the disk is full or root lacks a right."""
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=place) as made:
         folder = Path(made).resolve()
         folder.chmod(0o711)
@@ -48,7 +46,7 @@ def run_trial(build: BuildSandbox, place: Path | None, uid: int | None, path: st
 
 
 def find_closed_folder(folder: Path, uid: int) -> Path | None:
-    """Return the first folder above `folder`, or itself, that lets `uid` not pass through, by its mode."""
+    """Return the first of `folder` and its parents whose mode keeps `uid` from entering."""
     for each in reversed((folder.resolve(), *folder.resolve().parents)):
         try:
             found = each.stat()
@@ -60,7 +58,7 @@ def find_closed_folder(folder: Path, uid: int) -> Path | None:
 
 
 def _run_in_sandbox(process: SandboxProcess, then: Callable[[socket.socket], str | None]) -> str | None:
-    """Start the sandbox, do `then` with the channel of its zygote, and end it."""
+    """Start the sandbox, call `then` with the channel of its zygote, and end it."""
     channel, theirs = socket.socketpair()
     report, its_end = socket.socketpair()
     report.settimeout(TRY_WITHIN)
@@ -88,7 +86,7 @@ def _run_in_sandbox(process: SandboxProcess, then: Callable[[socket.socket], str
 def _run_command(
     channel: socket.socket, process: SandboxProcess, root: Path, folder: Path, places: Path, uid: int | None, path: str
 ) -> str | None:
-    """Run a command as a workspace does: with a file that bash reads first, and a place for its word."""
+    """Run a command as a workspace does: with a file that bash reads first, and a file for its directory."""
     spool = Spool(folder)
     spool.reader = uid
     spool.open()
@@ -117,7 +115,7 @@ def _run_command(
 
 
 def _run_in_zygote(channel: socket.socket, request: bytes) -> tuple[str | None, bytes]:
-    """Have the zygote run a command: why it did not start, and its output. Raises OSError."""
+    """Run a command by the zygote; return why it did not start, and its output. Raises OSError."""
     control, theirs = socket.socketpair()
     output, write_end = os.pipe()
     received = b""

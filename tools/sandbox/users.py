@@ -1,8 +1,7 @@
-"""Assign a system user to each workspace; its commands run as that user. Blocking.
+"""Assign a system user to each workspace, for its commands. Everything blocks.
 
-The folders are the record: the owner of a workspace is its user, and a uid is free again when its folder is gone.
-Servers of several states share a range: each records in CLAIMS, until the machine restarts, whose a uid is.
-"""
+The folders are the record: a workspace's owner is its user, and a uid is free again when its folder is gone. Servers of
+several states share a range. They record each uid's folder in CLAIMS until the machine restarts."""
 
 import errno
 import fcntl
@@ -21,7 +20,7 @@ from toolgate.tools.workspace.spool import Spool
 
 LOCK = ".users"
 NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
-CLAIMS = Path("/run/toolgate-users")  # a link a uid, to the folder whose user that is
+CLAIMS = Path("/run/toolgate-users")  # uid → a link to the folder of that user
 
 
 class NoFreeUserError(OSError):
@@ -29,12 +28,12 @@ class NoFreeUserError(OSError):
 
 
 def assign_user(root: Path, uids: range) -> int:
-    """The uid of `root`, a folder among those of other principals; given to it, and to all in it, when it has none."""
-    with _lock(root.parent) as record:  # another server on this state may be at it
+    """Return the uid of `root`, a folder beside those of other principals. A new one gets all its files."""
+    with _lock(root.parent) as record:  # another server on this state may do the same
         found = root.lstat()
         if found.st_uid in uids and _claim(found.st_uid, root):
             return found.st_uid
-        uid = found.st_gid  # whom it was about to be given to, where that was broken off
+        uid = found.st_gid  # the intended owner of an interrupted change
         if uid not in uids or uid == found.st_uid or not _claim(uid, root):
             uid = _choose_uid(root, uids, _read_last(record))
             os.pwrite(record, b"%010d" % uid, 0)
@@ -43,7 +42,7 @@ def assign_user(root: Path, uids: range) -> int:
 
 
 def list_active_users() -> set[int]:
-    """The users that something runs as."""
+    """Return the users that run a process."""
     users: set[int] = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
@@ -53,14 +52,14 @@ def list_active_users() -> set[int]:
 
 
 def _parse_uids(status: bytes) -> set[int]:
-    """The real and the effective one: whose process it is by its folder is root's where it may not be looked into."""
+    """Return the real and effective user. The owner of the /proc folder is root's for a process that can't be
+    traced."""
     line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"Uid:")
     return set(map(int, line.split()[1:3]))
 
 
 def end_deserted(workspaces: Path, spools: Path, uids: range, end: Callable[[int], None]) -> list[str]:
-    """Have all ended that runs as the user of a workspace which no living server has in use; whose they are. Raises
-    OSError."""
+    """End the processes of each workspace that no living server uses; return those workspaces. Raises OSError."""
     with os.scandir(workspaces) as found:
         owners = {entry.name: entry.stat(follow_symlinks=False).st_uid for entry in found}
     running = list_active_users()
@@ -74,27 +73,27 @@ def end_deserted(workspaces: Path, spools: Path, uids: range, end: Callable[[int
 def _end_if_deserted(spool: Spool, end: Callable[[], None]) -> bool:
     try:
         return spool.if_deserted(end)
-    except FileNotFoundError:  # no command of it ever ran, or the spool was removed: it has no server
+    except FileNotFoundError:  # no command ever ran, or the spool was removed: it has no server
         end()
         return True
 
 
 def _choose_uid(root: Path, uids: range, last: int) -> int:
-    """The next after the one that was given last: what its former owner left somewhere is not soon another's."""
+    """Return the next uid after the last one, so that a former user's files elsewhere get no new owner soon."""
     with os.scandir(root.parent) as found:
         status = [entry.stat(follow_symlinks=False) for entry in found]
     taken = {each.st_uid for each in status} | {each.st_gid for each in status} | list_active_users()
-    pool = uids[1:-1]  # the first is for trying a sandbox out, as the last nothing ever runs
+    pool = uids[1:-1]  # the first is for trials, the last stays unused
     begin = pool.index(last) + 1 if last in pool else _first_index(root.parent, len(pool))
     for uid in chain(pool[begin:], pool[:begin]):
         if uid not in taken and _is_free(uid) and _claim(uid, root):
             return uid
-    mend = "remove unused workspaces, or widen --sandbox-uids"
-    raise NoFreeUserError(f"all {len(pool)} users for sandboxes are taken: {mend}")
+    remedy = "remove unused workspaces, or widen --sandbox-uids"
+    raise NoFreeUserError(f"all {len(pool)} users for sandboxes are taken: {remedy}")
 
 
 def _is_free(uid: int) -> bool:
-    """Whether the system knows no such user."""
+    """Return whether the system has no such user."""
     with suppress(KeyError):
         pwd.getpwuid(uid)
         return False
@@ -102,7 +101,7 @@ def _is_free(uid: int) -> bool:
 
 
 def _claim(uid: int, root: Path) -> bool:
-    """Whether the user is this folder's from now on, for all servers here; no, if it is another's that is there."""
+    """Claim the user for this folder, for all servers here. False if it is another existing folder's."""
     try:
         CLAIMS.mkdir(mode=0o700, exist_ok=True)
         _check_private(CLAIMS)
@@ -110,7 +109,7 @@ def _claim(uid: int, root: Path) -> bool:
             claim, mine = CLAIMS / str(uid), os.path.realpath(root)
             if claim.is_symlink():
                 whose = os.readlink(claim)
-                if whose != mine and _owner(whose) in (uid, os.geteuid()):  # ours: it is about to be given
+                if whose != mine and _owner(whose) in (uid, os.geteuid()):  # root-owned: about to be given away
                     return False
                 claim.unlink()
             claim.symlink_to(mine)
@@ -121,7 +120,7 @@ def _claim(uid: int, root: Path) -> bool:
 
 
 def _check_private(folder: Path) -> None:
-    """Raises OSError where another user could write."""
+    """Raise OSError if another user could write there."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
         raise OSError(errno.EEXIST, f"{folder} must be a folder that root alone can write to")
@@ -134,7 +133,7 @@ def _owner(folder: str) -> int | None:
 
 
 def _first_index(folder: Path, size: int) -> int:
-    """Somewhere else for each state folder, so that servers of two seldom meet."""
+    """Return a start that differs by state folder, so that two servers seldom pick the same."""
     return int.from_bytes(hashlib.sha256(os.fsencode(os.path.realpath(folder))).digest()[:8], "big") % max(1, size)
 
 
@@ -144,8 +143,9 @@ def _read_last(record: int) -> int:
 
 
 def _change_owner(root: Path, uid: int) -> None:
-    """What was the owner's: a hard link can be to a file of anybody's. No link is followed. The root's group says first
-    who is to have it, and its owner last that it is done."""
+    """Change the owner of the previous owner's files: a hard link may name anyone's. Links are not followed.
+
+    The root's group marks the intended owner first, and its owner the end of the change."""
     owner = root.lstat().st_uid
     os.chown(root, -1, uid, follow_symlinks=False)
     for here, _ in walk_folders(root):
@@ -155,7 +155,7 @@ def _change_owner(root: Path, uid: int) -> None:
 
 
 def _pass_on(name: str, folder: int, owner: int, uid: int) -> None:
-    """What is open now, whatever has the name next."""
+    """Change the owner of the opened file, whatever has its name next."""
     held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if os.fstat(held).st_uid == owner:
@@ -166,7 +166,7 @@ def _pass_on(name: str, folder: int, owner: int, uid: int) -> None:
 
 @contextmanager
 def _lock(folder: Path) -> Generator[int, None, None]:
-    """The file that holds the uid given last."""
+    """Lock and yield the file that holds the last uid."""
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Read the API keys of search engines, from a file or the environment: a command line is visible to everyone."""
+"""Read the API keys of search engines from a file or the environment: a command line is visible to every user."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,10 +10,9 @@ MAX_FILE = 64 * 1024  # bytes; it holds a few lines
 
 
 def read_api_keys(path: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """Engine → key. The environment's `TOOLGATE_…_API_KEY` beats the file's lines `engine = key`.
+    """Return engine → key. The environment's `TOOLGATE_…_API_KEY` beats the file's lines `engine = key`.
 
-    Raises ValueError, whose text never has a key in it.
-    """
+    Raises ValueError, whose text never contains a key."""
     keys = _lines(path) if path is not None else {}
     for name in KEYED:
         if key := environment.get(f"TOOLGATE_{key_variable(name)}", "").strip():
@@ -41,7 +40,7 @@ def _lines(path: Path) -> dict[str, str]:
 
 
 def _check_key(name: str, key: str) -> str:
-    """It goes into a header."""
+    """Return the key if it can stand in a header. Raises ValueError."""
     if not key or len(key) > MAX_KEY or not key.isascii() or not key.isprintable():
         raise ValueError(f"the key for {name} must be 1 to {MAX_KEY} printable ASCII characters")
     return key

@@ -1,8 +1,7 @@
-"""Have the pages of one engine read in a worker: all that are ready in one job.
+"""Send the pages of one engine to a worker, all that are ready in one job.
 
-One job, since under load the way to a worker takes longer than its work. One engine, so that a page that takes for ever
-to read holds up its own engine alone.
-"""
+One job, because under load the way to a worker takes longer than its work. One engine, so that a page that takes for
+ever delays its own engine only."""
 
 import asyncio
 from collections import deque
@@ -16,7 +15,7 @@ if TYPE_CHECKING:  # start-up of a worker
 
 T = TypeVar("T")
 
-TOGETHER = 2 * 2**20  # bytes of pages in one job, or one page
+TOGETHER = 2 * 2**20  # bytes of pages in one job, unless a single page is larger
 
 
 class PendingJob(NamedTuple):
@@ -26,7 +25,7 @@ class PendingJob(NamedTuple):
 
 
 class DdgsClient:
-    """The reader of one engine's pages, which takes turns with the other engines'. A job has `seconds`."""
+    """The reader of one engine's pages; the engines take turns. A job has `seconds`."""
 
     def __init__(self, name: str, workers: "Workers", seconds: float) -> None:
         self._name = name
@@ -37,8 +36,8 @@ class DdgsClient:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, job: BuildRequestJob | ReadResultsJob, kind: type[T], on_start: Callable[[], None]) -> T:
-        """Return the worker's result; `on_start` is called when the job gets there. Raises WorkerLimitError, ToolError,
-        and ValueError for a page that can't be read. A job without a waiting search is cancelled."""
+        """Return the worker's result; `on_start` is called when the job starts. Raises WorkerLimitError, ToolError, and
+        ValueError for an unreadable page. A job without a waiting search is cancelled."""
         waiting = PendingJob(job, on_start, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
@@ -74,7 +73,7 @@ class DdgsClient:
         try:
             jobs = JobBatch([job.job for job in together])
             done = await turn.run(jobs, list[DdgsResult], timeout=self._seconds)
-        except Exception as error:  # noqa: BLE001  # each of those who wait is told
+        except Exception as error:  # noqa: BLE001  # every waiting search gets the error
             for job in together:
                 if not job.result.done():
                     job.result.set_exception(error)

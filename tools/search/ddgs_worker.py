@@ -1,8 +1,7 @@
-"""Have `ddgs`'s engine classes build requests and read pages, for html_engine.py. Runs in a worker; sends nothing.
+"""Have `ddgs`'s engine classes build requests and read pages for html_engine.py, in a worker without a network.
 
-Its own transport is never made: in its place is one that notes cookies and hands over pages already fetched. Nor are
-its results, which decode URLs until `%2F` is `/`, and take quadratic time to strip tags: texts come as they are.
-"""
+Their own transport is replaced by one that notes cookies and returns pages already fetched. Their result type is not
+used: it decodes URLs until `%2F` is `/`, and strips tags in quadratic time."""
 
 import importlib
 import re
@@ -24,8 +23,8 @@ from toolgate.tools.search.html_engine import (
 )
 from toolgate.tools.web import article
 
-REGION = "us-en"  # the tool's answers are in English; elsewhere engines prefer the server's country
-PAGE = 300_000  # bytes of a page that is only seen for a token
+REGION = "us-en"  # the tool's answers are in English; engines otherwise use the server's country
+PAGE = 300_000  # bytes of a page that is read only for a token
 MARKS = re.compile(r"captcha|anomaly|challenge")  # in a page's attributes
 NOTHING = re.compile(
     r"\bno (?:\w+ ){0,2}(?:results|matches|pages|documents)\b|did not (?:match|find)|couldn.t find|could not find"
@@ -34,11 +33,11 @@ NOTHING = re.compile(
 
 
 class PageNeededError(Exception):
-    """A page has to be fetched first: the argument is the request for it."""
+    """A page must be fetched first: the argument is its request."""
 
 
 class PageTransport:
-    """What the classes take for their connection."""
+    """The connection that the `ddgs` classes get."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.client = self
@@ -68,7 +67,7 @@ def _run_job(job: BuildRequestJob | ReadResultsJob) -> DdgsResult:
         return build_request(job) if isinstance(job, BuildRequestJob) else read_results(job)
     except (ToolError, MemoryError):
         raise
-    except Exception:  # noqa: BLE001  # a page that it stumbles over costs the others of this engine nothing
+    except Exception:  # noqa: BLE001  # one unreadable page does not cost the engine's others
         return JobFailure(traceback.format_exc())
 
 
@@ -103,7 +102,7 @@ def read_results(job: ReadResultsJob) -> ReadResults:
 
 
 def _read_refusal(tree: Any, query: str) -> ReadResults:
-    """What a page without results says instead: words of the query don't count, the page repeats them."""
+    """Return the reason on a page without results; words of the query don't count, as the page repeats them."""
     marks = " ".join(tree.xpath("//@id | //@class | //@action | //@src | //@name"))[:REFUSALS_WITHIN].lower()
     for element in tree.xpath("//script | //style"):
         element.text = None

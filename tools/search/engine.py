@@ -1,4 +1,4 @@
-"""What a search engine is, what it answers, and how it fails."""
+"""Define what a search engine is, what it answers, and how it fails."""
 
 import re
 import time
@@ -16,20 +16,20 @@ T = TypeVar("T")
 MAX_FOUND = 20  # results taken from one engine
 MAX_TITLE = 200  # characters
 MAX_SNIPPET = 300
-ENGINE_TIME = 5.0  # seconds; most answer within one, and what takes five is not worth the sixth
-# 202: DuckDuckGo asks for a proof of being human; 999: Yahoo does; 403 also when GitHub's hourly share is used up.
+ENGINE_TIME = 5.0  # seconds; most answer within one
+# 202: DuckDuckGo's proof of being human; 999: Yahoo's; 403: also GitHub's hourly quota.
 BLOCKED = frozenset({202, 403, 418, 429, 999})
-# What stands where results should be. Only looked for where there are none.
+# Texts of a refusal, looked for on a page without results only.
 REFUSAL = re.compile(
     r"captcha|anomaly|unusual (?:traffic|activity)|(?:are you|not) a robot|you are (?:a )?human|throttle_violation"
     r"|rate.?limit|too many requests|automated (?:quer|request)|just a moment"
 )
-REFUSED_AT = re.compile(r"captcha|/sorry|/blocked|challenge")  # in the address it leads to instead
+REFUSED_AT = re.compile(r"captcha|/sorry|/blocked|challenge")  # in the address of a redirect
 REFUSALS_WITHIN = 200_000  # bytes or characters
 
 
 class EngineResult(msgspec.Struct, frozen=True):
-    """One result, made plain: `url` is a usable http URL, the texts have no markup and one line."""
+    """One cleaned result: `url` is a usable http URL, the texts are one line without markup."""
 
     title: str
     url: str
@@ -37,7 +37,7 @@ class EngineResult(msgspec.Struct, frozen=True):
 
 
 class EngineAnswer(msgspec.Struct, frozen=True):
-    """What an engine answered: results, best first, and the seconds it wants to be left alone for."""
+    """An engine's answer: results, best first, and the seconds until it accepts another query."""
 
     results: list[EngineResult]
     wait: float = 0.0
@@ -51,8 +51,8 @@ class EngineRequest(msgspec.Struct, frozen=True):
 
 
 class EngineFailedError(Exception):
-    """The engine's answer has no results. `wait`: seconds it asks to be left alone for. `is_engine_fault`: the query is
-    not the reason."""
+    """The engine's answer has no results. `wait`: seconds that the engine asks for. `is_engine_fault`: the query is not
+    the cause."""
 
     def __init__(self, reason: str, wait: float = 0.0, *, is_engine_fault: bool = True) -> None:
         super().__init__(reason)
@@ -67,13 +67,13 @@ FetchPage = Callable[[EngineRequest], Awaitable[Page]]
 
 
 class RunJob(Protocol):
-    """Has a worker do a job: read a page that was made for a browser. Raises WorkerLimitError and ToolError."""
+    """Runs a worker job that reads an HTML page. Raises WorkerLimitError and ToolError."""
 
     async def __call__(self, job: Any, kind: type[T]) -> T: ...
 
 
 class Engine(Protocol):
-    """A row of the table. `standard`: asked when no engines are chosen."""
+    """A row of the table. `standard`: used unless the operator chooses engines."""
 
     @property
     def name(self) -> str: ...
@@ -85,16 +85,17 @@ class Engine(Protocol):
     def standard(self) -> bool: ...
 
     def at(self, url: str) -> "Engine":
-        """The same at another address."""
+        """Return the same engine at another address."""
         ...
 
     async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
-        """Raises EngineFailedError, ToolError; ValueError or DecodeError for what is unreadable."""
+        """Return the engine's answer. Raises EngineFailedError, ToolError; ValueError or DecodeError for an unreadable
+        one."""
         ...
 
 
 def clean_results(results: Iterable[tuple[str, str, str]]) -> list[EngineResult]:
-    """The results worth having: (title, url, snippet) with whatever the engine put into them; each page once."""
+    """Return the usable results of (title, url, snippet), cleaned, each page once."""
     pages: dict[str, EngineResult] = {}
     for title, url, snippet in results:
         target = remove_tracking(unwrap_redirect(url))
@@ -124,15 +125,15 @@ def check_answer(page: Page) -> Page:
 
 
 def is_refusal(body: bytes) -> bool:
-    """Whether an answer without results is a refusal."""
+    """Return whether an answer without results is a refusal."""
     return REFUSAL.search(body[:REFUSALS_WITHIN].decode("utf-8", "replace").lower()) is not None
 
 
 def parse_wait(page: Page) -> float:
-    """Seconds, from `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or GitHub's x-ratelimit headers; else 0.
+    """Return the seconds of `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or GitHub's x-ratelimit headers, else
+    0.
 
-    A date is compared with the engine's own clock where it tells that, since ours may be off.
-    """
+    A date is compared with the engine's own clock if the answer has it, since ours may be off."""
     after = page.headers.get("retry-after", "").strip()
     if after.isascii() and after.isdigit():
         return float(after[:9])

@@ -1,9 +1,7 @@
-"""The table of search engines: where to query each, and how to read its answer.
+"""List the search engines: where to query each, and how to read its answer.
 
-An entry of the option `engines` is a name, or `name=URL` to ask that engine's interface at another address: a mirror,
-a proxy, or a stand-in in a test. A new engine is a row, and a function if it answers neither in JSON nor as `ddgs` can
-read.
-"""
+An entry of the option `engines` is a name, or `name=URL` for another address of its interface: a mirror, a proxy, or a
+stand-in in a test. A new engine is a row, and a function if it answers neither in JSON nor as `ddgs` can read."""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -19,13 +17,13 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 
 
 def parse_arxiv(body: bytes) -> EngineAnswer:
-    """Parse an Atom feed (info.arxiv.org/help/api). Raises ValueError for another, or one with a document type.
+    """Parse an Atom feed (info.arxiv.org/help/api). Raises ValueError for another document, or one with a document
+    type.
 
-    Entities are how XML attacks.
-    """
+    XML attacks use entities, which a document type declares."""
     from xml.etree import ElementTree  # start-up
 
-    text = body.decode()  # as UTF-8, whatever it declares: so nothing hides from the next line in another encoding
+    text = body.decode()  # as UTF-8, whatever it declares, so that no encoding hides a document type
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise ValueError("the feed declares a document type")
     try:
@@ -75,7 +73,7 @@ ENGINES: tuple[Engine, ...] = (
         "https://api2.marginalia-search.com/search",
         JsonPaths("results", "title", ("url",), "description"),
         {"query": "{query}", "count": "10"},
-        headers={"api-key": "public"},  # shared by everyone: often over its limit
+        headers={"api-key": "public"},  # shared by all users: often over its limit
     ),
     JsonEngine(
         "crossref",
@@ -83,13 +81,13 @@ ENGINES: tuple[Engine, ...] = (
         JsonPaths("message.items", "title", ("URL",), "abstract"),
         {"query": "{query}", "rows": "10", "select": "title,URL,abstract"},
     ),
-    # -- asked when chosen by name: for fewer people, or less often reachable
+    # -- used when chosen by name: of narrower interest, or less often reachable
     JsonEngine(
         "arxiv",
         "https://export.arxiv.org/api/query",
         parse_arxiv,
         {"search_query": "all:{query}", "max_results": "10"},
-        standard=False,  # it wants three seconds between two questions
+        standard=False,  # it wants three seconds between two queries
     ),
     JsonEngine(
         "mdn",
@@ -117,7 +115,7 @@ ENGINES: tuple[Engine, ...] = (
         {"query": "{query}", "format": "json", "pageSize": "10"},
         standard=False,
     ),
-    # -- asked when there is an address for it
+    # -- used when an address is configured
     JsonEngine(
         "searxng",
         "",
@@ -125,7 +123,7 @@ ENGINES: tuple[Engine, ...] = (
         {"q": "{query}", "format": "json"},
         standard=False,
     ),
-    # -- asked when there is a key for it
+    # -- used when a key is configured
     JsonEngine(
         "brave-api",
         "https://api.search.brave.com/res/v1/web/search",
@@ -174,11 +172,10 @@ NO_KEYS: Mapping[str, str] = {}
 def choose_engines(
     entries: Sequence[str] = (), searxng: str | None = None, keys: Mapping[str, str] = NO_KEYS
 ) -> list[Engine]:
-    """The engines that `entries` name; for none, the standard ones and those `searxng` and `keys` are given for.
+    """Return the engines that `entries` name; without entries the standard ones and those with `searxng` or `keys`.
 
-    Raises ValueError for an entry that names no engine, one that lacks its key or address, or an address that is no
-    http URL. For the start.
-    """
+    Raises ValueError for an unknown engine, a missing key or address, or an address that is no http URL. Called at the
+    start."""
     known = {engine.name: _with_options(engine, searxng, keys) for engine in ENGINES}
     if not entries:
         return [engine for engine in known.values() if engine.standard]
@@ -211,7 +208,7 @@ def _with_address(engine: Engine, url: str) -> Engine:
 
 
 def _search_address(url: str) -> str:
-    """Where an instance of SearXNG, at `url`, searches."""
+    """Return the search address of the SearXNG instance at `url`."""
     return url if urlsplit(url).path.endswith("/search") else f"{url.rstrip('/')}/search"
 
 
@@ -225,5 +222,5 @@ def _check_usable(engine: Engine) -> Engine:
 
 
 def key_variable(name: str) -> str:
-    """`brave-api` → `BRAVE_API_KEY`."""
+    """Return the variable's name: `brave-api` → `BRAVE_API_KEY`."""
     return f"{name.removesuffix('-api').replace('-', '_').upper()}_API_KEY"

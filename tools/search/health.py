@@ -1,11 +1,9 @@
 """Decide whether an engine may be queried now: a circuit breaker with back-off.
 
-Closed: it is asked. After FAILURES failures in a row it is open (a refusal counts as so many at once: asking on makes
-it last longer; questions under way together count as one: it may be us who were slow). Open: not asked for REST
-seconds, twice as long after each failed try, up to MAX_REST. Then half open: one search asks it, the others don't wait
-for that; an answer closes it. What the engine itself says of how long it wants to be left alone holds in any state, up
-to MAX_WAIT.
-"""
+Closed: the engine is queried. FAILURES failures in a row open it. A refusal counts as that many at once, since more
+queries prolong it. Concurrent failures count as one, since the server may have been slow. Open: the engine is skipped
+for REST seconds, twice as long after each failed trial, up to MAX_REST. Half open: one search queries it, the others
+skip it; an answer closes it. An engine's own wait holds in any state, up to MAX_WAIT."""
 
 import logging
 import time
@@ -18,21 +16,21 @@ from toolgate.tools.search.query import EngineOutcome, Status
 log = logging.getLogger(__name__)
 
 FAILURES = 3
-REST = 30.0  # seconds; a restart or a short overload has passed by then
+REST = 30.0  # seconds; a restart or a short overload is over by then
 MAX_REST = 600.0
 STATES = ("closed", "open", "half-open")
-MAX_WAIT = 3_600.0  # seconds; more than an hour is a quota, and worth a try each hour
+MAX_WAIT = 3_600.0  # seconds; a longer wait is a quota, and worth a try each hour
 
 
 class EngineAttempt(NamedTuple):
-    """A question under way: whether it is the one try, and how many failures there had been when it was put."""
+    """A running query: whether it is the trial, and the failure count at its start."""
 
     is_trial: bool
     failures: int
 
 
 class EngineHealth:
-    """Of one engine, for all callers: what it refuses to one it refuses to the next."""
+    """The state of one engine for all callers: it refuses the server, not one caller."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.tally: Counter[Status] = Counter()  # what it said, ever
@@ -52,14 +50,13 @@ class EngineHealth:
 
     @property
     def state(self) -> str:
-        """One of STATES. It is open too when it asked to be left alone."""
+        """One of STATES. It is also open while the engine's own wait lasts."""
         if self._until > self._clock():
             return "open"
         return "half-open" if self.is_open else "closed"
 
     def skip_outcome(self) -> EngineOutcome | None:
-        """None: it may be asked. Else why it is not: under the status it had when it last was asked, since that is what
-        is known of it."""
+        """Return None if the engine may be queried, else the outcome to report: its last status and the reason."""
         left = self._until - self._clock()
         if left <= 0 and not self._trying:
             return None
@@ -67,7 +64,7 @@ class EngineHealth:
         return EngineOutcome(self._name, self._last, reason=f"{self._reason}; {when}")
 
     def begin(self) -> EngineAttempt:
-        """It is being asked: `record` or `cancel` ends that."""
+        """Start a query, which `record` or `cancel` ends."""
         self._trying = self.is_open
         return EngineAttempt(self._trying, self._ever)
 
@@ -83,7 +80,7 @@ class EngineHealth:
             self._failures = FAILURES if outcome.status == "blocked" else self._failures + 1
             self._ever += 1
         wait = min(outcome.wait, MAX_WAIT)
-        is_news = attempt.is_trial or not was_open  # not what was asked before it opened
+        is_news = attempt.is_trial or not was_open  # not a query from before it opened
         if outcome.is_engine_fault and self.is_open and is_news:
             wait = wait or self._rest
             self._rest = min(self._rest * 2, MAX_REST) if attempt.is_trial else self._rest
@@ -91,7 +88,7 @@ class EngineHealth:
             self._suspend(outcome, wait)
 
     def cancel(self, attempt: EngineAttempt) -> None:
-        """The search that asked was cancelled: nothing was learned."""
+        """End a query whose search was cancelled: nothing was learned."""
         self._trying = self._trying and not attempt.is_trial
 
     def _suspend(self, outcome: EngineOutcome, wait: float) -> None:

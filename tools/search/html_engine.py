@@ -1,12 +1,10 @@
-"""Query engines made for people: their pages are fetched here, and read by the library `ddgs` (MIT) in a worker.
+"""Query engines made for people: fetch their pages here, and read them with `ddgs` (MIT) in a worker.
 
-Why its knowledge and not its transport. Its classes send requests by `primp`, which resolves names and follows
-redirects by itself, so an engine's answer, or a forged DNS one, could lead it to addresses our guard refuses; which
-blocks a thread that can't be cancelled, so sockets would outlive a cancelled search; which reads bodies of any size;
-and which poses as a random browser, where we say who asks. So what is asked for goes out by the guarded `Web`, and
-`ddgs` only builds requests and reads pages, in a worker (ddgs_worker.py) that may be killed and is never connected. The
-price: an engine that lets in only what looks like a browser answers with a refusal. It counts as blocked.
-"""
+Only its knowledge of pages is used, not its transport. Its classes send requests by `primp`, which resolves names and
+follows redirects itself, so an answer could lead it to addresses that the policy refuses. `primp` also blocks a thread
+that can't be cancelled, reads bodies of any size, and poses as a random browser. So `Web` sends the requests, and
+`ddgs` only builds them and reads pages, in a worker (ddgs_worker.py) without a network that may be killed. An engine
+that accepts only browsers refuses, and counts as blocked."""
 
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -27,12 +25,12 @@ from toolgate.tools.search.engine import (
 
 T = TypeVar("T")
 
-MAX_FIRST = 2  # pages that have to be read before the one of results can be asked for: Startpage's own, for a token
+MAX_FIRST = 2  # pages needed before the results: Startpage's own, for a token
 BROWSER_HEADERS = {"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5", "accept-language": "en-US,en;q=0.8"}
 
 
 class BuildRequestJob(msgspec.Struct, frozen=True, tag=True):
-    """How is `engine` asked for `query`? `pages` are those it has seen, by address."""
+    """Build the request to `engine` for `query`. `pages` are those already fetched, by address."""
 
     engine: str
     query: str
@@ -40,7 +38,7 @@ class BuildRequestJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadResultsJob(msgspec.Struct, frozen=True, tag=True):
-    """What does this page of results say?"""
+    """Read the results of this page."""
 
     engine: str
     query: str
@@ -48,20 +46,20 @@ class ReadResultsJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobBatch(msgspec.Struct, frozen=True):
-    """What is asked of a worker at once; the answer is a list of as many."""
+    """Jobs sent to a worker together; the answer is a list of the same length."""
 
     jobs: list[BuildRequestJob | ReadResultsJob]
 
 
 class BuiltRequest(msgspec.Struct, frozen=True, tag=True):
-    """`is_preliminary`: the request is for a page that the next request needs."""
+    """A request. `is_preliminary`: it fetches a page that the next request needs."""
 
     request: EngineRequest
     is_preliminary: bool = False
 
 
 class ReadResults(msgspec.Struct, frozen=True, tag=True):
-    """`is_empty`: the page says that nothing was found; `is_refusal`: that the engine refuses to answer."""
+    """The results of a page. `is_empty`: it says that nothing was found; `is_refusal`: the engine refuses."""
 
     answer: EngineAnswer
     is_empty: bool = False
@@ -69,7 +67,7 @@ class ReadResults(msgspec.Struct, frozen=True, tag=True):
 
 
 class JobFailure(msgspec.Struct, frozen=True, tag=True):
-    """It could not be done; `text` is a traceback."""
+    """The job failed; `text` is a traceback."""
 
     text: str
 
@@ -78,7 +76,7 @@ DdgsResult = BuiltRequest | ReadResults | JobFailure
 
 
 class HtmlEngine(msgspec.Struct, frozen=True):
-    """A row of the table: `name` is `ddgs`'s, and so is the address, unless `url` is given in its place."""
+    """A row of the table: `name` and address are `ddgs`'s; `url` replaces the address."""
 
     name: str
     url: str = ""
@@ -97,7 +95,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
             return read.answer
         if read.is_refusal or REFUSED_AT.search(urlsplit(page.url).path):
             raise EngineBlockedError("it asks for proof of being human instead of giving results")
-        if not read.is_empty:  # an engine that has changed its pages must not look like one without results
+        if not read.is_empty:  # a changed page must not look like one without results
             raise EngineFailedError("no results could be read from its page")
         return read.answer
 
@@ -112,7 +110,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
         raise EngineFailedError("it needs too many pages before it can be asked")
 
     def _with_address(self, worded: BuiltRequest) -> EngineRequest:
-        """The request, to the address given for this engine, if one is."""
+        """Return the request, at the engine's configured address if there is one."""
         request = worded.request
         headers = {**BROWSER_HEADERS, **request.headers}
         url = request.url

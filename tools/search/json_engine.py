@@ -1,4 +1,4 @@
-"""Query engines with a JSON interface: a row says where, and which parts of the answer are the results."""
+"""Query engines with a JSON interface: a row names the address and the paths of the results."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -23,16 +23,15 @@ from toolgate.tools.search.engine import (
 )
 
 DAY = 86_400  # seconds
-MAX_ERROR = 64 * 1024  # bytes of what is read of an error
-Parse = Callable[[bytes], EngineAnswer]  # raises ValueError or msgspec.DecodeError for what it can't read
+MAX_ERROR = 64 * 1024  # bytes of an error that are read
+Parse = Callable[[bytes], EngineAnswer]  # raises ValueError or msgspec.DecodeError for an unreadable answer
 
 
 class JsonEngine(msgspec.Struct, frozen=True):
-    """A row of the table. In the values of `params` and of `body`, `{query}` stands for what is searched for.
+    """A row of the table. `{query}` in the values of `params` and `body` is replaced.
 
-    With a `body` it is sent as JSON. `key` names the header that carries a key, and how: `{key}` is replaced once
-    there is one. Never in a URL: those are logged.
-    """
+    A `body` is sent as JSON. `key` names the header for the key and its value, in which `{key}` is replaced. Never in a
+    URL: those are logged."""
 
     name: str
     url: str
@@ -44,7 +43,7 @@ class JsonEngine(msgspec.Struct, frozen=True):
     seconds: float = ENGINE_TIME
     standard: bool = True
 
-    def __repr__(self) -> str:  # the default shows the headers, and one of them may be a key
+    def __repr__(self) -> str:  # the default shows the headers, which may hold a key
         return f"JsonEngine({self.name!r})"
 
     def at(self, url: str, *, standard: bool | None = None) -> "JsonEngine":
@@ -74,7 +73,7 @@ class JsonEngine(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, headers=headers, key=None, standard=True)
 
     def _wait(self, body: bytes) -> float:
-        """What an error says of how long to leave the engine alone."""
+        """Return the seconds that an error asks to wait."""
         if not isinstance(self.parse, JsonPaths) or not self.parse.wait or len(body) > MAX_ERROR:
             return 0.0
         try:
@@ -94,12 +93,11 @@ class JsonEngine(msgspec.Struct, frozen=True):
 
 
 class JsonPaths(msgspec.Struct, frozen=True):
-    """Reads a JSON answer: which of its parts are the results, and which of a result's are what.
+    """Reads a JSON answer: the paths of its results and of their fields.
 
     A path is keys joined by dots; `*` is every element of a list, whose texts are joined. `url` is a path, or an
-    address with a path in braces, which is quoted; of several the first that can be filled is taken. `wait` is where
-    the answer says how long to leave the engine alone. `sparse`: where nothing was found there is no list either.
-    """
+    address with a path in braces, which is quoted; the first that can be filled is used. `wait` is the path of the
+    engine's wait. `sparse`: an answer without results lacks the list too."""
 
     items: str
     title: str
@@ -118,7 +116,7 @@ class JsonPaths(msgspec.Struct, frozen=True):
         return EngineAnswer(clean_results(map(self._result, items[: 2 * MAX_FOUND])), self.seconds(answer))
 
     def seconds(self, answer: Any) -> float:
-        """How long the engine wants to be left alone for."""
+        """Return the seconds that the engine asks to wait."""
         wait = _value_at(answer, self.wait) if self.wait else 0
         is_known = isinstance(wait, (int, float)) and not isinstance(wait, bool) and wait > 0
         return float(min(wait, DAY)) if is_known else 0.0

@@ -1,4 +1,4 @@
-"""Query one engine within its time limit, and return how it did."""
+"""Query one engine within its time limit, and return the outcome."""
 
 import asyncio
 import logging
@@ -22,18 +22,17 @@ if TYPE_CHECKING:  # start-up of a worker
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-MAX_ANSWER = 2 * 2**20  # bytes of an engine's answer; pages of results have up to one
+MAX_ANSWER = 2 * 2**20  # bytes of an engine's answer; pages of results reach one MiB
 MAX_REASON = 160  # characters
 
 Status = Literal["ok", "empty", "blocked", "timeout", "error"]
 
 
 class EngineOutcome(msgspec.Struct, frozen=True):
-    """How one engine did: `results` are its results, best first; `ms` how long it took; `reason` why it has none.
+    """The outcome of one engine: `results`, best first; `ms` it took; `reason` for none.
 
-    `wait`: seconds it wants to be left alone for. `is_engine_fault`: neither the query nor the server's load is the
-    reason. `age`: seconds since it said so, where it was not asked again.
-    """
+    `wait`: seconds that the engine asks for. `is_engine_fault`: neither the query nor the server's load is the cause.
+    `age`: seconds since this outcome, if the engine was not queried again."""
 
     name: str
     status: Status
@@ -47,7 +46,7 @@ class EngineOutcome(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class EngineQuery:
-    """A query for one engine. `is_queued`: it waits for other queries, so the engine is not to blame for a delay."""
+    """A query for one engine. `is_queued`: other queries delayed it, so a timeout is not the engine's fault."""
 
     engine: Engine
     query: str
@@ -58,11 +57,11 @@ class EngineQuery:
 
 
 async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact: str = "") -> EngineOutcome:
-    """Ask it, for at most the engine's own time. Raises nothing but CancelledError."""
+    """Return the engine's outcome, within the engine's own time. Raises only CancelledError."""
     engine = query.engine
 
     async def fetch(request: EngineRequest) -> Page:
-        # Name this program, so that the operator of an engine can ask its users to stop
+        # Name this program, so that an operator can reach its users
         agent = {"user-agent": f"Mozilla/5.0 (compatible; toolgate; +{contact})"} if contact else {}
         return await web.fetch(
             request.url,
@@ -93,7 +92,7 @@ async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact
         outcome = EngineOutcome(engine.name, status, reason=error.reason, wait=error.wait, is_engine_fault=is_fault)
     except ToolError as error:
         outcome = EngineOutcome(engine.name, "error", reason=to_line(error.text, MAX_REASON), is_engine_fault=True)
-    except Exception:  # an engine that answers nonsense must not take the others with it
+    except Exception:  # one engine's nonsense must not fail the others
         log.warning("the answer of search engine %s can't be read", engine.name, exc_info=True)
         outcome = EngineOutcome(engine.name, "error", reason="its answer can't be read", is_engine_fault=True)
     return msgspec.structs.replace(outcome, ms=elapsed_ms(start))

@@ -20,12 +20,12 @@ if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.web.fetch import Web
     from toolgate.tools.workers.pool import Workers
 
-DEADLINE = 6.0  # seconds; a model waits, and most engines answer within two
-AT_ONCE = 16  # questions to one engine: more would get us refused; and 2 MiB of answer each
-IN_TIME = 0.75  # of a search's time: an engine whose turn comes later could hardly answer, and would be blamed for that
-LETTING_GO = 0.2  # seconds for what is cancelled to close its sockets; nothing waits for a slow one
-AGE = 120.0  # seconds; long enough for a model that asks again, short enough for news
-MAX_ANSWERS = 1_000  # answers of one engine each, of about 5 kB: some 90 searches
+DEADLINE = 6.0  # seconds; most engines answer within two
+AT_ONCE = 16  # concurrent queries of one engine: more would be refused, at 2 MiB of answer each
+IN_TIME = 0.75  # of a search's time: a later query could hardly be answered, and the engine would be blamed
+LETTING_GO = 0.2  # seconds for cancelled queries to close their sockets
+AGE = 120.0  # seconds; a model that asks again is served, and news is not too old
+MAX_ANSWERS = 1_000  # single-engine answers of about 5 kB: some 90 searches
 
 Key = tuple[str, str, str]  # principal, engine, query
 
@@ -33,8 +33,7 @@ Key = tuple[str, str, str]  # principal, engine, query
 class AnswerCache:
     """The latest answers, never failures, by principal, engine and query.
 
-    By principal, since a quick answer would tell one caller what another was looking for.
-    """
+    By principal, since a fast answer would reveal another caller's query."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,15 +61,15 @@ class AnswerCache:
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """How many engines a search has heard from, or are at it."""
+    """The number of engines that have answered a search or are answering."""
 
     engines: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class PendingQuery:
-    """A question under way, and the searches of one caller that wait for its answer. `begun`: its turn has come.
-    `latest`: when it is too late to put it, by the clock."""
+    """A running query, and the searches of one caller that wait for it. `attempt` is set once it started. `latest`, by
+    the clock, is the last time to start it."""
 
     key: Key
     question: EngineQuery
@@ -85,7 +84,7 @@ class PendingQuery:
 
 
 class Search:
-    """The engines, shared by all calls of one event loop."""
+    """Queries all engines, for all calls of one event loop."""
 
     def __init__(
         self,
@@ -110,12 +109,12 @@ class Search:
 
     @property
     def depth(self) -> tuple[int, int]:
-        """How many questions have their turn, and how many wait for it."""
+        """The number of running and of waiting queries."""
         turns = self._queues.values()
         return sum(each.running for each in turns), sum(each.waiting for each in turns)
 
     async def ask(self, principal: str, query: str, limit: float) -> list[EngineOutcome]:
-        """How each engine did with `query`, in the table's order, after at most `limit` seconds and the deadline."""
+        """Return each engine's outcome for `query`, in the table's order, within `limit` seconds and the deadline."""
         start = time.monotonic()
         patience = min(self.deadline, limit)
         latest = self._clock() + IN_TIME * patience
@@ -146,7 +145,7 @@ class Search:
         return [outcomes[engine.name] for engine in self.engines]
 
     def _join_query(self, key: Key, engine: Engine, tally: Tally, latest: float) -> PendingQuery:
-        """The question, which is put once for all that ask it now: by who asks, as what is remembered."""
+        """Return the running query for this key, or a new one: equal searches of one caller share it."""
         asking = self._under_way.get(key)
         if asking is None:
             asking = self._under_way[key] = PendingQuery(key, EngineQuery(engine, key[2]))
@@ -158,7 +157,7 @@ class Search:
         return asking
 
     def _leave_queries(self, joined: Iterable[PendingQuery], tally: Tally) -> list[PendingQuery]:
-        """A search waits no more. Queries without a waiting search are cancelled and returned."""
+        """Remove a search from its queries. Return the queries that are left without one; they are cancelled."""
         abandoned = []
         for asking in joined:
             asking.searches.remove(tally)
@@ -176,9 +175,9 @@ class Search:
         who, name, query = asking.key
         health = self.health[name]
         first = asking.searches[0]
-        # Of one caller's searches each gets something before any gets all
+        # Each of a caller's searches gets some engines before any gets all
         async with self._queues[name].slot(who, rank=lambda: first.engines):
-            skipped_outcome = health.skip_outcome()  # anew: others have learned something while this one waited
+            skipped_outcome = health.skip_outcome()  # check again: other queries finished during the wait
             if skipped_outcome is not None:
                 return skipped_outcome
             if self._clock() > asking.latest:
@@ -197,7 +196,7 @@ class Search:
             return outcome
 
     def _missed_outcome(self, asking: PendingQuery, abandoned: bool, ms: int) -> EngineOutcome:
-        """What is told of an engine that has not answered by the deadline."""
+        """Return the outcome of an engine that has not answered by the deadline."""
         outcome = msgspec.structs.replace(timeout_outcome(asking.question, "by the deadline"), ms=ms)
         if abandoned and asking.attempt is not None:
             self.health[asking.question.engine.name].record(outcome, asking.attempt)

@@ -1,4 +1,4 @@
-"""The WebSearch tool: query all engines and merge their lists into one."""
+"""Define the WebSearch tool: query all engines and merge their results."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -15,7 +15,7 @@ from toolgate.tools.search.query import EngineOutcome, Status
 from toolgate.tools.search.search import Search
 from toolgate.tools.search.urls import page_key
 
-K = 60  # the paper's: the first of one list does not outweigh what two lists agree on
+K = 60  # the paper's value: one list's first result does not outweigh agreement of two
 MAX_RESULTS = 20
 MAX_QUERY = 400  # characters; engines take no more
 FAILED = "the search failed: no engine answered; try again later, or read a known URL with ReadDocs"
@@ -36,8 +36,8 @@ class SearchResult(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one engine did. `count` is the number of its results that could be used, `ms` how long it took; `note`: why
-    it has no more, or how old its answer is."""
+    """How one engine did. `count`: its usable results; `ms`: the time it took; `note`: why there are no more, or their
+    age."""
 
     name: str
     status: Status
@@ -125,7 +125,7 @@ def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[Searc
 
 
 def _merge(earlier: SearchResult, new: SearchResult) -> SearchResult:
-    """Both engines' finding of one page: in the words of the one that ranked it higher."""
+    """Return both engines' result for one page, with the text of the one that ranked it higher."""
     first, second = (earlier, new) if _best(earlier) <= _best(new) else (new, earlier)
     hits = sorted([*earlier.engines, *new.engines], key=lambda hit: hit.rank)
     return SearchResult(first.title, first.url, first.snippet or second.snippet, hits, _score(hits))

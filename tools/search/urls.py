@@ -1,4 +1,4 @@
-"""Compare the URLs of results, and clean them of tracking and redirects."""
+"""Compare the URLs of results, and remove tracking and redirects from them."""
 
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -7,7 +7,7 @@ from toolgate.tools.api.text import clean_text
 
 MAX_URL = 2_000  # characters
 PORTS = {"http": 80, "https": 443}
-MOBILE = frozenset({"www", "m", "mobile"})  # labels of a host that name the same site
+MOBILE = frozenset({"www", "m", "mobile"})  # host labels that name the same site
 TRACKING = re.compile(  # parameters of counters
     r"(?:utm_|mtm_|pk_campaign|hsa_).*|_openstat|gclid|gclsrc|fbclid|dclid|gbraid|wbraid|msclkid|yclid|twclid|ttclid"
     r"|igsh|igshid|mc_cid|mc_eid|mkt_tok|ref_src|_ga|_gl|_hsenc|_hsmi|srsltid",
@@ -19,12 +19,11 @@ UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
 
 
 def page_key(url: str) -> str | None:
-    """The same for all spellings of one page's URL; None for what is not an http URL.
+    """Return a key that is the same for all spellings of a page's URL; None for a URL that is not http.
 
-    Left out: the scheme, `www`, `m` and `mobile` in the host (`en.m.wikipedia.org`), the default port, the
-    fragment, a slash at the end, parameters that track. Percent-encoding is made one (RFC 3986, 6.2.2). The
-    order of the other parameters is kept, since some servers mind it.
-    """
+    It ignores the scheme, `www`, `m` and `mobile` in the host (`en.m.wikipedia.org`), the default port, the fragment, a
+    trailing slash and tracking parameters. Percent-encoding is normalised (RFC 3986, 6.2.2). The order of other
+    parameters is kept, since some servers need it."""
     if len(url) > MAX_URL or clean_text(url) != url or any(character.isspace() for character in url):
         return None
     try:
@@ -40,7 +39,7 @@ def page_key(url: str) -> str | None:
 
 
 def remove_tracking(url: str) -> str:
-    """`url` without the parameters that track; else as it is."""
+    """Return `url` without tracking parameters, else unchanged."""
     head, mark, fragment = url.partition("#")
     base, question, query = head.partition("?")
     pairs = query.split("&")
@@ -51,7 +50,7 @@ def remove_tracking(url: str) -> str:
 
 
 def unwrap_redirect(url: str) -> str:
-    """The target of a link that leads through DuckDuckGo's counter, with a scheme."""
+    """Return the target of DuckDuckGo's redirect link, with a scheme."""
     url = f"https:{url}" if url.startswith("//") else url
     if "duckduckgo.com/l/?" not in url:
         return url
@@ -59,7 +58,7 @@ def unwrap_redirect(url: str) -> str:
 
 
 def _site_host(host: str) -> str:
-    """Without the labels that name a version for telephones: but a domain keeps its last two."""
+    """Return the host without labels of mobile versions; the last two labels stay."""
     name = host.lower().removesuffix(".")
     if not name.isascii():
         name = name.encode("idna").decode()
@@ -74,7 +73,7 @@ def _site_host(host: str) -> str:
 
 
 def _normalize(text: str) -> str:
-    """One spelling: unreserved characters as they are, the rest of what was encoded in capitals, no non-ASCII."""
+    """Normalise percent-encoding: unreserved characters decoded, the rest in capitals, non-ASCII encoded."""
     encoded = OUTSIDE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
     return ESCAPE.sub(_character, encoded)
 
@@ -85,13 +84,13 @@ def _character(match: re.Match[str]) -> str:
 
 
 def _remove_dots(path: str) -> str:
-    """Without the segments `.` and `..` (RFC 3986, 5.2.4)."""
+    """Return the path without the segments `.` and `..` (RFC 3986, 5.2.4)."""
     if "/." not in path:
         return path
     kept: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
-            del kept[max(len(kept) - 1, 1) :]  # the first is what is before the first slash
+            del kept[max(len(kept) - 1, 1) :]  # the first segment is the empty one before the first slash
         elif segment != ".":
             kept.append(segment)
     return "/".join(kept)

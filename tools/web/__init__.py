@@ -1,4 +1,4 @@
-"""Fetch web pages and turn them into Markdown, to public addresses alone.
+"""Fetch web pages from public addresses and convert them to Markdown.
 
 Enter at `fetch`. ReadDocs, WebSearch and the egress proxies import it.
 """

@@ -1,8 +1,7 @@
-"""Say which addresses the web tools may reach.
+"""Decide which addresses the web tools may reach.
 
-The default is the public Internet alone. `ipaddress` is not asked: it takes NAT64 and 6to4 for global, and
-both carry an IPv4 address that would go unseen. The table is IANA's special-purpose registries (RFC 6890).
-"""
+The default is the public Internet. `ipaddress.is_global` is not used: it counts NAT64 and 6to4 as global, and both hide
+an IPv4 address. The table is IANA's special-purpose registries (RFC 6890)."""
 
 import ipaddress
 import socket
@@ -13,16 +12,16 @@ from functools import cache
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-# The first row that matches names the address, so the narrower come first.
+# The first matching row names the address, so narrower rows come first.
 SPECIAL = (
     ("0.0.0.0/8", "unspecified"),
     ("10.0.0.0/8", "private"),
     ("100.64.0.0/10", "carrier-grade NAT"),
     ("127.0.0.0/8", "loopback"),
-    ("168.63.129.16/32", "cloud metadata"),  # public by number, answers only inside Azure
-    ("169.254.0.0/16", "link-local"),  # and most clouds' metadata, 169.254.169.254
+    ("168.63.129.16/32", "cloud metadata"),  # public by number, but answers only inside Azure
+    ("169.254.0.0/16", "link-local"),  # also most clouds' metadata, 169.254.169.254
     ("172.16.0.0/12", "private"),
-    ("192.0.0.0/24", "reserved"),  # and Oracle's metadata, 192.0.0.192
+    ("192.0.0.0/24", "reserved"),  # also Oracle's metadata, 192.0.0.192
     ("192.0.2.0/24", "reserved"),
     ("192.88.99.0/24", "6to4 relay"),
     ("192.168.0.0/16", "private"),
@@ -37,7 +36,7 @@ SPECIAL = (
     ("::/96", "IPv4-compatible"),
     ("64:ff9b::/96", "NAT64"),
     ("64:ff9b:1::/48", "NAT64"),
-    ("fc00::/7", "private"),  # and AWS's metadata, fd00:ec2::254
+    ("fc00::/7", "private"),  # also AWS's metadata, fd00:ec2::254
     ("fe80::/10", "link-local"),
     ("fec0::/10", "site-local"),
     ("ff00::/8", "multicast"),
@@ -47,17 +46,17 @@ SPECIAL = (
     ("2002::/16", "6to4"),
     ("3fff::/20", "reserved"),
 )
-# Of no machine: they are for documents (RFC 5737, RFC 3849).
+# Reserved for documentation (RFC 5737, RFC 3849): no machine has one.
 DOCUMENTATION_ADDRESSES = {4: "192.0.2.1", 6: "2001:db8::1"}
 FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 DISCARD = 9
-GLOBAL_V6 = "2000::/3"  # all that IANA has given out as global unicast
+GLOBAL_V6 = "2000::/3"  # IANA's global unicast space
 
 
 @dataclass(frozen=True, slots=True)
 class AddressPolicy:
-    """What may be reached although it is not public: host names (any address of theirs) and networks; and `refused`,
-    networks that may not be although they are public, but for those."""
+    """Exceptions to the default: allowed host names (any address of theirs) and `networks`, and `refused_networks`,
+    which are public but refused. An allowed entry beats a refused one."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
@@ -65,8 +64,8 @@ class AddressPolicy:
 
     @classmethod
     def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "AddressPolicy":
-        """From `--allow-private`: a host name, an address or a network each; and from `--refuse-networks`. Raises
-        ValueError for others."""
+        """Parse the entries of `--allow-private` (host name, address or network) and `--refuse-networks`. Raises
+        ValueError."""
         names: set[str] = set()
         networks: list[Network] = []
         for entry in entries:
@@ -81,16 +80,15 @@ class AddressPolicy:
 def check_address(
     address: str | Address, allowed: AddressPolicy, is_local: Callable[[str], bool] | None = None
 ) -> str | None:
-    """Why `address` may not be reached, such as "loopback"; None when it may.
+    """Return why `address` is refused, such as "loopback", or None if it is allowed.
 
-    What is not an address at all is refused as "not an address"; what `is_local` says is this machine's, as that.
-    """
+    A text that is no address is "not an address"; one for which `is_local` is true is "of this machine"."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return "not an address"
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
-        parsed = ipaddress.IPv6Address(int(parsed))  # a zone narrows where it goes, not what it is
+        parsed = ipaddress.IPv6Address(int(parsed))  # a zone does not change the kind of address
     kind = _kind(parsed)
     if kind is None and any(parsed in network for network in allowed.refused_networks):
         kind = "in a network of --refuse-networks"
@@ -104,10 +102,9 @@ def check_address(
 def check_host(
     host: str, addresses: Iterable[str], allowed: AddressPolicy, is_local: Callable[[str], bool] | None = None
 ) -> tuple[str, str] | None:
-    """The first of the host's addresses that may not be reached, and why; None when all may.
+    """Return the first refused address of the host, and why; None if all are allowed.
 
-    All must pass: one private answer among public ones is what DNS rebinding looks like.
-    """
+    All must pass: one private answer among public ones is a sign of DNS rebinding."""
     if normalise_host(host) in allowed.hosts:
         return None
     for address in addresses:
@@ -118,12 +115,11 @@ def check_host(
 
 
 def is_local(address: str) -> bool:
-    """Whether what connects to `address` reaches this machine, by asking the kernel; nothing is sent.
+    """Return whether a connection to `address` reaches this machine, by asking the kernel; nothing is sent.
 
-    A public one too: what listens on all addresses answers there past any firewall in the network. A socket can be
-    bound to no other address, but where the administrator lets it (ip_nonlocal_bind): there its packets would have to
-    come from that address.
-    """
+    That includes public addresses: a local service may answer there, behind the network's firewall. Only local
+    addresses can be bound, unless the administrator allows others (ip_nonlocal_bind). Then the kernel's source address
+    for it decides."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -143,7 +139,7 @@ def _can_bind(address: str, like: Address) -> bool:
 
 
 def _source_address(address: Address) -> Address | None:
-    """Return what packets to it would come from."""
+    """Return the source address of packets to this address."""
     try:
         with socket.socket(FAMILIES[address.version], socket.SOCK_DGRAM) as probe:
             probe.connect((str(address), DISCARD))
@@ -153,7 +149,7 @@ def _source_address(address: Address) -> Address | None:
 
 
 def normalise_host(host: str) -> str:
-    """One spelling of a host name: lower case, no trailing dot."""
+    """Return a host name in lower case, without a trailing dot."""
     return host.lower().removesuffix(".")
 
 

@@ -1,8 +1,7 @@
 """Find the main content of an HTML page and prepare it for conversion.
 
-trafilatura knows which text is the content, but gives it back without code languages, numbered lists or the
-page's base. So its text only tells *where* in the page the content is: that part of the page itself is used.
-"""
+trafilatura finds the content's text, but loses code languages, numbered lists and the page's base. So its text only
+locates the content; the located part of the original page is converted."""
 
 import copy
 import importlib
@@ -17,14 +16,14 @@ from urllib.parse import urljoin
 
 log = logging.getLogger(__name__)
 
-MAX_ELEMENTS = 30_000  # beyond it trafilatura takes seconds; then the page's own <main> must do
-MAX_PIECES = 200  # of the content's text, looked up in the page's
+MAX_ELEMENTS = 30_000  # above, trafilatura takes seconds, and the page's own <main> is used
+MAX_PIECES = 200  # of the content's text, searched for in the page's
 MAX_CELLS = 200  # in a table row: every row is padded to the longest
-MAX_LINK = 2_000  # characters; longer ones carry data, not an address
-MAX_ATTRIBUTE = 1_000  # characters; longer ones are read again and again by whoever asks about ancestors
-COVERED = 0.97  # of the content's text must be inside what is taken for it
-ENOUGH = 0.4  # of the page's running text must be inside it too, else it was not the content
-LITTLE = 200  # characters: a page with less is one that scripts would have filled
+MAX_LINK = 2_000  # characters; longer ones are data URLs
+MAX_ATTRIBUTE = 1_000  # characters; lookups of ancestors read long ones again and again
+COVERED = 0.97  # share of the content's text that the chosen part must hold
+ENOUGH = 0.4  # share of the page's running text that it must hold, else it was not the content
+LITTLE = 200  # characters: a shorter page was likely to be filled by scripts
 
 UNREADABLE = ("script", "style", "template", "svg", "math", "canvas", "object", "embed", "head")
 HEAD = frozenset(("title", "meta", "link", "style", "script", "base", "noscript", "template"))  # what may stand there
@@ -35,14 +34,14 @@ NO_LANGUAGE = frozenset({"default", "none", "notranslate", "highlight", "text", 
 LONG = f"descendant-or-self::*[@*[string-length(.) > {MAX_ATTRIBUTE}]]"
 ADDRESSES = frozenset({"href", "src", "data-src"})
 PERMALINKS = frozenset({"", "¶", "#", "§", "🔗", "link"})
-UNWANTED = "toolgate-unwanted"  # the tag of what is stripped for another reason than its own tag
+UNWANTED = "toolgate-unwanted"  # the tag of elements removed for another reason than their own tag
 
 Element = Any  # lxml has no types
 
 
 @dataclass(slots=True)
 class TextSpan:
-    """Where an element's text lies in the page's, white space left out; `prose` is the part outside links."""
+    """The position of an element's text in the page's, without white space; `prose` is the part outside links."""
 
     element: Element
     depth: int
@@ -52,7 +51,7 @@ class TextSpan:
 
 
 def parse_html(html: str) -> Element:
-    """The tree of a page; None when there is nothing in it. lxml ends it at a depth of 256."""
+    """Return the tree of a page, or None for an empty one. lxml stops at a depth of 256."""
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
     parser = lxml_html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     try:
@@ -64,8 +63,7 @@ def parse_html(html: str) -> Element:
 
 
 def _end_head(tree: Element) -> None:
-    """Give the body its beginning, where its tag is left out: lxml knows HTML 4, and takes what HTML 5 added for a part
-    of the head."""
+    """Move stray elements to the body: lxml knows HTML 4, and takes HTML 5's elements for part of the head."""
     head = tree.find("head")
     strays = [] if head is None else list(dropwhile(lambda part: part.tag in HEAD, head))
     if not strays:
@@ -95,7 +93,7 @@ def find_title(tree: Element) -> str:
 
 
 def find_base(tree: Element, url: str) -> str:
-    """What the page's relative links are relative to."""
+    """Return the base of the page's relative links."""
     for element in tree.iterfind(".//base[@href]"):
         try:
             joined = urljoin(url, element.get("href").strip())
@@ -106,7 +104,7 @@ def find_base(tree: Element, url: str) -> str:
 
 
 def extract_content(tree: Element) -> Element:
-    """The part of the page that is its content, readied: at most the whole body. Changes the tree."""
+    """Return the content of the page, prepared: at most the whole body. Changes the tree."""
     body = tree.find("body") if tree.tag == "html" else tree
     body = tree if body is None else body
     if _is_for_scripts(body):
@@ -140,11 +138,10 @@ def _is_for_scripts(body: Element) -> bool:
 
 
 def _without(body: Element, tags: Sequence[str]) -> Element:
-    """The body without these elements; the text behind them stays.
+    """Return the body without these elements; the text behind them stays.
 
-    That leaves pieces of text side by side, which lxml joins in quadratic time whenever they are read. A second
-    parsing joins them once.
-    """
+    That leaves adjacent pieces of text, which lxml joins in quadratic time on each read. A second parsing joins them
+    once."""
     if next(body.iter(*tags), None) is None:
         return body
     _strip(body, tags)
@@ -182,14 +179,14 @@ def _main_text(body: Element) -> str:
             include_tables=True,
             deduplicate=False,
         )
-    except Exception:  # whatever it trips over in a foreign page, the page can be read without it
+    except Exception:  # the page can be read without it
         log.info("trafilatura failed on a page", exc_info=True)
         return ""
     return text or ""
 
 
 def _spans(body: Element) -> tuple[str, list[TextSpan]]:
-    """The body's text without white space, and where each element's lies in it, in document order."""
+    """Return the body's text without white space, and each element's position in it, in document order."""
     etree: Any = importlib.import_module("lxml.etree")
     pieces: list[str] = []
     spans: list[TextSpan] = []
@@ -221,7 +218,7 @@ def _spans(body: Element) -> tuple[str, list[TextSpan]]:
 
 
 def _locate(text: str, squeezed: str, spans: list[TextSpan]) -> TextSpan | None:
-    """The innermost element that holds nearly all of `text`."""
+    """Return the innermost element that holds nearly all of `text`."""
     positions, weights = _locate_lines(text, squeezed)
     if not positions:
         return None
@@ -238,7 +235,7 @@ def _locate(text: str, squeezed: str, spans: list[TextSpan]) -> TextSpan | None:
 
 
 def _locate_lines(text: str, squeezed: str) -> tuple[list[int], list[int]]:
-    """Where the lines of `text` are in the page's text, in order, and how much each weighs."""
+    """Return the positions of the lines of `text` in the page's text, in order, and their weights."""
     lines = ["".join(line.split()).lstrip("-|")[:200] for line in text.splitlines()]
     lines = [line.split("|")[0] for line in lines]
     lines = [line for line in lines if len(line) >= 4]
@@ -276,8 +273,8 @@ def _clean_part(part: Element) -> None:
 
 
 def _name_languages(part: Element) -> None:
-    """Write the language where the conversion looks for it: `language-…` on the <pre>."""
-    named: dict[Element, str] = {}  # one element may stand above many a <pre>
+    """Write the language as `language-…` on the <pre>, where the conversion looks for it."""
+    named: dict[Element, str] = {}  # an element may contain many <pre>
     for pre in part.iter("pre"):
         code = pre.find("code")
         for element in [*([] if code is None else [code]), pre, *islice(pre.iterancestors(), 2)]:
@@ -289,7 +286,7 @@ def _name_languages(part: Element) -> None:
 
 
 def _language(element: Element) -> str:
-    """The programming language an element says it is in, "" when it says none."""
+    """Return the programming language that an element names, or ""."""
     said = element.get("data-lang") or element.get("data-language") or ""
     match = LANGUAGE.search(element.get("class", "")) or LANGUAGE.search(f"lang-{said}")
     return match[1] if match and match[1].lower() not in NO_LANGUAGE else ""

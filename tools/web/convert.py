@@ -1,7 +1,6 @@
-"""Turn the bytes of a page or a PDF into text for a model: markdown, plain text or HTML.
+"""Convert the bytes of a page or a PDF to text for a model: markdown, plain text or HTML.
 
-CPU work: what has a `worker_job` may take for ever, and runs in a worker (tools/workers/worker.py).
-"""
+A body with a `worker_job` may take for ever, and is converted in a worker (tools/workers/worker.py)."""
 
 import codecs
 import contextlib
@@ -20,18 +19,18 @@ from toolgate.tools.api.text import clean_text, strip_markup, to_line
 from toolgate.tools.web import article
 from toolgate.tools.web.page import shorten_url
 
-MAX_TEXT = 100_000  # characters of a page that are given back; a call's answer holds fewer
+MAX_TEXT = 100_000  # characters of a page that are returned; a call's answer holds fewer
 MAX_TITLE = 300  # characters
 MAX_PAGES = 2_000  # of a PDF
 MAX_LENGTH = 4_000_000  # characters of all pages
-MAX_SECONDS = 15.0  # then what there is must do: the worker has 20
-LITTLE = 64 * 2**10  # bytes that are read in the server itself
-PRESCAN = 4_096  # bytes in which a page says its encoding (the HTML standard: 1024, but pages are sloppy)
+MAX_SECONDS = 15.0  # then a partial text is used: the worker has 20
+LITTLE = 64 * 2**10  # bytes of text that the server itself reads
+PRESCAN = 4_096  # bytes searched for a page's encoding (the HTML standard: 1024, but pages are sloppy)
 META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
 XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w:.-]{1,40})""")
 HEADER = re.compile(r"""charset\s*=\s*["']?([\w:.-]{1,40})""", re.IGNORECASE | re.ASCII)
 BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-# The encodings of the web (encoding.spec.whatwg.org), in Python's names: it knows more, some unsafe.
+# The encodings of the web (encoding.spec.whatwg.org) by Python's names. Python knows more, some unsafe.
 ENCODINGS = frozenset(
     (
         *("utf-8", "utf-16-le", "utf-16-be", "cp866", "cp874", "cp932", "cp949", "koi8-r", "koi8-u"),
@@ -41,7 +40,7 @@ ENCODINGS = frozenset(
     )
 )
 INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides
-# Labels that mean more than they say (same place).
+# Labels that stand for another encoding (same source).
 SYNONYMS = {
     "ascii": "cp1252",
     "iso8859-1": "cp1252",
@@ -53,7 +52,7 @@ SYNONYMS = {
     "utf-16": "utf-16-le",
 }
 SHORT = b"<title>Short</title><p>So little text that trafilatura tries all that it has, whose files are read then."
-TITLE_WITHIN = 2**17  # characters at whose beginning a page is expected to say its title
+TITLE_WITHIN = 2**17  # characters at a page's beginning that are searched for a title
 TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 TEXT_TYPES = re.compile(
@@ -73,8 +72,9 @@ MAGIC = {
 
 
 class RawPage(msgspec.Struct, frozen=True):
-    """A body that came from `url` under the header `content_type`, and what HTML is to become: `read` tells. `offset`
-    is the character of what it becomes at which the answer begins."""
+    """A body from `url` with its header `content_type`, and the wanted format of HTML (see `read`).
+
+    `offset` is the first character of the converted text that the answer shows."""
 
     body: bytes
     content_type: str
@@ -88,8 +88,8 @@ class RawPage(msgspec.Struct, frozen=True):
 
     @property
     def worker_job(self) -> str:
-        """The worker's job that reads it; "" for what takes a few milliseconds whatever it is. A page can be made such
-        that its conversion does not end."""
+        """The worker's job that reads it, or "" for one that always takes milliseconds. A hostile page's conversion may
+        not end."""
         kind = self.kind
         if kind == PDF:
             return "pdf"
@@ -99,8 +99,9 @@ class RawPage(msgspec.Struct, frozen=True):
 
 
 class ReadablePage(msgspec.Struct, frozen=True):
-    """A page's media type, title ("" when it has none) and text (None when its type is not one of text): MAX_TEXT
-    characters from the offset, of `length`. `note` is what else its reader should know."""
+    """A page's media type, title (or ""), and MAX_TEXT characters of its text from the offset, of `length`.
+
+    `text` is None if the type is no text. `note` tells the reader about the conversion."""
 
     kind: str
     title: str
@@ -114,24 +115,23 @@ class ReadablePage(msgspec.Struct, frozen=True):
 
 
 def prepare() -> None:
-    """Load all that conversion needs, a third of a second: nothing can be loaded once foreign bytes are there."""
+    """Load all that conversion needs, a third of a second: a confined worker can load nothing later."""
     load_encodings()
     for form in ("markdown", "text"):
         read(RawPage(SHORT, "text/html", "http://example.com/", form))
 
 
 def load_encodings() -> None:
-    """What reading a text needs."""
+    """Load all that decoding a text needs."""
     importlib.import_module("html")
     for name in (*ENCODINGS, *SYNONYMS, *INTERNAL):
         codecs.lookup(name)
 
 
 def read(raw: RawPage) -> ReadablePage:
-    """HTML becomes "markdown" of its main content, "text" of that content, or stays as it is ("html").
+    """Return HTML as "markdown" or "text" of its main content, or unchanged ("html").
 
-    Links and images in the markdown are absolute. Other text stays as it is.
-    """
+    Links and images in the markdown are absolute. Other text is unchanged."""
     kind = raw.kind
     if not is_text_type(kind):
         return ReadablePage(kind, "", None, 0)
@@ -142,10 +142,10 @@ def read(raw: RawPage) -> ReadablePage:
 
 
 def prepare_pdf() -> None:
-    """Load all that reading a PDF needs: nothing can be loaded once foreign bytes are there."""
+    """Load all that reading a PDF needs: a confined worker can load nothing later."""
     pypdf: Any = importlib.import_module("pypdf")
     for module in pkgutil.walk_packages(pypdf.__path__, "pypdf."):
-        with contextlib.suppress(ImportError):  # what only one of its optional libraries would need
+        with contextlib.suppress(ImportError):  # an optional library of pypdf's is missing
             importlib.import_module(module.name)
     load_encodings()
 
@@ -153,7 +153,7 @@ def prepare_pdf() -> None:
 def read_pdf(raw: RawPage) -> ReadablePage:
     """Return the text of a PDF's pages, an empty line between them. Raises ToolError for one that can't be read."""
     pypdf: Any = importlib.import_module("pypdf")  # start-up
-    logging.getLogger("pypdf").disabled = True  # it has much to say about what others wrote
+    logging.getLogger("pypdf").disabled = True  # it logs much about foreign files
     try:
         reader = pypdf.PdfReader(io.BytesIO(raw.body))
         if reader.is_encrypted and not reader.decrypt(""):
@@ -162,7 +162,7 @@ def read_pdf(raw: RawPage) -> ReadablePage:
         title = to_line(str((reader.metadata and reader.metadata.title) or ""), MAX_TITLE)
     except (ToolError, MemoryError):
         raise
-    except Exception:  # noqa: BLE001  # a library's many ways to trip over a foreign file
+    except Exception:  # noqa: BLE001  # a foreign file makes the library raise anything
         raise ToolError(f"{shorten_url(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
     if not text:
         note = "the PDF has no text: its pages may be pictures"
@@ -190,7 +190,7 @@ def is_text_type(kind: str) -> bool:
 
 
 def media_type(declared: str, body: bytes) -> str:
-    """What a body is: the declared type, unless that is vague or the bytes plainly say otherwise."""
+    """Return the type of a body: the declared one, unless that is vague or the bytes clearly differ."""
     for magic, kind in MAGIC.items():
         if body.startswith(magic):
             return kind
@@ -203,11 +203,10 @@ def media_type(declared: str, body: bytes) -> str:
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """The text of a body; what does not fit its encoding is replaced.
+    """Return the text of a body; bytes that do not fit its encoding are replaced.
 
-    The encoding is the byte order mark's, else the header's, else the page's own, else UTF-8 if the body is
-    that, else windows-1252.
-    """
+    The encoding is the byte order mark's, else the header's, else the page's own, else UTF-8 if the body is valid, else
+    windows-1252."""
     for mark, marked in BOMS:
         if body.startswith(mark):
             return body[len(mark) :].decode(marked, "replace")
@@ -218,12 +217,12 @@ def decode_body(body: bytes, content_type: str) -> str:
         found = XML.search(start) or META.search(start)
         encoding = _find_encoding(found[1].decode()) if found else None
         if encoding in ("utf-16-le", "utf-16-be"):
-            encoding = "utf-8"  # or its name could not have been read
+            encoding = "utf-8"  # its name would not be readable in UTF-16
     return body.decode(encoding or _guess_encoding(body), "replace")
 
 
 def convert_html(html: str, url: str, form: str) -> tuple[str, str]:
-    """The title of an HTML page, and its text in that format."""
+    """Return the title of an HTML page, and its text in that format."""
     tree = article.parse_html(html)
     if tree is None:
         return "", ""
@@ -233,7 +232,7 @@ def convert_html(html: str, url: str, form: str) -> tuple[str, str]:
 
 
 def _find_title(html: str) -> str:
-    """The title, found without parsing: whatever the page is made of, its source can be had."""
+    """Return the title, found without parsing: the format "html" must work for any page."""
     found = TITLE.search(html, 0, TITLE_WITHIN)
     return strip_markup(found[1], MAX_TITLE) if found else ""
 
@@ -252,7 +251,7 @@ def _to_markdown(html: str, base: str, form: str) -> str:
 
 
 def _find_encoding(label: str) -> str | None:
-    """Python's name for an encoding of the web; None for others."""
+    """Return Python's name of an encoding of the web, or None for others."""
     try:
         name = codecs.lookup(label).name
     except LookupError:

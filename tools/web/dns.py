@@ -9,24 +9,24 @@ from toolgate.tools.api.threads import Threads, ThreadsBusyError
 from toolgate.tools.web.address_policy import AddressPolicy, check_host, is_local
 from toolgate.tools.web.page import AddressRefusedError, PageUnreachableError, Resolve
 
-MAX_LOOKUPS = 64  # at once, the hung ones of abandoned calls included
-MAX_ADDRESSES = 4  # tried in turn; more of them would all be down together
-MAX_HOST = 254  # characters, with a dot at the end
+MAX_LOOKUPS = 64  # at once, including hanging ones of abandoned calls
+MAX_ADDRESSES = 4  # tried in turn; more would all be down together
+MAX_HOST = 254  # characters, with a trailing dot
 NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?)*\.?")
 V6 = re.compile(r"[0-9a-f:]+(\d+\.\d+\.\d+\.\d+)?")  # no zone: it would choose the interface
 
 
 class Resolver:
-    """The system's resolver, for one event loop. A name that is being looked up is not looked up a second time."""
+    """The system's resolver, for one event loop. Concurrent lookups of a name share one."""
 
     def __init__(self, most: int = MAX_LOOKUPS) -> None:
         self._threads = Threads(most)
         self._lookups: dict[tuple[str, int], asyncio.Task[list[str]]] = {}
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """All addresses of a host. Raises OSError, or UnicodeError for a name that can't be one."""
+        """Return all addresses of a host. Raises OSError, or UnicodeError for an impossible name."""
         with contextlib.suppress(OSError):
-            return _getaddrinfo(host, port, socket.AI_NUMERICHOST)  # an address, however spelled: no need to ask
+            return _getaddrinfo(host, port, socket.AI_NUMERICHOST)  # an address needs no lookup
         asking = self._lookups.get((host, port))
         if asking is None:
             asking = self._lookups[host, port] = asyncio.ensure_future(self._look_up(host, port))
@@ -42,7 +42,7 @@ class Resolver:
     def _forget(self, host: str, port: int, task: "asyncio.Task[list[str]]") -> None:
         del self._lookups[host, port]
         if not task.cancelled():
-            task.exception()  # or asyncio logs it when no caller waits any more
+            task.exception()  # else asyncio logs it when no caller waits any more
 
 
 def _getaddrinfo(host: str, port: int, flags: int) -> list[str]:
@@ -51,7 +51,7 @@ def _getaddrinfo(host: str, port: int, flags: int) -> list[str]:
 
 
 async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: Resolve) -> list[str]:
-    """The addresses of `host` to be tried in turn. Raises AddressRefusedError if any of them may not be reached."""
+    """Return the addresses of `host`, to be tried in turn. Raises AddressRefusedError if one is refused."""
     try:
         addresses = list(dict.fromkeys(await resolve(host, port)))
     except (OSError, UnicodeError) as error:
@@ -68,5 +68,5 @@ async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: 
 
 
 def is_usable_host(host: str) -> bool:
-    """Whether that is a host name or an address, as it stands in a URL without its brackets."""
+    """Return whether it is a host name or an address, as in a URL without brackets."""
     return len(host) <= MAX_HOST and bool(NAME.fullmatch(host) or (":" in host and V6.fullmatch(host)))

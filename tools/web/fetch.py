@@ -1,9 +1,8 @@
-"""Fetch web pages, and vet the address of every hop first: all requests of tools to the web go through `Web`.
+"""Fetch web pages, and vet the address of every hop first: all web requests of tools go through `Web`.
 
-The address that was vetted is the address that is connected to: the host is resolved here, every answer is checked,
-and the connection goes to the checked address while `Host` and TLS keep the name. Only idle connections outlive a
-call: there are no cookies, no cache, and no proxy or other setting from the environment.
-"""
+The host is resolved here, every address is checked, and the connection goes to a checked address. `Host` and TLS keep
+the name. Only idle connections outlive a call: there are no cookies, no cache, and no proxy or other setting from the
+environment."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -18,18 +17,17 @@ if TYPE_CHECKING:
 
     from toolgate.tools.web.vetted_client import VettedClient
 
-MAX_BODY = 8 * 2**20  # decoded; a page larger than this is not read by a model
-# What may follow a redirect to another origin: the rest may hold a key meant for the first.
+MAX_BODY = 8 * 2**20  # decoded; a model reads no larger page
+# Headers that may follow a redirect to another origin: the rest may hold a key for the first.
 CROSS_ORIGIN_HEADERS = frozenset({"accept", "accept-language", "user-agent"})
 
 
 class Web:
-    """A guarded HTTP client, shared by all calls of one event loop. Nothing is opened before the first fetch.
+    """A guarded HTTP client, shared by all calls of one event loop. The first fetch opens the first connection.
 
-    `allow_private`: host names, addresses and networks that may be reached although they are not public;
-    `refuse_networks`: those that may not be although they are. Raises ValueError for what is none of these.
-    `verify` and `resolve` replace the certificates and the DNS.
-    """
+    `allow_private`: host names, addresses and networks that are allowed although not public. `refuse_networks`: public
+    networks that are refused. Raises ValueError for a bad entry. `verify` and `resolve` replace the certificates and
+    the DNS."""
 
     def __init__(
         self,
@@ -45,7 +43,7 @@ class Web:
         self._vetted: VettedClient | None = None
 
     def normalise_url(self, url: str) -> str:
-        """`url` as it may be asked for, in ASCII. Raises PageUnreachableError and AddressRefusedError."""
+        """Return `url` in ASCII, ready to be requested. Raises PageUnreachableError and AddressRefusedError."""
         return str(self._client().parse_url(url))
 
     async def fetch(
@@ -62,11 +60,10 @@ class Web:
     ) -> Page:
         """Fetch `url`, following up to `redirects` redirects, within `timeout` seconds in all.
 
-        A request with a `body` follows none: it was meant for one address. At most `limit` unpacked bytes of the
-        answer are kept. `lane`: a name whose connections are its own, so that it never waits for those of others; there
-        must be few. Any HTTP status is a Page. Raises AddressRefusedError for an address that may not be reached (at
-        any hop), PageTimeoutError, and PageUnreachableError for every other way to fail.
-        """
+        A request with a `body` follows none: it was meant for one address. At most `limit` decoded bytes are kept.
+        `lane` names a separate pool of connections, which never waits for other lanes; there must be few. Any HTTP
+        status is a Page. Raises AddressRefusedError (at any hop), PageTimeoutError, and PageUnreachableError for every
+        other failure."""
         try:
             async with asyncio.timeout(timeout):
                 if body:

@@ -19,25 +19,25 @@ from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver, is_usable_host, resolve_vetted
 from toolgate.tools.web.page import MAX_URL, REDIRECTS, AddressRefusedError, PageUnreachableError, Resolve, shorten_url
 
-AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse what does not begin like a browser
-CONNECT = 10.0  # seconds for all addresses of a host; the fetch has its own limit besides
-MAX_CONNECTIONS = 128  # in a lane: who takes them all, with pages that never end, takes none of another lane
-MAX_IDLE = 16  # in a lane; httpcore looks at each of them whenever a request begins or ends
+AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse an agent that begins otherwise
+CONNECT = 10.0  # seconds for all addresses of a host, within the fetch's own limit
+MAX_CONNECTIONS = 128  # in a lane: endless pages that take them all leave other lanes alone
+MAX_IDLE = 16  # in a lane; httpcore checks each whenever a request begins or ends
 IDLE = 15.0  # seconds; servers close idle connections soon after
-MAX_PIECES = 10_000  # that a body may come in beyond one for each SMALL bytes: each costs more than many bytes do
+MAX_PIECES = 10_000  # pieces of a body beyond one per SMALL bytes: each costs more than many bytes do
 SMALL = 16  # bytes
-AT_A_TIME = 64  # pieces, which come out of one read; then others have their turn
-SLACK = 65_536  # bytes by which a packed body may be larger than what it unpacks to
+AT_A_TIME = 64  # pieces from one read before other tasks get a turn
+SLACK = 65_536  # bytes by which a compressed body may exceed its content
 GZIP, ZLIB, RAW = 31, 15, -15  # window bits
 
 
 class PinnedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses resolved and vetted here. TLS and `Host`, which are set above, keep the name."""
+    """Connects to vetted addresses. TLS and `Host`, set by httpcore, keep the name."""
 
     def __init__(self, allowed: AddressPolicy, resolve: Resolve) -> None:
         self._allowed = allowed
         self._resolve = resolve
-        self._inner: Any = httpcore.AnyIOBackend()  # without anyio, to a type checker, it is an empty class
+        self._inner: Any = httpcore.AnyIOBackend()  # without anyio a type checker sees an empty class
 
     async def connect_tcp(
         self,
@@ -61,7 +61,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
 
 
 class VettedClient:
-    """Connections to vetted addresses, in a pool for each lane: a search engine each, and one for all pages."""
+    """Connections to vetted addresses, with a pool for each lane: one per search engine, and one for all pages."""
 
     def __init__(self, allowed: AddressPolicy, verify: ssl.SSLContext | None, resolve: Resolve | None) -> None:
         self._tls_context = verify or _make_tls_context()
@@ -112,7 +112,7 @@ class VettedClient:
         body: bytes = b"",
         lane: str = "",
     ) -> Page:
-        """Send one request and read its answer, up to `limit` decoded bytes of it."""
+        """Send one request and return its answer, with up to `limit` decoded bytes."""
         address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path or b"/")
         given = {"host": url.netloc.decode("ascii"), "user-agent": AGENT, "accept": "*/*"}
         given.update((name.lower(), value) for name, value in headers.items())
@@ -129,7 +129,7 @@ class VettedClient:
             ) as response:
                 received = _decode_headers(response.headers)
                 if response.status in REDIRECTS and received.get("location"):
-                    limit = 0  # nobody reads what a redirect says besides
+                    limit = 0  # the body of a redirect is not used
                 content, truncated = await _read_body(response, received.get("content-encoding", ""), limit)
                 return Page(str(url), response.status, received, content, truncated)
         except zlib.error:
@@ -139,7 +139,7 @@ class VettedClient:
 
 
 async def _read_body(response: httpcore.Response, encoding: str, limit: int) -> tuple[bytes, bool]:
-    """Unpacks as it reads and stops at the limit: a few bytes may unpack to gigabytes."""
+    """Return at most `limit` decoded bytes, decoded as they arrive: a few bytes may decode to gigabytes."""
     unpack = _make_unpacker(encoding)
     body = bytearray()
     received = pieces = 0
@@ -153,14 +153,14 @@ async def _read_body(response: httpcore.Response, encoding: str, limit: int) -> 
             raise PageUnreachableError("the server sent its body in too many small pieces")
         if pieces % AT_A_TIME == 0:
             await asyncio.sleep(0)
-        if len(body) > limit or received > limit + SLACK:  # much that unpacks to nothing is an attack too
+        if len(body) > limit or received > limit + SLACK:  # many bytes that decode to nothing are an attack too
             del body[limit:]
             return bytes(body), True
     return bytes(body), False
 
 
 class _Inflate:
-    """gzip (one member or several) or deflate (with zlib's header or, as some servers send it, without)."""
+    """Decoder of gzip (one or more members) or deflate (with or without zlib's header, as servers send both)."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits
@@ -193,7 +193,7 @@ def _make_unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
             return _Inflate(GZIP)
         case "deflate":
             return _Inflate(ZLIB)
-        case other:  # stacked ones too: each layer multiplies what a bomb unpacks to
+        case other:  # also stacked encodings: each layer multiplies a bomb
             raise PageUnreachableError(
                 f"the server sent content-encoding {shorten_url(other)!r}, which was not asked for"
             )
@@ -212,7 +212,7 @@ def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """What went wrong beneath httpcore, in the system's own words."""
+    """Return the cause below httpcore, in the system's own words."""
     if isinstance(error, httpcore.TimeoutException):
         return "no answer in time"
     cause: BaseException | None = error
@@ -228,7 +228,7 @@ def describe_error(error: BaseException | None) -> str:
 
 
 def _make_tls_context() -> ssl.SSLContext:
-    """The system's certificates and certifi's: slim images have none, companies add their own."""
+    """Return a context with the system's certificates and certifi's: slim images have none, companies add their own."""
     context = ssl.create_default_context()
     context.load_verify_locations(certifi.where())
     return context

@@ -1,8 +1,8 @@
-"""Define the messages between the server and a worker, and what a worker may use.
+"""Define the messages between the server and a worker, and a worker's limits.
 
-A frame is a length (4 bytes, big endian) and that many bytes of MessagePack: a Start and then Jobs one way, a Ready and
-then Dones the other. The body of a job follows its frame as it is: it may be large, and is copied nowhere.
-"""
+A frame is a length (4 bytes, big endian) and that many bytes of MessagePack. The server sends a WorkerStart and then
+WorkerJobs; the worker a WorkerReady and then JobResults. A job's body follows its frame without a copy, as it may be
+large."""
 
 import struct
 from typing import TypeVar
@@ -10,13 +10,13 @@ from typing import TypeVar
 import msgspec
 
 MEMORY = 768 * 2**20  # bytes of address space: 8 MiB of prose take 330 MiB, the largest picture 510
-CPU = 20  # seconds of it for one job; a large page takes two
+CPU = 20  # CPU seconds for one job; a large page takes two
 MAX_RESULT = 8 * 2**20  # bytes of an answer: a text of 100,000 characters, or a picture that fits a client
 LENGTH = struct.Struct("!I")
 
 
 class WorkerStart(msgspec.Struct, frozen=True):
-    """Which jobs the worker is for, whom it becomes (-1: nobody else) and its program for seccomp (empty: none)."""
+    """The name of the worker's job, its user (-1: unchanged) and its seccomp program (empty: none)."""
 
     job: str
     user: int
@@ -24,23 +24,24 @@ class WorkerStart(msgspec.Struct, frozen=True):
 
 
 class WorkerReady(msgspec.Struct, frozen=True):
-    """`lacking`: what of its confinement this system does not give. `fault`: the traceback, where its libraries can't
-    be loaded."""
+    """`lacking`: confinement that this system does not offer. `fault`: the traceback if the libraries can't be
+    loaded."""
 
     missing: tuple[str, ...] = ()
     fault: str = ""
 
 
 class WorkerJob(msgspec.Struct, frozen=True):
-    """A request, encoded, and how many bytes of its body follow."""
+    """An encoded request, and the size of the body that follows."""
 
     request: msgspec.Raw
     body: int = 0
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """The result, encoded; or why the request is refused, for a model; or the traceback of a fault of ours; or that
-    the memory did not suffice. `worn`: another worker had better do the next job."""
+    """One of: an encoded result, a refusal for the model, a traceback, or out of memory.
+
+    `is_worn`: another worker should do the next job."""
 
     result: bytes = b""
     refusal: str = ""

@@ -1,7 +1,6 @@
-"""Make a picture fit what clients take, in a worker that may be killed.
+"""Scale a picture to fit clients' limits, in a worker that may be killed.
 
-Of a large picture there is one copy in memory, as it was decoded: it is made smaller and converted strip by strip.
-"""
+Memory holds one decoded copy of a large picture: it is shrunk and converted strip by strip."""
 
 import builtins
 import importlib
@@ -17,20 +16,20 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 64_000_000  # decoded they take at most 4 bytes each
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "DIB", "TIFF")  # no other decoder sees foreign bytes
-# An MPO is a JPEG with more pictures behind the first, as some telephones write them.
+# An MPO is a JPEG followed by more pictures, as some telephones write it.
 SENT_AS_IS = {"PNG": "png", "JPEG": "jpeg", "MPO": "jpeg", "GIF": "gif", "WEBP": "webp"}
-QUALITIES = (85, 70, 50)  # of JPEG, tried in turn before the picture is made smaller
+QUALITIES = (85, 70, 50)  # of JPEG, tried in turn before the picture is shrunk
 SMALLER = 0.7  # of its edges
-SMALLEST = 16  # pixels of the long edge: nothing is made smaller than that
-PROFILE = 32_768  # bytes; a larger colour profile is not worth its place in the budget
+SMALLEST = 16  # pixels of the long edge: the smallest size tried
+PROFILE = 32_768  # bytes; a larger colour profile costs too much of the budget
 STRIP = 2**20  # pixels that are converted at once
-COARSE_FACTOR = 2  # times the wanted edge is left by the quick, coarse way of making smaller
+COARSE_FACTOR = 2  # multiple of the wanted edge that the fast, coarse shrinking leaves
 ORIENTATION = 0x0112  # EXIF
 
 
 class RawPicture(msgspec.Struct, frozen=True):
-    """A file; `path` is its name in error texts, `body` its content. `bytes` (before base64) and `pixels` (of the long
-    edge) are what it must fit."""
+    """A picture file: `path` for error texts, and `body`. `bytes` (before base64) and `pixels` (long edge) are its
+    limits."""
 
     path: str
     bytes: int
@@ -39,7 +38,7 @@ class RawPicture(msgspec.Struct, frozen=True):
 
 
 class FittedPicture(msgspec.Struct, frozen=True):
-    """The picture as it is to be sent, and how it came to be so ("" when it is as it was)."""
+    """The picture to send, and a note on how it was changed ("" if it was not)."""
 
     data: bytes
     format: str
@@ -50,18 +49,18 @@ class FittedPicture(msgspec.Struct, frozen=True):
 
 
 def prepare() -> None:
-    """Load all that decoding needs: nothing can be loaded once foreign bytes are there."""
+    """Load all that decoding needs: a confined worker can load nothing later."""
     from PIL import Image as pillow  # noqa: N813  # start-up
 
     pillow.init()
     for name in ("ImageCms", "ImageColor", "ImageFilter", "ImageOps", "ImagePalette", "TiffImagePlugin"):
         importlib.import_module(f"PIL.{name}")
-    pillow.MAX_IMAGE_PIXELS = None  # it would warn; `fitted` refuses
+    pillow.MAX_IMAGE_PIXELS = None  # Pillow would only warn; `fit_picture` refuses
 
 
 def fit_picture(raw: RawPicture) -> FittedPicture:
-    """Raises ToolError, and MemoryError."""
-    # A decoder fed foreign bytes raises whatever it trips over (OSError, SyntaxError, struct.error, …).
+    """Return the picture within its limits. Raises ToolError, and MemoryError."""
+    # Foreign bytes make a decoder raise anything (OSError, SyntaxError, struct.error, …).
     try:
         with _open(raw) as picture:
             return _fit(raw, picture)
@@ -73,7 +72,7 @@ def fit_picture(raw: RawPicture) -> FittedPicture:
 
 
 def _open(raw: RawPicture) -> "Picture":
-    """The picture, its header read and nothing decoded yet."""
+    """Return the picture with only its header read."""
     from PIL import Image as pillow  # noqa: N813  # start-up
     from PIL import UnidentifiedImageError
 
@@ -97,7 +96,7 @@ def _fit(raw: RawPicture, picture: "Picture") -> FittedPicture:
     original = f"{SENT_AS_IS.get(kind, kind.lower())}, {picture.width} × {picture.height}, {len(raw.body):,} bytes"
     is_small = max(picture.size) <= raw.pixels
     if kind in SENT_AS_IS and is_small and len(raw.body) <= raw.bytes:
-        picture.load()  # or a file cut short would be sent on
+        picture.load()  # decode it fully, else a truncated file would be sent on
         return FittedPicture(raw.body, SENT_AS_IS[kind], *picture.size, is_scaled=False, note="")
     frames = getattr(picture, "n_frames", 1)
     upright = _turn_upright(picture, raw.pixels)
@@ -110,11 +109,12 @@ def _fit(raw: RawPicture, picture: "Picture") -> FittedPicture:
 
 
 def _turn_upright(picture: "Picture", edge: int) -> "Picture":
-    """Decoded, within SPARE times that edge, turned as its EXIF orientation says, in a mode that PNG and JPEG know."""
+    """Return the picture decoded, shrunk near that edge, rotated by its EXIF orientation, in a mode that PNG and JPEG
+    have."""
     from PIL import ImageOps  # start-up
 
     if picture.format == "JPEG":
-        picture.draft("RGB", (edge, edge))  # decoded at a fraction of its size, if still above
+        picture.draft("RGB", (edge, edge))  # decode at a reduced size, if still above the limit
     profile = picture.info.get("icc_profile")
     orientation = picture.getexif().get(ORIENTATION)
     keeps_colours = picture.mode != "CMYK" and not picture.mode.startswith("I")
@@ -128,7 +128,7 @@ def _turn_upright(picture: "Picture", edge: int) -> "Picture":
 
 
 def _shrink_coarsely(picture: "Picture", factor: int) -> "Picture":
-    """A copy by a whole factor smaller, converted."""
+    """Return a converted copy, smaller by a whole factor."""
     from PIL import Image as pillow  # noqa: N813  # start-up
 
     picture.load()
@@ -155,7 +155,7 @@ def _convert_strip(strip: "Picture", mode: str) -> "Picture":
 
 
 def _encode(raw: RawPicture, picture: "Picture", kind: str) -> FittedPicture:
-    """The largest that fits: as PNG where the original may be lossless, else as JPEG, then ever smaller."""
+    """Return the largest that fits: PNG for a lossless original, else JPEG, then smaller and smaller."""
     edge = min(raw.pixels, max(picture.size))
     least = min(edge, SMALLEST)
     while edge >= least:
@@ -181,7 +181,7 @@ def _within(picture: "Picture", edge: int) -> "Picture":
 
 
 def _flat(picture: "Picture") -> "Picture":
-    """On white, since JPEG has no transparency."""
+    """Return the picture on white, since JPEG has no transparency."""
     from PIL import Image as pillow  # noqa: N813  # start-up
 
     if picture.mode != "RGBA":

@@ -1,9 +1,8 @@
-"""Have foreign pages and pictures read in worker processes that may be killed (tools/workers/worker.py).
+"""Read foreign pages and pictures in worker processes that may be killed (tools/workers/worker.py).
 
-A job that takes too long, too much memory or its process down costs that process and nothing else. The processes are
-started here, not through the workspace: they run our own code, and no command. A caller with large bytes takes a turn
-first and gets them then: what waits holds none.
-"""
+A job that takes too long, needs too much memory or crashes costs only its process. The server starts these processes
+directly, not through a workspace: they run its own code, and no command. A caller takes a turn before it holds a large
+body, so waiting calls hold none."""
 
 import asyncio
 import contextlib
@@ -25,12 +24,12 @@ from toolgate.tools.workers import messages
 from toolgate.tools.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
 from toolgate.tools.workspace.open_file import OpenFile
 
-MAX_AT_ONCE = 2  # jobs of one kind at once: each may take a processor and MEMORY
-MAX_WAITING = 128  # of one principal's jobs that wait: what is behind them would not be done in time
-IDLE = 60.0  # seconds workers wait for the next job: starting one takes a third of a second
-END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back its memory some more
+MAX_AT_ONCE = 2  # jobs of one kind at once: each may take a core and MEMORY
+MAX_WAITING = 128  # waiting jobs of one principal: a later one would not be done in time
+IDLE = 60.0  # seconds a worker waits for its next job: starting one takes a third of a second
+END_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, freeing its memory some more
 CHUNK = 2**18
-USER = 65531  # whose workers are when the server is root's: a number that systems keep free, and not the browser's
+USER = 65531  # the workers' user when the server is root: a number that systems leave free, other than the browser's
 PROGRAM = (sys.executable, "-E", "-P", "-X", "utf8", "-m", "toolgate.tools.builtin.worker_main")
 
 NOUNS = {"page": "pages", "text": "texts", "search": "answers", "pdf": "PDFs", "picture": "pictures"}
@@ -44,11 +43,11 @@ class WorkerLimitError(Exception):
 
 
 class WorkerFaultError(Exception):
-    """A fault of ours; the text is the worker's traceback."""
+    """The worker failed; the text is its traceback."""
 
 
 class Workers:
-    """Workers for jobs by name; each is started when it is needed, and kept for a while after its last job."""
+    """Workers for jobs by name, each started on demand and kept for a while after its last job."""
 
     def __init__(self) -> None:
         self._turns: dict[str, FairQueue] = {}
@@ -58,25 +57,25 @@ class Workers:
         self._none_living = asyncio.Event()
         self._ending: set[asyncio.Task[None]] = set()
         self._filter: bytes | None = None
-        self._missing: tuple[str, ...] = ()  # of the workers' confinement: what the log has heard of
+        self._missing: tuple[str, ...] = ()  # missing confinement of the workers that the log already names
 
     @contextlib.asynccontextmanager
     async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[WorkerTurn]":
-        """Wait for at most `timeout` seconds until one of the workers for the job `name` is free: a Turn to run it.
+        """Wait at most `timeout` seconds for a free worker for the job `name`, and yield the turn.
 
-        Raises BusyError when none is, or too many of the principal's jobs wait.
-        """
+        Raises BusyError if none is free in time, or too many of the principal's jobs wait."""
         if name not in self._turns:
             self._turns[name] = FairQueue(MAX_AT_ONCE, NOUNS[name], max_waiting=MAX_WAITING)
         async with self._turns[name].slot(principal, timeout):
             yield WorkerTurn(self, name)
 
     def depths(self) -> list[tuple[str, tuple[int, int]]]:
-        """By job: how many are under way, and how many wait."""
+        """Return the running and the waiting count by job."""
         return [(name, (turns.running, turns.waiting)) for name, turns in self._turns.items()]
 
     async def run_job(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> JobResult:
-        """In a worker that is kept for the next job, unless this one was its last. Cancelled, it kills the worker."""
+        """Return the result of a job, from a worker kept for the next job unless it is worn. A cancelled job kills its
+        worker."""
         worker = await self._take_worker(name)
         try:
             done = await self._run_in(worker, request, body, timeout)
@@ -96,7 +95,7 @@ class Workers:
                 return await worker.ask(request, body)
         except TimeoutError:
             raise WorkerLimitError(f"took more than {timeout:g} s") from None
-        except EOFError:  # by the limit of its processor time, by a crash, or by the system that had no memory left
+        except EOFError:  # its CPU limit, a crash, or the system out of memory
             if time.monotonic() - start > 0.9 * messages.CPU:
                 raise WorkerLimitError(f"took more than {messages.CPU} s") from None
             raise WorkerLimitError("broke the program that reads it") from None
@@ -111,7 +110,7 @@ class Workers:
         for name in list(self._idle):
             self._end_idle(name)
         for worker in self._living:
-            worker.kill()  # a job under way hears of it, and lets go of it
+            worker.kill()  # a running job notices and releases it
         if self._living:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._none_living.wait(), END_WITHIN)
@@ -151,7 +150,7 @@ class Workers:
             self._end(worker)
 
     def _end(self, worker: "WorkerProcess") -> None:
-        """Kill it now, and see to it in the background that it goes."""
+        """Kill the worker now, and wait for its end in the background."""
         worker.kill()
         task = asyncio.get_running_loop().create_task(self._reap(worker))
         self._ending.add(task)
@@ -167,7 +166,7 @@ class Workers:
 
 
 class WorkerTurn:
-    """One of the few jobs that may be done at once."""
+    """The right to run one job."""
 
     def __init__(self, workers: Workers, name: str) -> None:
         self._workers = workers
@@ -176,11 +175,10 @@ class WorkerTurn:
     async def run(
         self, request: msgspec.Struct, kind: type[T], body: bytes | OpenFile = b"", *, timeout: float = messages.CPU
     ) -> T:
-        """Do the job on `request`, in at most `timeout` seconds. Its field `body` is sent as it is: bytes, or a regular
-        file from its position on.
+        """Do the job on `request` within `timeout` seconds. Its field `body`, bytes or a regular file, is sent as it
+        is.
 
-        Raises WorkerLimitError, ToolError where the job refuses, and WorkerFaultError. Cancelled, it kills the worker.
-        """
+        Raises WorkerLimitError, ToolError if the job refuses, and WorkerFaultError. Cancelling kills the worker."""
         done = await self._workers.run_job(self._name, request, body, timeout)
         if done.is_out_of_memory:
             raise WorkerLimitError(f"took more than {messages.MEMORY // 2**20} MiB of memory")
@@ -192,7 +190,7 @@ class WorkerTurn:
 
 
 class WorkerProcess:
-    """One process and the socket to it."""
+    """One worker process and the socket to it."""
 
     def __init__(self, start: bytes) -> None:
         self._start = start
@@ -203,7 +201,7 @@ class WorkerProcess:
                 self._process = subprocess.Popen(
                     PROGRAM,
                     stdin=theirs.fileno(),
-                    stdout=subprocess.DEVNULL,  # the server's belongs to the protocol
+                    stdout=subprocess.DEVNULL,  # the server's stdout belongs to the protocol
                     cwd="/",
                     env={},
                     start_new_session=True,  # a Ctrl-C in the terminal is for the server
@@ -221,7 +219,7 @@ class WorkerProcess:
         return self._process.poll() is None
 
     async def ready(self) -> tuple[str, ...]:
-        """What its confinement lacks, asked before the first job. Raises Broken, and what `ask` does."""
+        """Return what the worker's confinement lacks, before the first job. Raises what `ask` does."""
         if not self._start:
             return ()
         start, self._start = self._start, b""
@@ -231,7 +229,8 @@ class WorkerProcess:
         return ready.missing
 
     async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> JobResult:
-        """Raises EOFError when the process ends instead, ValueError and msgspec.DecodeError for nonsense."""
+        """Return the job's result. Raises EOFError if the process ends first, ValueError and msgspec.DecodeError for
+        nonsense."""
         size = len(body) if isinstance(body, bytes) else body.size
         return await self._answer(
             messages.encode_frame(WorkerJob(msgspec.Raw(msgspec.msgpack.encode(request)), size)), JobResult, body
@@ -254,11 +253,11 @@ class WorkerProcess:
             raise EOFError from None
 
     def kill(self) -> None:
-        with contextlib.suppress(PermissionError):  # root without CAP_KILL: its time and its socket end it
+        with contextlib.suppress(PermissionError):  # root without CAP_KILL: the CPU limit and the socket end it
             self._process.kill()  # a no-op when it has been waited for
 
     async def wait_closed(self) -> None:
-        """Return when the killed process is gone. Its socket closes last, when its memory has been given back."""
+        """Return when the killed process is gone. Its socket closes last, after its memory is freed."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(TimeoutError, OSError):
             async with asyncio.timeout(END_WITHIN):
@@ -269,7 +268,7 @@ class WorkerProcess:
             self._process.wait(0.0)
             return
         except subprocess.TimeoutExpired:
-            pass  # it is at its very end, which takes microseconds, but on a busy machine its turn has to come
+            pass  # it ends within microseconds, once a busy machine schedules it
         try:
             await asyncio.to_thread(self._process.wait, END_WITHIN)
         except subprocess.TimeoutExpired:
@@ -287,7 +286,7 @@ class WorkerProcess:
 
 
 def _load_filter() -> bytes:
-    """The workers' program for seccomp, empty where this system has none. Blocking: a hundredth of a second."""
+    """Return the workers' seccomp program, or b"" if the system has none. Blocks for a hundredth of a second."""
     try:
         return syscalls.reader_program() if sys.platform == "linux" else b""
     except syscalls.FilterUnavailableError:

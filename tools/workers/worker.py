@@ -1,13 +1,11 @@
-"""A worker: a program that reads foreign pages and pictures where it may be killed, one job after another.
+"""Run as a worker that reads foreign pages and pictures where it may be killed, one job after another.
 
-What it reads may make a library take for ever, take all memory, crash, or do what its author never meant, and nothing
-can stop that from inside. So it loads what it needs first, and then gives up all else: its user, its privileges, to
-open anything, to start anything (`confine`). Its memory is limited, its processor time for each job, and on Linux it
-dies with its parent.
+Foreign bytes may make a library run for ever, take all memory, crash, or do anything at all, which it can't prevent
+itself. So the worker loads what it needs first, and then gives up its user, its privileges, opening files and starting
+processes (`confine`). Its memory is limited, its CPU time per job, and on Linux it dies with its parent.
 
-Run as `python -E -P -m toolgate.tools.builtin.worker_main`; standard input is a stream socket that speaks
-tools/workers/messages.py, and its end is the worker's.
-"""
+Run as `python -E -P -m toolgate.tools.builtin.worker_main`. Standard input is a stream socket that speaks
+tools/workers/messages.py, and its end is the worker's."""
 
 import contextlib
 import logging
@@ -28,23 +26,23 @@ from toolgate.tools.workers import messages
 from toolgate.tools.workers.messages import JobResult, WorkerJob, WorkerMessage, WorkerReady, WorkerStart
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE = 1, 4  # linux/prctl.h
-WORN_JOBS = 200  # after so many, leaks of the libraries would begin to tell
-WORN_BYTES = 200 * 2**20  # of memory that did not go back to the system
-NICE = 5  # the server must stay quick beside it
+WORN_JOBS = 200  # after so many, leaks of the libraries show
+WORN_BYTES = 200 * 2**20  # of memory not returned to the system
+NICE = 5  # the server has priority
 FIRST_TO_GO = b"500"  # when memory runs out, before the server (proc(5), oom_score_adj)
 ZERO_LIMITS = (
     resource.RLIMIT_CORE,
     resource.RLIMIT_FSIZE,
     resource.RLIMIT_NPROC,
-    resource.RLIMIT_NOFILE,  # what is open stays so; no file, socket or pipe comes to it
+    resource.RLIMIT_NOFILE,  # open files stay open; no file, socket or pipe can be added
 )
 
-# What loads a job's libraries and what does it, behind the type of its requests; by name.
+# By name: the type of the requests, the function that loads the libraries, the function that does the job.
 JobTable = Mapping[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]]
 
 
 def serve(jobs: JobTable) -> None:
-    """Do the jobs that the server asks for, until it hangs up."""
+    """Do the server's jobs until it closes the socket."""
     channel = socket.socket(fileno=0)
     source = channel.makefile("rb")
     start = read_message(source, WorkerStart)
@@ -53,7 +51,7 @@ def serve(jobs: JobTable) -> None:
     kind, prepare, work = jobs[start.job]
     try:
         limit_resources()
-        prepare()  # now: a library can't be loaded later
+        prepare()  # a confined worker can't load a library
         about = MemoryMeter()
     except Exception:  # noqa: BLE001  # the server logs it
         channel.sendall(messages.encode_frame(WorkerReady(fault=traceback.format_exc())))
@@ -69,10 +67,10 @@ def serve(jobs: JobTable) -> None:
 
 
 def limit_resources() -> None:
-    """Take less than other processes."""
+    """Lower this process's priority and memory below others'."""
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    with contextlib.suppress(ValueError, OSError):  # it is lower already, or the system has none
+    with contextlib.suppress(ValueError, OSError):  # already lower, or the system has no such limit
         resource.setrlimit(resource.RLIMIT_AS, (messages.MEMORY, messages.MEMORY))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # Linux alone has it
         file.write(FIRST_TO_GO)
@@ -80,7 +78,7 @@ def limit_resources() -> None:
 
 
 def allow_time() -> None:
-    """The system ends this process when the next job takes more: also when nobody waits for it any more."""
+    """Let the next job use CPU seconds at most: the system ends it even if no call waits for it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     most = int(used.ru_utime + used.ru_stime) + messages.CPU + 1
     with contextlib.suppress(ValueError, OSError):
@@ -88,10 +86,10 @@ def allow_time() -> None:
 
 
 def confine(start: WorkerStart) -> tuple[str, ...]:
-    """Give up whatever reading foreign bytes does not need. Returns what the system keeps us from giving up."""
+    """Give up what reading foreign bytes does not need. Return what the system does not let it give up."""
     sys.meta_path[:] = [NoFinder]
-    logging.disable()  # the libraries' words about foreign pages would go to the server's log
-    os.dup2(1, 2)  # and so would what is written there
+    logging.disable()  # libraries log about foreign pages
+    os.dup2(1, 2)  # libraries write to stderr about them
     lacking: list[str] = []
     if start.user >= 0:
         try:
@@ -116,8 +114,8 @@ def _become(user: int) -> None:
 
 def _confine_on_linux(program: bytes) -> list[str]:
     enter.drop_capabilities()
-    enter.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # nobody of the same user looks in here
-    enter.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # now: a change of user undoes it
+    enter.libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)  # no process of the same user may read its memory
+    enter.libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # after the change of user, which resets it
     if not program:
         return ["a system call filter (libseccomp is missing)"]
     try:
@@ -128,7 +126,7 @@ def _confine_on_linux(program: bytes) -> list[str]:
 
 
 class NoFinder:
-    """Finds no module: libraries that try an optional one hear what they expect, and not that no file can be opened."""
+    """Finds no module: libraries look for optional ones, and expect ImportError rather than a failed open."""
 
     @staticmethod
     def find_spec(*_: object) -> None:
@@ -136,7 +134,7 @@ class NoFinder:
 
 
 def read_message(source: BinaryIO, kind: type[WorkerMessage]) -> WorkerMessage | None:
-    """The next message; None at the end."""
+    """Return the next message, or None at the end."""
     head = source.read(messages.LENGTH.size)
     if len(head) < messages.LENGTH.size:
         return None
@@ -161,7 +159,7 @@ def do_job(job: WorkerJob, source: BinaryIO, kind: Any, work: Callable[[Any], An
 
 
 class MemoryMeter:
-    """What this process has of it, by files of Linux that are opened while they can be."""
+    """Reads this process's memory from files of Linux that it opens before confinement."""
 
     def __init__(self) -> None:
         self._files: list[int] = []
@@ -169,13 +167,13 @@ class MemoryMeter:
             self._files = [os.open(f"/proc/self/{name}", os.O_RDONLY) for name in ("statm", "status")]
 
     def bytes(self) -> int:
-        """Held now; elsewhere than on Linux the most there ever were."""
+        """Return the current size, or the peak on systems other than Linux."""
         if not self._files:
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return int(os.pread(self._files[0], 200, 0).split()[1]) * resource.getpagesize()
 
     def is_short(self) -> bool:
-        """Whether a failure is likely for want of it: libraries that get none say all kinds of things."""
+        """Return whether memory likely ran out: libraries without it raise anything."""
         if not self._files:  # nothing limits memory there
             return False
         lines = os.pread(self._files[1], 4_096, 0).splitlines()

@@ -1,4 +1,4 @@
-"""A principal's folder and what runs in it: files, commands, their output and their limits.
+"""A principal's workspace: files, commands, their output and their limits.
 
-Enter at `workspace`. Tools reach processes and files through it alone.
+Enter at `workspace`: tools reach processes and files only through it.
 """

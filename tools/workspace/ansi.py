@@ -1,37 +1,37 @@
-"""Clean a command's output for a model: no escape sequences, and of a progress meter its last state alone.
+"""Clean a command's output for a model: no escape sequences, and only the last state of a progress meter.
 
-Bytes come in pieces of any size, and a piece may end inside a character, a sequence or a line. What such an end means
-is not known before more has come: it is held back, up to a limit, and `used` leaves it out. The work is linear in the
-bytes, whatever they are. Source: ECMA-48, 5.3 to 5.6; XTerm Control Sequences.
-"""
+Bytes arrive in pieces of any size; a piece may end inside a character, a sequence or a line. Such an end is held back,
+up to a limit, until more arrives, and `used` leaves it out. The work is linear in the bytes. Source: ECMA-48, 5.3 to
+5.6; XTerm Control Sequences."""
 
 import codecs
 import re
 from collections.abc import Sequence
 
-MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence that are held back: titles and links are shorter
+MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence held back: titles and links are shorter
 MAX_LINE = 16 * 2**10  # characters of an unfinished line in which `\r` and `\b` still have effect
 MAX_BACKSPACES = 256  # at the end of a piece, with as many characters before them
 MAX_CUT = 256  # bytes of a sequence before such a place
-MAX_STRIKES = 20_000  # backspaces in a piece, those of bold and underline apart: 7 ms
-MAX_STATES = 10_000  # of a line in a piece that are compared: 30 ms; of those before nothing stays
-SHRINKS = 16  # characters that a state of a meter may be shorter than the one before, without blanks over the rest
+MAX_STRIKES = 20_000  # backspaces in a piece, besides bold and underline: 7 ms
+MAX_STATES = 10_000  # states of a line compared in a piece: 30 ms; earlier ones are dropped
+SHRINKS = 16  # characters by which a meter's state may be shorter than the one before, without blanks
 
-# CSI, the control strings (OSC, DCS, APC, PM, SOS) to their terminator on the same line, and all other sequences. What
-# is malformed loses what introduces it. Bell, shifts and C1 go too. The quantifiers give nothing back.
+# CSI, the control strings (OSC, DCS, APC, PM, SOS) to their terminator on the same line, and all other sequences. Of a
+# malformed sequence only the introducer is removed. Bell, shifts and C1 are removed too. The quantifiers never
+# backtrack.
 _SEQUENCES = re.compile(
     r"(?:\x1b++(?:\[[0-?]*+[ -/]*+[@-~]?|[\]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)|[ -/]*+[0-~]?)"
     r"|\x9b[0-?]*+[ -/]*+[@-~]?|[\x07\x0e\x0f\x80-\x84\x86-\x9a\x9c-\x9f])++"
 )
 _UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*+[ -/]*+|[\]PX^_][^\x07\x1b\n]*+\x1b?|[ -/]*+)?\Z")
-_COLUMN_1 = re.compile(r"(?:\x1b\[|\x9b)[01]?G")  # npm and yarn begin a state so
-_OVERSTRUCK = re.compile("(?:[^\b\n]\b(?=[^\b\n]))++")  # of bold, underline or a spinner, what is written over
+_COLUMN_1 = re.compile(r"(?:\x1b\[|\x9b)[01]?G")  # npm and yarn start each state so
+_OVERSTRUCK = re.compile("(?:[^\b\n]\b(?=[^\b\n]))++")  # the overwritten characters of bold, underline or a spinner
 _STRIKES = re.compile("[^\b]+|\b+")
 _TOKENS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*+(.?)")
 
 
 class OutputCleaner:
-    """One stream of output. `used` counts the bytes whose text was given."""
+    """One stream of output. `used` counts the bytes whose text was returned."""
 
     def __init__(self) -> None:
         self.used = 0
@@ -39,7 +39,7 @@ class OutputCleaner:
         self._line = ""  # text that `\r` or `\b` may still change
 
     def feed(self, data: bytes) -> str:
-        """Return the text that no later output changes."""
+        """Return the text that later output can't change."""
         data = self._rest + data if self._rest else data
         text, used = _decode(data[: _count_settled(data)], final=False)
         self._rest = data[used:]
@@ -47,7 +47,7 @@ class OutputCleaner:
         return self._take(_remove_sequences(text))
 
     def end(self, *, final: bool) -> str:
-        """Return the unfinished line as it stands; if `final`, with all that was held back."""
+        """Return the unfinished line as it stands; if `final`, with everything held back."""
         text = ""
         if final and self._rest:
             text = self._take(_remove_sequences(_decode(self._rest, final=True)[0]))
@@ -68,20 +68,20 @@ class OutputCleaner:
 
 
 def clean_output(data: bytes, *, final: bool) -> tuple[str, int]:
-    """Return the clean text of `data`, and how many bytes that took: unless `final`, an unfinished end is left."""
+    """Return the clean text of `data`, and the bytes used: unless `final`, an unfinished end is left."""
     cleaner = OutputCleaner()
     return cleaner.feed(data) + cleaner.end(final=final), cleaner.used
 
 
 def _decode(data: bytes, *, final: bool) -> tuple[str, int]:
-    """The text of `data`, and how many bytes that took: unless `final`, a character cut short at the end is left."""
+    """Return the text of `data`, and the bytes used: unless `final`, a cut character at the end is left."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data, final)
     return text, len(data) - len(decoder.getstate()[0])
 
 
 def _count_settled(data: bytes) -> int:
-    """How many bytes mean the same whatever comes after them."""
+    """Return how many bytes keep their meaning whatever follows."""
     floor = max(0, len(data) - MAX_SEQUENCE)
     last = data.rfind(b"\x1b", floor)
     if last >= 0:
@@ -104,7 +104,7 @@ def _count_settled(data: bytes) -> int:
 
 
 def _step_back(data: bytes, end: int, characters: int) -> int:
-    """Where so many characters before `end` begin."""
+    """Return the position of `characters` characters before `end`."""
     while characters and end:
         end -= 1
         characters -= data[end] & 0xC0 != 0x80
@@ -127,7 +127,7 @@ def _clean_lines(text: str) -> str:
 
 
 def _clean_line(line: str) -> str:
-    """The line as it stands in the end."""
+    """Return the line in its final state."""
     return _rewrite_line(_remove_overstruck(line))
 
 
@@ -146,7 +146,7 @@ def _rewrite_line(line: str) -> str:
 
 
 def _compact(line: str) -> tuple[str, str]:
-    """The lines that nothing changes any more, and what has to be known of an unfinished line to go on with it."""
+    """Return the text that nothing changes any more, and the rest of the unfinished line that later output needs."""
     line = _remove_overstruck(line)
     if "\r" not in line:
         return "", line
@@ -156,11 +156,10 @@ def _compact(line: str) -> tuple[str, str]:
 
 
 def _split_states(states: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """Take apart what `\\r` parts in a line: what stays, the last state, and the blanks after it.
+    """Split a line at `\r` into the text that stays, the last state, and the blanks after it.
 
-    Of a meter only the last state stays. What the next state does not look like is no meter: text of another program
-    or stream in between (curl writes its meter amid the body), or a file whose lines end in `\\r`.
-    """
+    Of a meter only the last state stays. A state unlike the next one belongs to no meter: it is another program's or
+    stream's text (curl writes its meter amid the body), or a file whose lines end in `\r`."""
     kept: list[str] = []
     last, blanks = "", ""
     for state in states[-MAX_STATES:]:
@@ -174,7 +173,7 @@ def _split_states(states: Sequence[str]) -> tuple[list[str], str, list[str]]:
 
 
 def _replaces(state: str, last: str) -> bool:
-    """Whether `state` is the next one of the meter that `last` is of."""
+    """Return whether `state` is the meter's next state after `last`."""
     if state == last:
         return True
     if len(state) + SHRINKS < len(last.rstrip()):
@@ -184,12 +183,12 @@ def _replaces(state: str, last: str) -> bool:
 
 
 def _shape(state: str) -> list[str]:
-    """Its words and numbers: all numbers count as 0, with what follows them."""
+    """Return the words and numbers of a state; each number, with its unit, counts as 0."""
     return [f"0{found[1]}" if found[1] is not None else found[0] for found in _TOKENS.finditer(state)]
 
 
 def _apply_backspaces(line: str) -> str:
-    """Return a line without its backspaces: each moves back by one, and what follows is written over."""
+    """Return a line with its backspaces applied: each moves back by one, and later text overwrites."""
     if "\b" not in line:
         return line
     cells: list[str] = []

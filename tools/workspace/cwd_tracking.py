@@ -1,8 +1,7 @@
 """Have a bash command record the directory it ends in.
 
-`BASH_ENV` names a file that bash reads first, so the command itself runs unchanged. A command that sets its own trap on
-EXIT, ends in `exec`, or is killed, records nothing.
-"""
+`BASH_ENV` names a file that bash reads first, so the command itself runs unchanged. A command that sets its own EXIT
+trap, ends in `exec`, or is killed, records nothing."""
 
 import os
 import shlex
@@ -12,28 +11,28 @@ from pathlib import Path
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import files
 
-MAX_PATH = 4096  # bytes, of any path the system takes
+MAX_PATH = 4096  # bytes, the system's limit of a path
 
-# What the command has set up must neither show our trap nor die of it: `set -x`, a trap on DEBUG, `ulimit -f 0`.
+# The command's settings must neither show our trap nor break it: `set -x`, a DEBUG trap, `ulimit -f 0`.
 UNSEEN = "{ builtin trap - DEBUG; builtin set +x; builtin trap '' XFSZ; } >/dev/null 2>&1;"
 
 
 def add_cwd_trap(environment: Mapping[str, str], rc: Path, cwd_file: Path) -> Mapping[str, str]:
-    """Write `rc`, and return the variables of a command that records its directory in `cwd_file`. Raises OSError."""
+    """Write `rc`, and return the variables that make a command record its directory in `cwd_file`. Raises OSError."""
     trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(cwd_file))} || :"
     lines = [f"trap -- {shlex.quote(trap)} EXIT"]
     own = environment.get("BASH_ENV")
     if own is None:
         lines.append("unset BASH_ENV")
-    else:  # read it as bash would have done, its value expanded
+    else:  # read the given file as bash would, its value expanded
         lines += [f"BASH_ENV={shlex.quote(own)}", 'eval ". \\"$BASH_ENV\\""']
     rc.write_text("\n".join(lines) + "\n", errors="surrogateescape")
     return {**environment, "BASH_ENV": str(rc)}
 
 
 def read_cwd(cwd_file: Path, *, must_exist: bool) -> Path | None:
-    """Return the directory that a command recorded, or None: anything may have been written there. `must_exist`: None
-    too if there is no such directory, as seen from here."""
+    """Return the directory that a command recorded, or None if the record is no path. `must_exist`: None also for a
+    directory that the server does not see."""
     try:
         data = files.read_below(cwd_file.parent, cwd_file.name, MAX_PATH).removesuffix(b"\n")
     except ToolError:

@@ -1,12 +1,11 @@
-"""Measure how much a workspace holds, again and again while its commands may write.
+"""Measure a workspace repeatedly while its commands may write.
 
-Where a file system has no quota for a folder, this is the next best: it is looked at again and again while something
-runs, and once more after it. What is written between two looks is over the limit before it is measured. From then on
-the kernel lets commands write no file (Launch.remove_only), so what comes after is what ran already, and that is ended.
+It stands in for a quota, which few file systems have for a folder. It measures while something runs, and once after.
+Data written between two measurements can exceed the limit. From then on commands may write no file
+(Launch.remove_only), and the running ones are ended.
 
-Where the commands have a user of their own, and the server is root, what they hold without a name counts too: removed
-files that are still open or mapped, and memory that they share, which bounds of each process leave out.
-"""
+If the commands have their own user and the server is root, nameless data counts too: removed files that are open or
+mapped, and shared memory, which per-process limits miss."""
 
 import asyncio
 import logging
@@ -20,16 +19,16 @@ from pathlib import Path
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.process import CommandStartError, Launch
 
-FIRST = 1.0  # seconds from a start, or an end, to the look that follows it
-SHARE = 5  # looking takes at most one part in so many of the time
-LONGEST = 60.0  # seconds: who has so many files that counting them takes longer has too many
-SOON = 5.0  # seconds that a command waits for it, where there was too much
-SLACK = 2**20  # bytes, for what a file system books later than it was written
-MAX_CWD_FILES = 64  # files: each command may leave word of where it is, one at a time
+FIRST = 1.0  # seconds from a start or an end to the next measurement
+SHARE = 5  # measuring takes at most one part in so many of the time
+LONGEST = 60.0  # seconds; a tree that takes longer to count has too many files
+SOON = 5.0  # seconds that a command waits for a new measurement, after too much
+SLACK = 2**20  # bytes that a file system may book later than the write
+MAX_CWD_FILES = 64  # files that commands may leave to record their directories
 MAX_SAID = 64 * 2**10
-# Four numbers: bytes on disk, files and folders, and bytes without a name, on disk and in memory. What vanishes
-# meanwhile is complained of on standard error. Whose a process is, its status says; the owner of its folder in /proc
-# is its own choice (PR_SET_DUMPABLE).
+# Prints bytes on disk, and files and folders; then nameless bytes on disk and in memory. Vanished files cause errors on
+# standard error. The owner comes from a process's status: a process can change the owner of its /proc folder
+# (PR_SET_DUMPABLE).
 COUNT = r"""
 uid=$1 memory=$2; shift 2
 du -xsc -B1 -- "$@" 2>/dev/null | tail -n1
@@ -50,8 +49,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes, and files and folders; bytes of shared memory. `why` says what is too much, "" where nothing is;
-    `is_full`: the workspace has it."""
+    """Bytes, files and folders, and bytes of shared memory. `excess` says what is too much, or ""; `is_full`: the
+    workspace itself is over its limit."""
 
     size: int = 0
     entries: int = 0
@@ -61,8 +60,10 @@ class DiskUsage:
 
 
 class DiskUsageWatcher:
-    """Of `folders`, the first of which is the workspace, in `environment`. `max_shared_memory` in bytes; 0:
-    they are not counted. `on_excess` is called with the reason when what runs has to end."""
+    """Measures `folders`, the workspace first, in `environment`.
+
+    `max_shared_memory` is in bytes; 0 skips it. `on_excess` is called with the reason when running commands must
+    end."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class DiskUsageWatcher:
         self._closed = False
 
     def command_started(self) -> None:
-        """Something runs that may write."""
+        """Measure while this command runs."""
         self._running += 1
         self._watch()
 
@@ -93,12 +94,12 @@ class DiskUsageWatcher:
         self._watch()
 
     async def remeasure(self) -> None:
-        """Look now, where there was too much: some of it may have been removed."""
+        """Measure now if the last result was too much: files may have been removed."""
         if self.usage.excess:
             self._update(await self._measure(SOON))
 
     def close(self) -> None:
-        """Look no more, whatever ends from now on."""
+        """Stop measuring, whatever ends from now on."""
         self._closed = True
         if self._watching is not None:
             self._watching.cancel()
@@ -121,10 +122,10 @@ class DiskUsageWatcher:
             pause = max(FIRST, (time.monotonic() - began) * SHARE)
 
     def _update(self, usage: DiskUsage) -> bool:
-        """Whether what runs has made it too much, or more than too much."""
+        """Return whether usage became too much, or grew beyond that."""
         before, self.usage = self.usage, usage
         least = self._least if before.is_full else usage
-        # By more than by chance: since the last look, and altogether since it was too much
+        # Growth that is not chance: since the last measurement, and since it became too much
         has_grown = usage.size > max(before.size, least.size + SLACK)
         has_grown = has_grown or usage.entries > max(before.entries, least.entries + MAX_CWD_FILES)
         self._least = DiskUsage(min(usage.size, least.size), min(usage.entries, least.entries))

@@ -1,4 +1,4 @@
-"""Where a principal's commands run, and within which limits: with a sandbox or without."""
+"""Define where a principal's commands run and within which limits, with or without a sandbox."""
 
 import resource
 from collections.abc import Mapping
@@ -8,15 +8,15 @@ from typing import Protocol
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.zygote import CommandRunner
 
-NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only where the user, or the namespace, is its own
+NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only for a user or a namespace of its own
 
 
 class CommandEnvironment(Protocol):
-    """`level` is "bwrap", "uid" or "none". `uid` must own files made for commands; None: the user of the server does.
-    In `cwd_folder` commands record their directory; None where they may write to any folder. `resources`
-    are limits of each process, by number. `server_runner` runs what is the server's own. All but `level`, `limits` and
-    `prepare` come after `prepare`.
-    """
+    """Where commands run. `level` is "bwrap", "uid" or "none".
+
+    `uid` must own files made for commands; None is the server's user. Commands record their directory in `cwd_folder`;
+    None if they may write anywhere. `resources` are per-process limits, by number. `server_runner` runs the server's
+    own commands. Only `level`, `limits` and `prepare` may be used before `prepare`."""
 
     level: str
     limits: Limits
@@ -29,32 +29,32 @@ class CommandEnvironment(Protocol):
     def runner(self) -> CommandRunner: ...
 
     def prepare(self) -> None:
-        """Make it ready to move in. Blocking; raises OSError."""
+        """Prepare the folders and the user. Blocking; raises OSError."""
         ...
 
     def refresh(self) -> None:
-        """Make again what was removed meanwhile; before each command. Raises OSError."""
+        """Make removed folders again; called before each command. Raises OSError."""
         ...
 
     def end_leftovers(self) -> None:
-        """End what earlier servers, all dead, left running there. Blocking."""
+        """End the remaining processes of dead servers. Blocking."""
         ...
 
     def variables(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        """What commands get."""
+        """Return the variables for commands."""
         ...
 
     def reached_limits(self) -> list[str]:
-        """Which limits were reached since the last look, in words."""
+        """Return the limits reached since the last call, in words."""
         ...
 
     async def close(self) -> None:
-        """End what is there."""
+        """End all processes."""
         ...
 
 
 class UnsandboxedEnvironment:
-    """No sandbox: commands run as the user of the server."""
+    """No sandbox: commands run as the server's user."""
 
     level = "none"
     uid: int | None = None
@@ -83,7 +83,8 @@ class UnsandboxedEnvironment:
 
 
 def resource_limits(limits: Limits, *, memory: bool = False) -> dict[int, int]:
-    """As setrlimit(2) takes them, for each process of a command; with `memory` that too, as nothing else bounds it."""
+    """Return the limits of each process as setrlimit(2) takes them; `memory` adds that limit if nothing else bounds
+    it."""
     wanted = {
         resource.RLIMIT_CPU: limits.cpu,
         resource.RLIMIT_NOFILE: limits.files,

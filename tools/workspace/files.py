@@ -19,15 +19,15 @@ from toolgate.tools.workspace.open_file import OpenFile
 from toolgate.tools.workspace.safe_walk import FOLDER, open_folder
 
 CHUNK = 2**20
-SCANNED = 10_000  # entries of a folder that are looked at: in a larger one nobody reads a list
-READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never become a terminal's owner
+SCANNED = 10_000  # entries of a folder that are read: a longer list helps no reader
+READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY  # never wait for a fifo, never get a controlling terminal
 LOOK_FLAGS = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-DESCRIPTORS = "/proc/self/fd"  # where Linux names what is open
+DESCRIPTORS = "/proc/self/fd"  # Linux's links to open files
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """What a path, or a name in a folder, stands for. Links are followed."""
+    """The target of a path, or of a name in a folder. Links are followed."""
 
     name: str
     is_folder: bool
@@ -35,8 +35,10 @@ class FileEntry:
 
 
 def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
-    """A regular file's bytes, at most `limit` of them; where `root` is given inside it and not in `private`, links
-    resolved; where `owner` is given, a file that this user may read."""
+    """Return a regular file's bytes, at most `limit`.
+
+    With `root`, its real path must be inside it and outside `private`. With `owner`, this user must be allowed to read
+    it."""
     with _explain_errors(path), _open_regular(path, limit, root, private, owner) as file:
         return _read_all(file.fileno(), path, limit)
 
@@ -44,7 +46,7 @@ def read(path: str, limit: int, root: Path | None, private: Path | None = None, 
 def open_regular(
     path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None
 ) -> OpenFile:
-    """The same file, open at its beginning."""
+    """Open the same kind of file, at its beginning."""
     with _explain_errors(path):
         file = _open_regular(path, limit, root, private, owner)
         return OpenFile(file, path, os.fstat(file.fileno()).st_size)
@@ -56,7 +58,7 @@ def _open_regular(path: str, limit: int, root: Path | None, private: Path | None
     if "\0" in path:
         raise ToolError("the path holds a NUL character, which no file name can")
     real = None if root is None else resolve_inside(path, root, private)
-    file = open(_open_regular_at(path, real, root, private), "rb", buffering=0)  # noqa: SIM115  # whoever asked for it closes it
+    file = open(_open_regular_at(path, real, root, private), "rb", buffering=0)  # noqa: SIM115  # the caller closes it
     try:
         found = os.fstat(file.fileno())
         if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
@@ -71,7 +73,7 @@ def _open_regular(path: str, limit: int, root: Path | None, private: Path | None
 
 @contextmanager
 def _explain_errors(path: str) -> Generator[None, None, None]:
-    """What the system says of `path`, for the model."""
+    """Raise the system's errors about `path` as errors for the model."""
     try:
         yield
     except FileNotFoundError:
@@ -83,8 +85,7 @@ def _explain_errors(path: str) -> Generator[None, None, None]:
 
 
 def read_below(folder: Path, path: str, limit: int) -> bytes:
-    """A regular file's bytes, at most `limit` of them, at `path` below `folder`, which itself may be a link; no other
-    link is followed."""
+    """Return at most `limit` bytes of the regular file `path` below `folder`. Only `folder` itself may be a link."""
     *folders, name = path.split("/")
     try:
         with _open_folder(folder, folders, make=False) as inner, _hold_place(name, inner) as place:
@@ -100,20 +101,19 @@ def read_below(folder: Path, path: str, limit: int) -> bytes:
 
 
 def resolve_inside(path: str, root: Path, private: Path | None = None) -> str:
-    """The path that the absolute `path` leads to, links resolved. Raises NotFound where that is outside `root`, or in
-    `private`."""
+    """Return the real path of the absolute `path`. Raises NotFound if that is outside `root`, or in `private`."""
     try:
         real = os.path.realpath(path)
     except ValueError:  # a NUL
         raise NotFound(f"{path!r} is no path") from None
-    except OSError as error:  # what was a link is none any more
+    except OSError as error:  # the link changed meanwhile
         raise NotFound(f"{path} can't be followed: {_reason(error)}") from None
     _must_be_inside(real, path, root, private)
     return real
 
 
 def stat_path(path: str, root: Path, private: Path | None = None) -> FileEntry:
-    """What there is at the absolute `path`, inside `root` and not in `private`."""
+    """Return the entry at the absolute `path`, inside `root` and outside `private`."""
     try:
         with _hold_beneath(resolve_inside(path, root, private), root) as place:
             _must_be_inside(_opened_path(place), path, root, private)
@@ -124,12 +124,13 @@ def stat_path(path: str, root: Path, private: Path | None = None) -> FileEntry:
 
 
 def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[FileEntry], bool]:
-    """The files and folders in the folder `path`, inside `root`: at most `limit` of them by name, and whether there are
-    more. What is neither is left out, and so are `private` and links that lead nowhere, outside or there."""
+    """Return the files and folders in `path`, at most `limit` by name, and whether there are more.
+
+    Other kinds of entries are left out, also `private`, and links that lead nowhere, outside or there."""
     try:
         with _hold_beneath(resolve_inside(path, root, private), root) as place, open_folder(".", place) as folder:
             real = _opened_path(folder)
-            _must_be_inside(real, path, root, private)  # a folder may have been moved while we looked
+            _must_be_inside(real, path, root, private)  # the folder may have been moved meanwhile
             return _list_entries(folder, real, root, limit, private)
     except (FileNotFoundError, NotADirectoryError):
         raise NotFound(f"{path} is not a folder") from None
@@ -138,10 +139,10 @@ def entries(path: str, root: Path, limit: int, private: Path | None = None) -> t
 
 
 def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = None) -> Path:
-    """Write a file below `root`, whole or not at all; folders on the way are made. No link is followed, none replaced.
+    """Write a file below `root` atomically, making its folders. Links are neither followed nor replaced.
 
-    `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`. What is made is `owner`'s.
-    """
+    `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`. New folders and the file belong
+    to `owner`."""
     *folders, name = split_path(path, root, suffix)
     try:
         with _open_folder(root, folders, make=True, owner=owner) as folder:
@@ -154,7 +155,7 @@ def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = N
 
 
 def split_path(path: str, root: Path, suffix: str) -> list[str]:
-    """The parts of `path` under `root`, for `write`. Looks at no file."""
+    """Return the parts of `path` under `root`, for `write`. Reads no file."""
     try:
         relative = Path(path).relative_to(root) if os.path.isabs(path) else Path(path)
     except ValueError:
@@ -173,18 +174,18 @@ def split_path(path: str, root: Path, suffix: str) -> list[str]:
 
 
 def _open_regular_at(path: str, real: str | None, root: Path | None, private: Path | None) -> int:
-    """The descriptor of the regular file at `path`, `real` with links resolved, for reading. Nothing else is opened:
-    opening a device can do things."""
+    """Return a descriptor of the regular file at `path` (`real`: its real path) for reading. Nothing else is opened:
+    opening a device can have effects."""
     with ExitStack() as held:
         if root is None or real is None:
             place = held.enter_context(_hold_place(path, links=True))
         else:
             place = held.enter_context(_hold_beneath(real, root))
-            _must_be_inside(_opened_path(place), path, root, private)  # a folder may have been moved while we looked
+            _must_be_inside(_opened_path(place), path, root, private)  # the folder may have been moved meanwhile
         _must_be_regular(os.fstat(place), path)
         file = _reopen(place, real or path, READ_FLAGS)
     try:
-        _must_be_regular(os.fstat(file), path)  # where it is opened by name, that may be another's by now
+        _must_be_regular(os.fstat(file), path)  # opened by name, it may be another file by now
         return file
     except BaseException:
         os.close(file)
@@ -193,8 +194,7 @@ def _open_regular_at(path: str, real: str | None, root: Path | None, private: Pa
 
 @contextmanager
 def _hold_beneath(real: str, root: Path) -> Generator[int, None, None]:
-    """What is at `real`, in `root` or that itself, only to be asked of. No link is followed on the way: there was none
-    as `real` was found."""
+    """Yield a path-only descriptor of `real`, which is `root` or inside it. No link is followed: `real` had none."""
     place = _open_place(str(root))
     try:
         for part in Path(real).relative_to(root).parts:
@@ -216,7 +216,7 @@ def _hold_place(name: str, folder: int | None = None, *, links: bool = False) ->
 
 
 def _open_place(name: str, folder: int | None = None, *, links: bool = False) -> int:
-    """A descriptor of what has the name, only to be asked of: that opens nothing."""
+    """Return a path-only descriptor (O_PATH), which opens nothing."""
     place = os.open(name, LOOK_FLAGS if links else LOOK_FLAGS | os.O_NOFOLLOW, dir_fd=folder)
     try:
         if stat.S_ISLNK(os.fstat(place).st_mode):
@@ -228,7 +228,7 @@ def _open_place(name: str, folder: int | None = None, *, links: bool = False) ->
 
 
 def _reopen(place: int, name: str, flags: int, folder: int | None = None) -> int:
-    """The same, whatever has its name by now; where the system has no way to say so, what has the name."""
+    """Open the held file itself, whatever has its name now; on other systems than Linux, by name."""
     if sys.platform == "linux":
         return os.open(f"{DESCRIPTORS}/{place}", flags)
     return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
@@ -259,10 +259,10 @@ def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | Non
 
 @contextmanager
 def _open_folder(root: Path, parts: list[str], *, make: bool, owner: int | None = None) -> Generator[int, None, None]:
-    """A descriptor of the folder `parts` below `root`; with `make`, made where it is missing."""
+    """Yield a descriptor of the folder `parts` below `root`; `make` creates missing folders."""
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        if make and _opened_path(folder) != str(root):  # whoever owns the folder above may have put a link in its place
+        if make and _opened_path(folder) != str(root):  # the owner of the folder above may have put a link there
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         for part in parts:
             made = make and _make(folder, part)
@@ -277,7 +277,7 @@ def _open_folder(root: Path, parts: list[str], *, make: bool, owner: int | None 
 
 
 def _make(folder: int, name: str) -> bool:
-    """Whether it was missing."""
+    """Make the folder. Return False if it existed."""
     try:
         os.mkdir(name, dir_fd=folder)
     except FileExistsError:
@@ -286,19 +286,19 @@ def _make(folder: int, name: str) -> bool:
 
 
 def _give(folder: int, owner: int) -> None:
-    """What is open, not what has the name by now: that is whoever's may write beside it. It is still our own."""
+    """Give the open folder to `owner` if it is still the server's: by name another user could swap it."""
     if os.fstat(folder).st_uid == os.geteuid():
         os.fchown(folder, owner, owner)
 
 
 def remove(path: Path) -> None:
-    """Have it gone, if it was there and is no folder."""
+    """Remove the file, if it exists and is no folder."""
     with suppress(OSError):
         path.unlink()
 
 
 def _replace(folder: int, name: str, data: bytes, owner: int | None) -> None:
-    """With the mode of the file that is replaced, if there is one."""
+    """Replace a file, keeping its mode, or create it."""
     before = None
     with suppress(FileNotFoundError):
         before = os.lstat(name, dir_fd=folder).st_mode
@@ -330,7 +330,7 @@ def _must_be_regular(found: os.stat_result, path: str) -> None:
 
 
 def _read_all(descriptor: int, path: str, limit: int) -> bytes:
-    """To the end, whatever size was promised: files of /proc promise none."""
+    """Read to the end, whatever the file's size says: files of /proc say 0."""
     pieces: list[bytes] = []
     size = 0
     while piece := os.read(descriptor, min(CHUNK, limit + 1 - size)):
@@ -342,14 +342,14 @@ def _read_all(descriptor: int, path: str, limit: int) -> bytes:
 
 
 def _opened_path(descriptor: int) -> str:
-    """The path of what was really opened."""
+    """Return the real path of the open file."""
     if sys.platform == "darwin":
         return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
     return os.readlink(f"{DESCRIPTORS}/{descriptor}")
 
 
 def _must_be_inside(real: str, path: str, root: Path, private: Path | None) -> None:
-    """`real` is where `path` leads."""
+    """Raise NotFound if `real`, the real path of `path`, is outside `root` or in `private`."""
     if not Path(real).is_relative_to(root):
         raise _outside(path, root)
     if private is not None and Path(real).is_relative_to(private):

@@ -1,4 +1,4 @@
-"""Hold the commands of a workspace to their limits, and name the limits they reached."""
+"""Enforce a workspace's limits on its commands, and name the limits they reached."""
 
 import os
 import resource
@@ -15,14 +15,14 @@ from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import Run
 
-MAX_RUNNING = 64  # commands of one principal at once, background ones included: each costs a few processes
+MAX_RUNNING = 64  # commands of one principal at once, with background ones: each costs a few processes
 CPU_REACHED = "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)"
 FILE_REACHED = "the limit of {0.file_size:,} bytes of a file was reached (--limit file-size)"
-ENDED_BY = {  # exit codes of processes that reached a limit (signal(7))
+ENDED_BY = {  # exit code of a process that reached a limit (signal(7)) → the limit
     128 + signal.SIGXCPU: (resource.RLIMIT_CPU, CPU_REACHED),
     128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, FILE_REACHED),
 }
-SYMPTOMS = {  # limit → what programs say at it, and what it is of
+SYMPTOMS = {  # limit → what programs print at it, and its unit
     "files": (("Too many open files",), "open files of a process"),
     "processes": (
         ("fork: Resource temporarily unavailable", "fork: retry", "can't start new thread", "BlockingIOError"),
@@ -31,12 +31,12 @@ SYMPTOMS = {  # limit → what programs say at it, and what it is of
     "memory": (("MemoryError", "annot allocate memory", "bad_alloc", "ut of memory"), "bytes of memory of a process"),
     "tmp": (("No space left on device", "Disk quota exceeded"), "bytes of /tmp"),
 }
-KILLED = 128 + signal.SIGKILL  # the exit code of a process that ignores the signal of its CPU time
-WRITE_REFUSED = ("Permission denied", "File too large")  # what programs say in a workspace that can't be written to
+KILLED = 128 + signal.SIGKILL  # the exit code of a process that ignores the signal of its CPU limit
+WRITE_REFUSED = ("Permission denied", "File too large")  # what programs print in a workspace that is write-protected
 
 
 class LimitChecks:
-    """The limits of `environment`, for the commands `running` there, by id, in the workspace `root`."""
+    """The limits of `environment`, for the `running` commands, by id, in the workspace `root`."""
 
     def __init__(self, environment: CommandEnvironment, root: Path, running: Mapping[int, RunningCommand]) -> None:
         self._environment = environment
@@ -53,7 +53,7 @@ class LimitChecks:
         self.close = self._usage.close
 
     def check_start(self, *, background: bool) -> None:
-        """Raise ToolError where one more command is one too many."""
+        """Raise ToolError if no further command may start."""
         most = min(self._limits.commands or MAX_RUNNING, MAX_RUNNING)
         if len(self._running) >= most:
             option = " (--limit commands)" if most < MAX_RUNNING else ""
@@ -65,7 +65,7 @@ class LimitChecks:
 
     @property
     def has_room(self) -> bool:
-        """For one more background task."""
+        """Return whether another background task may start."""
         return sum(running.run.background for running in self._running.values()) < self._most_tasks
 
     @property
@@ -73,24 +73,25 @@ class LimitChecks:
         return f"{self._most_tasks} background tasks are running, the most at once (--limit background)"
 
     def limit_age(self, run_id: int) -> None:
-        """A background task gets only so old."""
+        """End a background task at its maximum age."""
         running, age = self._running.get(run_id), self._limits.age
         if running is not None and age:
             running.end_at(running.run.started + age, f"it was older than {age:,} s, the most for a background task")
 
     @property
     def is_full(self) -> bool:
-        """Whether the workspace is over its limit: it can be cleared, and not be written to."""
+        """Whether the workspace is over its limit: commands may remove files there, not write them."""
         return self._usage.usage.is_full
 
     @property
     def resources(self) -> Mapping[int, int]:
-        """Limits of each process."""
+        """The limits of each process."""
         wanted = self._environment.resources
         return {**wanted, resource.RLIMIT_FSIZE: 0} if self.is_full else wanted
 
     def find_reached(self, run: Run, output: str = "") -> Sequence[str]:
-        """The limits that were reached while it ran, in words; where none is known, those `output` suggests."""
+        """Return the limits that were reached during the run, in words; if none is known, those that `output`
+        suggests."""
         for why in self._environment.reached_limits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
                 each.hits.append(why)
@@ -107,14 +108,14 @@ class LimitChecks:
         return run.hits
 
     def _end_all(self, why: str) -> None:
-        """Something writes more than there is room for: it is not known which command."""
+        """End all commands: it is unknown which of them writes too much."""
         for running in self._running.values():
             running.run.hits.append(why)
             running.terminate(why)
 
 
 def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable[[], str]) -> Sequence[str]:
-    """Guess from `text`, the output of a failed command, the limits it reached: of most the kernel tells only the
+    """Guess from `text`, the output of a failed command, the limits it reached: the kernel reports most only to the
     process. `disk` returns what the workspace's disk has no room for."""
     if run.exit_code == KILLED and 0 < limits.cpu <= run.runtime_ms / 1000 * (os.cpu_count() or 1):
         return [f"it was killed, perhaps at the limit of {limits.cpu:,} s of CPU time of a process (--limit cpu)"]
@@ -131,7 +132,7 @@ def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable
 
 
 def full_disk(folder: Path) -> str:
-    """Return what the disk of `folder` has no room for, in words; "" where it has room."""
+    """Return what the disk of `folder` has no room for, in words, or ""."""
     try:
         found = os.statvfs(folder)
     except OSError:

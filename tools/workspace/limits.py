@@ -1,8 +1,7 @@
-"""The limits of a sandboxed principal and its commands, each declared once.
+"""Declare the limits of a sandboxed principal and its commands.
 
-`--limit NAME=VALUE` sets one. Sizes are bytes, or with K, M, G (powers of 1024); times are seconds, or with m, h, d;
-0 is no limit. `calls` and `calls:SCOPE` count calls a minute.
-"""
+`--limit NAME=VALUE` sets one. Sizes are bytes, or have K, M, G (powers of 1024); times are seconds, or have m, h, d; 0
+is no limit. `calls` and `calls:SCOPE` count calls a minute."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,17 +10,17 @@ from typing import Any
 
 SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-MOST = 2**53  # what every reader of JSON can hold
+MOST = 2**53  # the largest integer that every JSON reader can hold
 CALLS = "calls"
 
 
 def parse_size(word: str) -> int:
-    """Bytes, as in 512M."""
+    """Return the bytes of a text such as 512M."""
     return _parse_scaled(word.upper().removesuffix("IB").removesuffix("B"), SIZES, "a size such as 512M")
 
 
 def parse_duration(word: str) -> int:
-    """Seconds, as in 30m."""
+    """Return the seconds of a text such as 30m."""
     return _parse_scaled(word, TIMES, "a time such as 90, 30m or 12h")
 
 
@@ -35,7 +34,8 @@ def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """0 is no limit. What a row says of a process holds for each one; of a principal for all its commands together."""
+    """The limits; 0 is no limit. A row about a process applies to each; one about a principal to all its commands
+    together."""
 
     cpu: int = _limit(3600, parse_duration, "CPU time of a process")
     memory: int = _limit(
@@ -61,13 +61,13 @@ UNLIMITED = Limits(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, calls={})
 
 
 def limit_word(word: str) -> str:
-    """The word, when it is NAME=VALUE as it should be. Raises ValueError."""
+    """Return the word if it is a valid NAME=VALUE. Raises ValueError."""
     _read(word)
     return word
 
 
 def parse(words: Iterable[str], base: Limits | None = None) -> Limits:
-    """`base`, or what holds by default, with the limits that the words say."""
+    """Return `base`, or the defaults, changed by the words."""
     limits = base or Limits()
     for name, value in map(_read, words):
         known, _, scope = name.partition(":")

@@ -1,4 +1,4 @@
-"""Read a regular file piece by piece, in threads: the loop waits for no disk, and memory holds one piece."""
+"""Read a regular file piece by piece, in threads, so that the loop waits for no disk."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,11 +7,11 @@ from typing import BinaryIO
 
 from toolgate.tools.api.errors import ToolError
 
-PIECE = 2**20  # bytes that are in memory at once
+PIECE = 2**20  # bytes held in memory at once
 
 
 class OpenFile:
-    """`file`, unbuffered, which had `size` bytes when it was opened; `path` is its name in error texts."""
+    """An open file. `file` is unbuffered and had `size` bytes when opened; `path` is for error texts."""
 
     def __init__(self, file: BinaryIO, path: str, size: int) -> None:
         self.path = path
@@ -23,14 +23,14 @@ class OpenFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close it, once the thread that may still read it is done: its number could be another file's by then."""
+        """Close the file after the thread that may still read it: the descriptor's number could be reused by then."""
         if self._reading is None or self._reading.done():
             self._file.close()
         else:
             self._reading.add_done_callback(self._end)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Its `size` bytes. Raises ToolError."""
+        """Yield the file's `size` bytes in pieces. Raises ToolError."""
         loop = asyncio.get_running_loop()
         rest = self.size
         while rest:

@@ -8,13 +8,14 @@ import msgspec
 from toolgate.tools.workspace.ansi import OutputCleaner
 from toolgate.tools.workspace.spool import Run
 
-CHUNK = 2**18  # bytes at a time, so that 64 MiB are counted without being held
+CHUNK = 2**18  # bytes at a time, so that 64 MiB are never held at once
 
 Reader = Callable[[int, int], Awaitable[bytes]]  # offset and limit, in bytes
 
 
 class Excerpt(msgspec.Struct, frozen=True):
-    """`text` is all, or beginning and end with notes around them, less `dropped` characters; it took `used` bytes."""
+    """An excerpt of output. `text` is all, or beginning and end with notes around them, less `dropped_characters`. It
+    covers `used_bytes`."""
 
     text: str
     dropped_characters: int
@@ -22,8 +23,9 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
-    """The first `size` bytes as clean text of at most `limit` characters. `rest` says where all of it is:
-    that stands first and last, since clients cut the middle out once more."""
+    """Return the first `size` bytes as clean text of at most `limit` characters.
+
+    `rest` says where all of it is. That note stands first and last, since clients cut the middle out again."""
 
     def first(total: int) -> str:
         return f"[{total:,} characters of output, the middle is left out; {rest}]\n"
@@ -45,7 +47,7 @@ async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final:
         if is_over:
             piece += cleaner.end(final=final)
         total += len(piece)
-        if len(head) <= limit:  # the head holds all of it until there is too much
+        if len(head) <= limit:  # the head holds the whole text so far
             head += piece
             tail = head[half:] if total > limit else ""
         else:
@@ -59,19 +61,19 @@ async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final:
 
 
 def with_notes(text: str, *notes: str) -> str:
-    """Output, and what there is to say about it on lines of their own."""
+    """Return output followed by notes on lines of their own."""
     gap = "\n" if text and notes and not text.endswith("\n") else ""
     return text + gap + "\n".join(notes)
 
 
 def shorten_command(command: str, limit: int) -> str:
-    """A command on one line."""
+    """Return a command on one line."""
     line = " ".join(command.split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
 def describe_end(run: Run) -> str:
-    """How a run ended, as a sentence about it goes on: "exited with code 0 after 12 s"."""
+    """Return how a run ended, to complete a sentence: "exited with code 0 after 12 s"."""
     seconds = f"{run.runtime_ms / 1000:.1f}".removesuffix(".0")
     match run.status:
         case "running":

@@ -1,7 +1,6 @@
 """Follow the process tree of one command, by its supervisor, and read its output.
 
-The head of `supervisor.py` describes what is sent on the control socket.
-"""
+The head of `supervisor.py` describes the messages on the control socket."""
 
 import asyncio
 import contextlib
@@ -17,30 +16,30 @@ from pathlib import Path
 
 from toolgate.tools.rate_limiter import MIN_CHARGE, ByteRateLimiter
 
-OUTPUT_RATE = 64 * 2**20  # bytes a second of all commands of a principal, which take a server a tenth of its time
-DISCARDED = 2  # times that a byte counts which is not kept
-CHUNK = 2**16  # what a pipe holds unless told otherwise
-DRAIN = 2**20  # the most a pipe can hold unless the administrator says otherwise
-MAX_SAID = 2**16  # bytes without a newline: a supervisor says less, but in a sandbox its commands may speak for it
-MAX_REQUEST = 8 * 2**20  # four times what Linux takes in one exec: anything larger only costs memory
-MAX_LEFT = 2**22  # processes that Linux can have at once (proc(5), pid_max)
-MAX_REASON = 1_000  # characters: two paths, and why neither will do
-START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not hang a call
-LATE = 0.5  # seconds after SIGKILL is due: a supervisor that has not done it by then is kept from it
-LATE_INSIDE = 3.0  # the same in a sandbox, which then ends as a whole: not because a machine is busy
-TRIES = 3  # sweeps of our own, a second apart: what is left after that runs as another user
+OUTPUT_RATE = 64 * 2**20  # bytes a second of all commands of a principal: a tenth of the server's time
+DISCARDED = 2  # a byte that is not kept counts so many times
+CHUNK = 2**16  # a pipe's default capacity
+DRAIN = 2**20  # a pipe's default maximum capacity
+MAX_SAID = 2**16  # bytes without a newline: a supervisor sends less, but in a sandbox commands may imitate it
+MAX_REQUEST = 8 * 2**20  # four times Linux's limit of one exec: more only costs memory
+MAX_LEFT = 2**22  # Linux's limit of processes (proc(5), pid_max)
+MAX_REASON = 1_000  # characters: two paths, and why neither works
+START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not block a call
+LATE = 0.5  # seconds after SIGKILL is due: a later supervisor was stopped
+LATE_INSIDE = 3.0  # the same in a sandbox, which then ends as a whole; longer, for busy machines
+TRIES = 3  # our own sweeps, a second apart: a survivor runs as another user
 
 log = logging.getLogger(__name__)
 
 
 class CommandStartError(Exception):
-    """Nothing runs; the text says why."""
+    """The command was not started; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run: `fallback` is the directory to run in when `cwd` can't be entered. `limits` are resource limits, by
-    their numbers (getrlimit(2)). `remove_only`: it may remove files and write none."""
+    """A command to start, in `cwd` or else in `fallback`. `limits` are resource limits by number (getrlimit(2)).
+    `remove_only`: it may remove files but write none."""
 
     argv: Sequence[str]
     cwd: Path
@@ -50,7 +49,7 @@ class Launch:
     remove_only: bool = False
 
     def encode(self) -> bytes:
-        """As a supervisor reads it. Raises CommandStartError for what no system could run."""
+        """Return it as a supervisor reads it. Raises CommandStartError for a command that no system can run."""
         limits = [f"{number}={value}" for number, value in self.limits.items()] + ["removing"] * self.remove_only
         fields = [str(self.cwd), str(self.fallback), " ".join(limits), str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
@@ -64,17 +63,14 @@ class Launch:
 
 
 class Process:
-    """One command's process tree, as its supervisor tells of it, and the reader of its output.
+    """One command's process tree, as its supervisor reports it, and the reader of its output.
 
-    `ended`: the command's exit code, 128 + N for signal N; None when it can't be known. `gone`: nothing of the tree is
-    left; False when contact was lost instead. `left`: processes the command left running. `moved`: it runs in the
-    fallback directory.
+    `ended`: the exit code, 128 + N for signal N, or None if unknown. `gone`: True when no process of the tree is left,
+    False when contact was lost. `left`: processes that the command left running. `moved`: it runs in the fallback
+    directory. `sink` gets the output and returns whether it was kept; `rate` is shared by the principal's commands.
 
-    `sink` gets the output, and says whether it is kept; `rate` is that of all who share it.
-
-    `sandbox`: ends the whole sandbox the tree is in. There a supervisor is as little to be trusted as what it watches
-    over: the process id it gives is used for nothing, and where it fails to end its tree the sandbox ends.
-    """
+    `end_sandbox` ends the tree's whole sandbox. A supervisor in there is no more trusted than its command: its process
+    id is not used, and if it fails to end its tree the sandbox ends."""
 
     def __init__(
         self,
@@ -96,7 +92,7 @@ class Process:
         self._started: asyncio.Future[str | None] = self._loop.create_future()
         self.ended: asyncio.Future[int | None] = self._loop.create_future()
         self.gone: asyncio.Future[bool] = self._loop.create_future()
-        self._supervisor = 0  # its process id, once it said so
+        self._supervisor = 0  # its process id, once reported
         self._backstop: asyncio.TimerHandle | None = None
         self.moved = False
         self.left = 0
@@ -105,11 +101,11 @@ class Process:
 
     @property
     def has_supervisor(self) -> bool:
-        """Has a supervisor taken this on?"""
+        """Whether a supervisor has accepted the command."""
         return self._supervisor != 0
 
     async def begin(self, request: bytes) -> None:
-        """Have the command started. Raises CommandStartError; cancelled, it ends what may have started."""
+        """Start the command. Raises CommandStartError; if cancelled, it ends whatever started."""
         try:
             async with asyncio.timeout(START_WITHIN):
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -126,10 +122,10 @@ class Process:
             raise CommandStartError(failure)
 
     def terminate(self, grace: float) -> None:
-        """SIGTERM to the whole tree, SIGKILL after `grace` seconds to what is left. A second call may shorten it."""
+        """SIGTERM the whole tree, and SIGKILL the rest after `grace` seconds. A second call may shorten that."""
         if self.gone.done():
             return
-        with contextlib.suppress(OSError):  # a lost supervisor is noticed by its reader
+        with contextlib.suppress(OSError):  # the reader notices a lost supervisor
             self._control.send(f"terminate {grace:.3f}\n".encode())
         self._signal(signal.SIGCONT)
         due = self._loop.time() + grace + (LATE if self._end_sandbox is None else LATE_INSIDE)
@@ -137,16 +133,16 @@ class Process:
             self._watch_over(due, TRIES)
 
     def abandon(self) -> None:
-        """SIGKILL what is left, its supervisor too, and let go."""
+        """SIGKILL the rest of the tree and its supervisor, and stop following it."""
         if not self.gone.done():
-            if self._end_sandbox is None:  # there the end of the control socket has to do; what escapes it is not far
-                self._signal(signal.SIGSTOP)  # so that it starts nothing meanwhile
+            if self._end_sandbox is None:  # in a sandbox the closed control socket ends it
+                self._signal(signal.SIGSTOP)  # so that it starts no more processes
                 self._sweep()
                 self._signal(signal.SIGKILL)
             self._settle(gone=False)
 
     def _lose(self) -> None:
-        """The supervisor has died before its tree, or says what none says."""
+        """Handle a supervisor that died before its tree, or sent nonsense."""
         if self._end_sandbox is not None and not self.gone.done():
             self._end_sandbox()
         self.abandon()
@@ -157,7 +153,7 @@ class Process:
         self._backstop = self._loop.call_at(due, self._enforce, tries)
 
     def _enforce(self, tries: int) -> None:
-        """Do the work of a supervisor that was stopped, perhaps again and again by those it should end."""
+        """Do the work of a supervisor that was stopped, maybe repeatedly by its own commands."""
         self._sweep()
         self._signal(signal.SIGCONT)
         if tries > 1:
@@ -167,7 +163,7 @@ class Process:
         if self._end_sandbox is not None:
             self._end_sandbox()
             return
-        from toolgate.tools.workspace import supervisor  # start-up: it is another process's program, and loads ctypes
+        from toolgate.tools.workspace import supervisor  # start-up: a program of its own that loads ctypes
 
         if self._is_supervised:
             supervisor.kill(lambda: supervisor.below(self._supervisor))
@@ -179,7 +175,7 @@ class Process:
 
     @property
     def _is_supervised(self) -> bool:
-        """Does the supervisor live? Only it has the other end of its socket: its id is nobody else's until then."""
+        """Whether the supervisor lives. It alone holds the socket's other end, so until then its pid is not reused."""
         if not self.has_supervisor:
             return False
         poller = select.poll()
@@ -187,7 +183,7 @@ class Process:
         return not poller.poll(0)
 
     def _on_output(self) -> None:
-        """One chunk, and then it is the turn of others."""
+        """Read one chunk, then let other tasks run."""
         size = self._read(CHUNK)
         now = self._loop.time()
         due = self._rate.charge(output_cost(size, is_kept=self._is_kept), now)
@@ -200,7 +196,7 @@ class Process:
             self._loop.add_reader(self._output, self._on_output)
 
     def _read(self, limit: int) -> int:
-        """Pass on what is there, at most `limit` bytes; 0 when there is nothing now, or never will be."""
+        """Pass on up to `limit` available bytes. Return 0 if there are none, now or ever."""
         if self._output is None:
             return 0
         try:
@@ -214,7 +210,7 @@ class Process:
         return len(data)
 
     def _drain(self) -> None:
-        """Take what is in the pipe, and don't wait for its end: a daemon may hold that for ever."""
+        """Read what is in the pipe without waiting for its end: a daemon may hold it open."""
         left = DRAIN
         while left > 0 and (size := self._read(CHUNK)):
             left -= size
@@ -262,10 +258,10 @@ class Process:
                     self._settle(gone=True)
             case _:
                 log.error("unknown message from a supervisor: %r", line[:MAX_REASON])
-                raise ValueError(word)  # once: in a sandbox a command may say it a million times
+                raise ValueError(word)  # once: in a sandbox a command may send it a million times
 
     def _settle(self, gone: bool) -> None:
-        """The last that will ever be known."""
+        """Set the final state."""
         if self._backstop is not None:
             self._backstop.cancel()
         self._drain()
@@ -280,12 +276,12 @@ class Process:
 
 
 def output_cost(size: int, *, is_kept: bool) -> int:
-    """Return the bytes that a read of `size` counts."""
+    """Return the bytes that a read of `size` counts as."""
     return max(size, MIN_CHARGE) * (1 if is_kept else DISCARDED)
 
 
 def _parse_exited(rest: str) -> tuple[int, int]:
-    """A code and a number of processes, as a system has them. Raises ValueError."""
+    """Return a valid exit code and number of processes. Raises ValueError."""
     code, left = map(int, rest.split())
     if not (-signal.NSIG < code <= 255 and 0 <= left <= MAX_LEFT):
         raise ValueError(rest)

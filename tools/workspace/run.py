@@ -13,7 +13,7 @@ GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 
 
 class RunningCommand:
-    """`on_end` is called once, when nothing of the tree is left or nothing more can be known of it."""
+    """A running command. `on_end` is called once, when no process of its tree is left or contact is lost."""
 
     def __init__(self, run: Run, output: RunOutput, on_end: Callable[["RunningCommand"], None]) -> None:
         self.run = run
@@ -22,7 +22,7 @@ class RunningCommand:
         loop = asyncio.get_running_loop()
         self.start_done: asyncio.Future[None] = loop.create_future()
         self.is_ending = False  # its end is our doing
-        self._ended: asyncio.Future[None] = loop.create_future()  # the command itself, and `run` says so
+        self._ended: asyncio.Future[None] = loop.create_future()  # the command itself; `run` is updated by then
         self._gone: asyncio.Future[None] = loop.create_future()  # all of it, and `run` says so
         self._process: Process | None = None
         self._timer: asyncio.TimerHandle | None = None  # of the command itself
@@ -30,7 +30,7 @@ class RunningCommand:
         self._new_output: asyncio.Event | None = None  # set while a caller waits for output
 
     async def begin(self, processes: CommandRunner, launch: Launch, timeout: float | None) -> None:
-        """Start it. Raises CommandStartError, and then `on_end` is not called; neither is it when this is cancelled."""
+        """Start the command. Raises CommandStartError; then, and if cancelled, `on_end` is not called."""
         try:
             process = await processes.start(launch, self._write)
             if self.is_ending:  # while it started
@@ -51,7 +51,7 @@ class RunningCommand:
             self._timer = asyncio.get_running_loop().call_later(timeout, self._expire, timeout)
 
     def terminate(self, reason: str | None = None, grace: float = GRACE) -> None:
-        """End the whole tree, SIGKILL following SIGTERM after `grace` seconds. A second call may shorten that."""
+        """End the whole tree: SIGTERM, and SIGKILL after `grace` seconds. A second call may shorten that."""
         if not self.is_ending:
             self.is_ending = True
             self.run.reason = reason
@@ -59,29 +59,28 @@ class RunningCommand:
             self._process.terminate(grace)
 
     def abandon(self) -> None:
-        """SIGKILL the tree now, and don't wait to hear of it."""
+        """SIGKILL the tree now, without waiting for its end."""
         self.is_ending = True
         if self._process is not None:
             self._process.abandon()
 
     def end_at(self, when: float, reason: str) -> None:
-        """End it at `when`, in seconds since the epoch, whatever of it is left."""
+        """End the rest of the tree at `when`, in seconds since the epoch."""
         if self._age is not None:
             self._age.cancel()
         delay = max(0.0, when - time.time())
         self._age = asyncio.get_running_loop().call_later(delay, self.terminate, reason)
 
     async def wait_shell(self, timeout: float) -> bool:
-        """Has the command itself ended, `timeout` seconds from now at the latest?"""
+        """Wait at most `timeout` seconds for the command itself to end. Return whether it has."""
         return await _wait_done(self._ended, timeout)
 
     async def wait(self, timeout: float) -> bool:
-        """Is nothing of its tree left, `timeout` seconds from now at the latest?"""
+        """Wait at most `timeout` seconds for the end of its whole tree. Return whether it has ended."""
         return await _wait_done(self._gone, timeout)
 
     async def wait_output(self, beyond: int, timeout: float, *, whole: bool = False) -> None:
-        """Until there are more than `beyond` bytes of output, or the command itself has ended; with `whole`, all that
-        it started."""
+        """Wait for more than `beyond` bytes of output, or the end of the command; with `whole`, of its whole tree."""
         end = self._gone if whole else self._ended
         if end.done() or self.output.size > beyond:
             return
@@ -94,7 +93,7 @@ class RunningCommand:
             news.cancel()
 
     def _write(self, data: bytes) -> bool:
-        """Is it kept?"""
+        """Store output. Return whether all of it is kept."""
         self.output.write(data)
         self.run.kept = self.output.kept_bytes
         if self._new_output is not None:
@@ -108,7 +107,7 @@ class RunningCommand:
             self.terminate(f"timed out after {round(timeout * 1000)} ms")
 
     def _on_shell(self, ended: "asyncio.Future[int | None]") -> None:
-        """A timeout is the command's: what it leaves running, a server perhaps, may take its time."""
+        """Cancel the timeout: it is the command's, and processes it left running may go on."""
         if self._timer is not None:
             self._timer.cancel()
         if self._process is not None:

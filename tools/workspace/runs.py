@@ -1,4 +1,4 @@
-"""Keep the runs of a principal: their ids and output, those that live, and which may be forgotten."""
+"""Keep the runs of a principal: their ids and output, the living ones, and which to forget."""
 
 import asyncio
 import logging
@@ -13,14 +13,14 @@ from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import FULL, MemoryOutput, Run, RunOutput, Spool
 
-MAX_TAIL = 4096  # bytes of output that may tell of a limit
+MAX_TAIL = 4096  # bytes of output that may show a reached limit
 
 log = logging.getLogger(__name__)
 
 
 class RunStore:
-    """`live` are the runs that have not ended, `attended` foreground runs whose caller has not said what is to become
-    of them. Neither is ever forgotten."""
+    """The runs of a principal. `live` have not ended; `attended` are foreground runs that a call still waits for.
+    Neither kind is ever forgotten."""
 
     def __init__(self, spool: Path, environment: CommandEnvironment) -> None:
         self.live: dict[int, RunningCommand] = {}
@@ -28,17 +28,17 @@ class RunStore:
         self._environment = environment
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
-        self._in_memory: dict[int, MemoryOutput] = {}  # output of runs that began while the disk was full
+        self._in_memory: dict[int, MemoryOutput] = {}  # output of runs that began on a full disk
         self._removing: set[asyncio.Future[None]] = set()
         self._is_open = False
         self._opening: asyncio.Task[None] | None = None
-        self._opener = Threads(1)  # a disk that hangs must not hold up the end of the server
+        self._opener = Threads(1)  # a hanging disk must not delay the server's end
 
     async def open(self) -> dict[int, Run]:
-        """Return every run, by id. The first call takes the folders into use and reads what earlier servers left."""
+        """Return every run, by id. The first call opens the folders and reads earlier servers' runs."""
         if not self._is_open:
             self._opening = self._opening or asyncio.ensure_future(self._open_spool())
-            await asyncio.shield(self._opening)  # for all who wait, whichever of them is cancelled
+            await asyncio.shield(self._opening)  # shared by all callers, whichever is cancelled
         return self._runs
 
     async def wait_opening(self, timeout: float) -> None:
@@ -55,10 +55,10 @@ class RunStore:
         self._is_open = True
 
     def _read_earlier(self) -> Sequence[Run]:
-        """The runs of earlier servers. Blocking."""
-        self._environment.prepare()  # there may be a tree to give to another user
+        """Return the runs of earlier servers. Blocking."""
+        self._environment.prepare()  # may have to change a tree's owner
         self._spool.reader = self._environment.uid
-        return self._spool.open(self._environment.end_leftovers)  # may have large files to remove
+        return self._spool.open(self._environment.end_leftovers)  # may have to remove large files
 
     def find_key(self, key: str | None) -> int | None:
         """Return the id of the run that was started with `key`."""
@@ -76,7 +76,8 @@ class RunStore:
         return run, output
 
     def _claim_output(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
-        """A spool that was removed is made again. On a full disk old runs make room, or the output stays in memory."""
+        """Return the run and its output. A removed spool is made again. On a full disk old runs make room, or the
+        output stays in memory."""
         try:
             return self._spool.claim(command, key, background)
         except FileNotFoundError:
@@ -96,7 +97,7 @@ class RunStore:
             return run, output
 
     def _make_room(self) -> None:
-        """Forget every run that ended and that no caller waits for."""
+        """Forget every ended run that no call waits for."""
         old = [run_id for run_id in self._runs if run_id not in self.live and run_id not in self.attended]
         log.warning("the disk of %s is full: %d ended runs are removed", self._spool.folder, len(old))
         for run_id in old:
@@ -109,7 +110,7 @@ class RunStore:
         return output.read(offset, limit) if output else self._spool.read(run_id, offset, limit)
 
     def size(self, run_id: int) -> int:
-        """Return the bytes of output there are."""
+        """Return the size of the output in bytes."""
         output = self._output(run_id)
         return output.size if output else self._spool.size(run_id)
 
@@ -119,7 +120,7 @@ class RunStore:
         return clean_output(self._spool.read(run.id, begin, MAX_TAIL), final=True)[0] if run.exit_code else ""
 
     def _output(self, run_id: int) -> RunOutput | None:
-        """The output that is not in a file alone."""
+        """Return the output of a living run or in memory, else None."""
         live = self.live.get(run_id)
         return live.output if live else self._in_memory.get(run_id)
 
@@ -127,7 +128,7 @@ class RunStore:
         return None if run_id in self._in_memory else self._spool.path(run_id, "output")
 
     def track_cwd(self, run: Run, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables of a command that leaves word of the directory it ends in, where the disk has room."""
+        """Return the variables of a command that records its final directory, if the disk has room."""
         if run.id in self._in_memory:
             return variables
         rc = self._spool.path(run.id, "rc")
@@ -141,7 +142,7 @@ class RunStore:
             return variables
 
     def cwd_file(self, run_id: int) -> Path:
-        """Return the file in which a command leaves its directory: in a sandbox where commands may write."""
+        """Return the file in which a command records its directory: in a sandbox, where commands may write."""
         folder = self._environment.cwd_folder
         return self._spool.path(run_id, "cwd") if folder is None else folder / str(run_id)
 
@@ -154,7 +155,7 @@ class RunStore:
             log.warning("run %d is not saved: %s", run.id, error.strerror)
 
     def forget(self, run_id: int) -> None:
-        """Remove a run that ended, and its output."""
+        """Remove an ended run and its output."""
         if run_id not in self.live and run_id in self._runs:
             self._drop(run_id)
             self._remove_later(run_id)
@@ -188,7 +189,7 @@ class RunStore:
 
 
 def no_room(error: OSError) -> ToolError:
-    """Return the error of a command for which there is no folder or no space."""
+    """Return the error for a command without a folder or disk space."""
     why = (error.strerror or str(error)).lower()
     where = f" ({error.filename})" if error.filename else ""
     return ToolError(f"cannot store the output of the command: {why}{where}")

@@ -1,8 +1,7 @@
 """Walk the folders of a hostile tree, however deep. Blocking.
 
-One folder is open at a time, so that depth costs neither descriptors nor the stack; going up, `..` is compared with
-where the walk came from. No link is followed.
-"""
+One folder is open at a time, so depth costs neither descriptors nor stack. Going up, `..` is compared with the folder
+that the walk came from. Links are not followed."""
 
 import os
 import stat
@@ -14,12 +13,12 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class TreeMovedError(OSError):
-    """Its folders are being moved about."""
+    """The tree's folders are being moved during the walk."""
 
 
 @contextmanager
 def open_folder(folder: Path | str, within: int | None = None) -> Generator[int]:
-    """The descriptor of a folder that is no link."""
+    """Yield the descriptor of a folder that is no link."""
     held = os.open(folder, FOLDER, dir_fd=within)
     try:
         yield held
@@ -28,13 +27,14 @@ def open_folder(folder: Path | str, within: int | None = None) -> Generator[int]
 
 
 def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, str], None, None]:
-    """The descriptor of each folder, which is good until the next is asked for, and its path from the first on: "" or
-    "a/b/". The first is `root`; what is in a folder is looked at when the next is asked for. One that can't be opened
-    is left out where the reason is `past`: another raises."""
+    """Yield a descriptor of each folder, valid until the next one, and its path from `root`: "" or "a/b/".
+
+    The first is `root`; a folder's entries are read when the next one is requested. A folder that fails to open with
+    `past` is skipped; other errors are raised."""
     here, path = os.open(root, FOLDER), ""
     try:
         yield here, path
-        way = [("", _identity(here), _folders(here))]  # down to here: name, identity, folders still to come
+        way = [("", _identity(here), _folders(here))]  # the current path: name, identity, remaining subfolders
         while way:
             name, _, below = way[-1]
             if below:

@@ -1,12 +1,12 @@
 """Store the runs of a principal on disk: their ids, their output and how they ended.
 
-    last-id             the last id given out; also the lock under which ids are given and folders are looked through
-    NAME.lock           held by a living server for as long as it lives
+    last-id             the last assigned id; also the lock for assigning ids and reading folders
+    NAME.lock           held by a server while it lives
     ID/task.json        a Run
-    ID/output           stdout and stderr as they came, capped
+    ID/output           stdout and stderr in order, capped
 
 Several servers may share the folder (a desktop client starts one for each project). A server sees its own runs and
-those of servers that ended; it never touches those of another one that lives.
+those of ended servers; it never touches those of another living one.
 """
 
 import errno
@@ -24,27 +24,27 @@ import msgspec
 
 from toolgate.tools.workspace.safe_walk import open_folder
 
-MAX_OUTPUT = 64 * 2**20  # bytes a run may keep: more than anyone reads, little enough for 64 runs on one disk
-KEPT = 50  # ended runs: a list a model can still read
+MAX_OUTPUT = 64 * 2**20  # bytes of output kept for a run: 64 runs still fit on a disk
+KEPT = 50  # ended runs: a list that a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
 KEPT_BYTES = 512 * 2**20  # of output of ended runs
-MAX_HELD = 256 * 2**10  # bytes of output held in memory while the disk is full: 64 runs hold 16 MiB
-MAX_TASK = 64 * 2**10  # bytes of a task.json: those written here have a few thousand
+MAX_HELD = 256 * 2**10  # bytes of output in memory while the disk is full: 64 runs hold 16 MiB
+MAX_TASK = 64 * 2**10  # bytes of a task.json; real ones have a few thousand
 LAST_ID = "last-id"
-SHOWN = 1_000  # characters of a command that are remembered, for lists
+SHOWN = 1_000  # characters of a command kept for lists
 CAPPED = b"\n[output from here on is not kept: %d MiB is the most]\n" % (MAX_OUTPUT >> 20)
 NO_ROOM = b"\n[output from here on is not kept: %s]\n"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's share of it, what a process may write
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's quota, the process's file size limit
 
 Status = Literal["running", "exited", "killed", "lost"]
 
 
 class Run(msgspec.Struct):
-    """One run of a command, as `task.json` holds it. Times in seconds since the epoch."""
+    """One run of a command, as `task.json` stores it. Times are in seconds since the epoch."""
 
     id: int
     command: str
-    server: str  # whose lock tells whether the run can still be reached
+    server: str  # whose lock shows whether the run can still be reached
     started: float
     background: bool = False
     status: Status = "running"
@@ -52,13 +52,13 @@ class Run(msgspec.Struct):
     ended: float | None = None
     timed_out: bool = False
     reason: str | None = None  # why it was killed, for the model
-    size: int = 0  # bytes of output, once it has ended
-    read: int = 0  # bytes of output the model has been given
-    kept: int | None = None  # bytes of output kept, when that is not all there was
-    left: int = 0  # processes the command left running when it ended
-    moved: bool = False  # the directory asked for was gone: it ran in the workspace's root
+    size: int = 0  # bytes of output, once ended
+    read: int = 0  # bytes of output returned to the model
+    kept: int | None = None  # bytes of output kept, if not all
+    left: int = 0  # processes that the command left running
+    moved: bool = False  # its directory was gone: it ran in the workspace's root
     key: str | None = None
-    hits: list[str] = msgspec.field(default_factory=list)  # limits that were reached, in words
+    hits: list[str] = msgspec.field(default_factory=list)  # limits reached, in words
 
     @property
     def runtime_ms(self) -> int:
@@ -66,7 +66,7 @@ class Run(msgspec.Struct):
 
 
 class Spool:
-    """The folder, as one server sees it. `reader` is the group whose members may read output, but nothing else."""
+    """The folder, as one server uses it. `reader` is the group whose members may read output, but nothing else."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,11 +74,12 @@ class Spool:
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = -1
         self._last = -1
-        self._highest = 0  # id given out here: what is on disk may be removed, or have no room for it
+        self._highest = 0  # highest id assigned here: the disk may be full, or its files removed
 
     def open(self, deserted: Callable[[], None] = lambda: None) -> list[Run]:
-        """Take the folder into use; the runs of servers that ended. `deserted` is called where no other server has it
-        in use, before one can. Blocking; raises OSError."""
+        """Open the folder and return the runs of ended servers.
+
+        `deserted` is called under the lock if no other server uses the folder. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.share(self.folder)
@@ -88,7 +89,7 @@ class Spool:
             living = self._living()
             if not living:
                 deserted()
-                if self.reader is None:  # another server may have lent it to a user that commands run as
+                if self.reader is None:  # another server may have opened it to a command's user
                     self.folder.chmod(0o700)
             self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -102,7 +103,7 @@ class Spool:
         return [run for run in runs if run.id not in forgotten]
 
     def claim(self, command: str, key: str | None, background: bool) -> "tuple[Run, FileOutput]":
-        """A new run under the next id, with its folder, and the file for its output. Raises OSError."""
+        """Return a new run under the next id, with its folder and output file. Raises OSError."""
         with self._hold_lock():
             run = self._run(self._last_id() + 1, command, key, background)
             while True:
@@ -123,13 +124,13 @@ class Spool:
             return run, output
 
     def share(self, path: Path) -> None:
-        """Let the reader, and no other user, read it. Raises OSError."""
+        """Let the reader, and no other user, read the path. Raises OSError."""
         if self.reader is not None:
             os.chown(path, -1, self.reader)
             path.chmod(0o710 if path.is_dir() else 0o640)
 
     def claim_in_memory(self, command: str, key: str | None, background: bool) -> "tuple[Run, MemoryOutput]":
-        """A new run of which nothing is on disk, where there is no room for it."""
+        """Return a new run with nothing on disk, for a full disk."""
         with self._hold_lock():
             self._highest = self._last_id() + 1
             with suppress(OSError):
@@ -137,7 +138,7 @@ class Spool:
         return self._run(self._highest, command, key, background), MemoryOutput()
 
     def save(self, run: Run) -> None:
-        """Write `task.json`, whole or not at all. Raises OSError."""
+        """Write `task.json` atomically. Raises OSError."""
         path = self.path(run.id, "task.json")
         fresh = path.with_suffix(".new")
         descriptor = open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -153,7 +154,7 @@ class Spool:
         return self.folder / str(run_id) / name
 
     def read(self, run_id: int, offset: int, limit: int) -> bytes:
-        """Output of an ended run; empty when it is no longer kept."""
+        """Return output of an ended run, or b"" if it was removed."""
         try:
             descriptor = open_regular(self.path(run_id, "output"), os.O_RDONLY)
         except OSError:
@@ -170,10 +171,10 @@ class Spool:
             return 0
 
     def forget(self, run_id: int) -> None:
-        """Remove a run's folder. Blocking: half a second at times, while a command fills the disk."""
+        """Remove a run's folder. May block for half a second while a command fills the disk."""
         folder = self.folder / str(run_id)
         try:
-            with open_folder(folder):  # its blocks are given back after the folder above is unlocked
+            with open_folder(folder):  # held open, so that its blocks are freed after the parent folder is unlocked
                 for name in ("output", "task.json", "rc", "cwd"):
                     with suppress(OSError):
                         (folder / name).unlink()
@@ -184,7 +185,7 @@ class Spool:
             shutil.rmtree(folder, ignore_errors=True)
 
     def choose_forgotten(self, runs: Iterable[Run]) -> set[int]:
-        """Of ended runs keep the newest, by number, age and size: those to forget, by id."""
+        """Return the ids of ended runs to forget: the newest are kept, by number, age and size."""
         kept = 0
         forgotten: set[int] = set()
         room = KEPT_BYTES
@@ -198,7 +199,8 @@ class Spool:
         return forgotten
 
     def if_deserted(self, then: Callable[[], None]) -> bool:
-        """Call it where no server has the folder in use, before one can. Blocking; raises OSError."""
+        """Call `then` under the lock if no server uses the folder, and return whether it did. Blocking; raises
+        OSError."""
         descriptor = open_regular(self.folder / LAST_ID, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -210,7 +212,7 @@ class Spool:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Leave the folder: another server may now look after what is in it."""
+        """Release the folder: another server may now manage its runs."""
         if self._lock != -1:
             self._lock_of(self._name).unlink(missing_ok=True)
             os.close(self._lock)
@@ -224,7 +226,7 @@ class Spool:
 
     @contextmanager
     def _hold_lock(self) -> Generator[None, None, None]:
-        """One server at a time, for as long as a few system calls take."""
+        """Hold the servers' lock, for a few system calls."""
         fcntl.flock(self._last, fcntl.LOCK_EX)
         try:
             yield
@@ -235,7 +237,7 @@ class Spool:
         return self.folder / f"{server}.lock"
 
     def _living(self) -> set[str]:
-        """The servers that hold their locks; locks of others are removed."""
+        """Return the servers that hold their locks; remove the locks of others."""
         living: set[str] = set()
         for path in self.folder.glob("*.lock"):
             descriptor = open_regular(path, os.O_RDWR)
@@ -249,7 +251,7 @@ class Spool:
         return living
 
     def _runs(self) -> Iterator[Run]:
-        """Every run in the folder. One that can't be read was being written when its server died."""
+        """Yield every run in the folder. An unreadable one was being written when its server died."""
         for number in self._numbers():
             try:
                 with open(open_regular(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
@@ -266,7 +268,7 @@ class Spool:
         return [int(name) for name in names if name.isascii() and name.isdecimal()]
 
     def _remove_odd_files(self) -> None:
-        """Remove what has the name of a file of ours and is none."""
+        """Remove entries that have a file's name but another type."""
         with os.scandir(self.folder) as entries:
             ours = [entry for entry in entries if entry.name == LAST_ID or entry.name.endswith(".lock")]
         for entry in ours:
@@ -278,12 +280,12 @@ class Spool:
     def _last_id(self) -> int:
         try:
             last = int(os.pread(self._last, 20, 0))
-        except ValueError:  # new, or damaged: above all that is there
+        except ValueError:  # new or damaged: use the highest id on disk
             last = max(self._numbers(), default=0)
         return max(last, self._highest)
 
     def _mark_lost(self, run: Run) -> None:
-        """Its server died; the output tells when it was last heard of."""
+        """Mark the run of a dead server; its last output is the likely end."""
         run.status = "lost"
         run.ended = run.started
         with suppress(OSError):
@@ -293,8 +295,8 @@ class Spool:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """The descriptor of a regular file. Nothing else is waited for: the folder may come from a backup that was tampered
-    with. Raises OSError."""
+    """Return a descriptor of a regular file, without blocking on other types: a restored backup may be tampered with.
+    Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -303,7 +305,7 @@ def open_regular(path: Path, flags: int) -> int:
 
 
 class RunOutput(Protocol):
-    """A command's output: appended up to a cap, read by offset. `kept`: how much, when that is not all there was."""
+    """A command's output: appended up to a cap, read by offset. `kept_bytes` is the kept size, if not all."""
 
     size: int
     kept_bytes: int | None
@@ -314,7 +316,7 @@ class RunOutput(Protocol):
 
 
 class MemoryOutput:
-    """Output in memory, which outlives the command: for when the disk is full. What is kept of it is little."""
+    """Output in memory, for a full disk. It outlives the command, and keeps little."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -344,7 +346,7 @@ class FileOutput:
         self.kept_bytes: int | None = None
 
     def write(self, data: bytes) -> None:
-        """Keep what fits; say once, in the file, that there was more."""
+        """Append what fits, and note once in the file that output was dropped."""
         if self.kept_bytes is not None:
             return
         room = MAX_OUTPUT - self.size
@@ -353,7 +355,7 @@ class FileOutput:
             if len(data) > room:
                 self.kept_bytes = self.size
                 self._append(CAPPED)
-        except OSError as error:  # the disk is full: the command goes on without us
+        except OSError as error:  # the disk is full: the command goes on
             self.kept_bytes = self.size if self.kept_bytes is None else self.kept_bytes
             with suppress(OSError):
                 self._append(NO_ROOM % os.strerror(error.errno or 0).encode())

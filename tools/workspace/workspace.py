@@ -1,8 +1,7 @@
-"""The one object through which a tool reaches the processes and files of a principal.
+"""Give tools access to a principal's processes and files through one object.
 
 A run of a command has an id, and every method takes that id. Output is read by offset from a capped spool. No method
-returns a process or a descriptor, so that the work may move to another machine one day.
-"""
+returns a process or a descriptor, so the work could move to another machine."""
 
 import asyncio
 import os
@@ -23,22 +22,22 @@ from toolgate.tools.workspace.run import GRACE, RunningCommand
 from toolgate.tools.workspace.runs import RunStore, no_room
 from toolgate.tools.workspace.spool import Run
 
-MAX_COMMAND = 131_071  # bytes Linux takes as one argument
-KILL_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL: the kernel's work, unless it is another user's process
-CLOSE_WITHIN = 0.15  # seconds, at shutdown, for the same
-NEAR = 4096  # bytes before the end of a take in which it ends with a line, where one ends there
+MAX_COMMAND = 131_071  # Linux's limit of one argument in bytes
+KILL_WITHIN = 3.0  # seconds for a tree to end after SIGKILL, unless another user owns it
+CLOSE_WITHIN = 0.15  # the same, at shutdown
+NEAR = 4096  # bytes before the end of a take that are searched for a line end
 NAMED = 60  # characters of a command in a notice
-NOTICE_SCOPE = "tools:read"  # the scope of a notice: what it takes to read the output
-READS = 2  # files of one principal that are read at once: each is in memory whole, and what waits for the loop with it
+NOTICE_SCOPE = "tools:read"  # the scope needed to read a notice, as for the output
+READS = 2  # concurrent file reads of one principal: each file is in memory whole
 
 
 class Workspace:
-    """`root` is where tools work; `spool` a private folder for output; `variables` are those of commands.
+    """A principal's workspace. `root` is where tools work, `spool` a private folder for output, `variables` those of
+    commands.
 
-    `private` is the server's own folder: where the root holds it, nothing of it is read. Commands run in
-    `command_environment`, within its limits; `sandbox` is its level: "bwrap", "uid" or "none". Every method raises
-    KeyError for an id that is unknown or forgotten.
-    """
+    `private` is the server's own folder, never read even inside the root. Commands run in `command_environment`, within
+    its limits; `sandbox` is its level: "bwrap", "uid" or "none". Every method raises KeyError for an unknown or
+    forgotten id."""
 
     def __init__(
         self,
@@ -61,7 +60,7 @@ class Workspace:
         self._live = self._runs.live
         self.limits = LimitChecks(command_environment, self.root, self._live)
         self._reading = asyncio.Semaphore(READS)
-        self._arriving = asyncio.Event()  # set, and another, with each background task
+        self._arriving = asyncio.Event()  # set and replaced at each new background task
         self._closed = False
 
     async def start(
@@ -73,11 +72,10 @@ class Workspace:
         key: str | None = None,
         background: bool = False,
     ) -> int:
-        """Run `bash -c command` and give its id, which is never reused. A key given twice starts nothing twice.
+        """Run `bash -c command` and return its id, which is never reused. A repeated key starts nothing.
 
-        `cwd` None is the root, which also takes the place of a directory that is gone (`Run.moved`). After `timeout`
-        seconds the tree is killed, unless the shell itself has ended. Raises ToolError.
-        """
+        `cwd` None is the root, which also replaces a missing directory (`Run.moved`). After `timeout` seconds the tree
+        is killed, unless the shell itself has ended. Raises ToolError."""
         await self._runs.open()
         earlier = self._runs.find_key(key)
         if earlier in self._live:
@@ -95,15 +93,15 @@ class Workspace:
         return running.run.id
 
     async def run(self, run_id: int) -> Run:
-        """What is known of a run."""
+        """Return the run."""
         return (await self._runs.open())[run_id]
 
     def running(self) -> Sequence[Run]:
-        """What runs now."""
+        """Return the running commands."""
         return [running.run for running in self._live.values()]
 
     async def list(self) -> list[Run]:
-        """The background tasks there are, by id."""
+        """Return the background tasks, by id."""
         runs = await self._runs.open()
         return [run for _, run in sorted(runs.items()) if run.background]
 
@@ -112,21 +110,20 @@ class Workspace:
         await self._arriving.wait()
 
     async def read(self, run_id: int, offset: int, limit: int) -> bytes:
-        """Output from byte `offset`, at most `limit` bytes."""
+        """Return at most `limit` bytes of output from byte `offset`."""
         await self.run(run_id)
         return self._runs.read(run_id, offset, limit)
 
     async def size(self, run_id: int) -> int:
-        """Bytes of output there are."""
+        """Return the size of the output in bytes."""
         await self.run(run_id)
         return self._runs.size(run_id)
 
     async def take(self, run_id: int, limit: int) -> tuple[str, bool]:
         """Return the clean text that was not taken before, from at most `limit` bytes, and whether more waits.
 
-        No character, escape sequence or, where one ends near the limit, line is split between two takes; bytes that are
-        not UTF-8 are replaced.
-        """
+        No character, escape sequence or, if one ends near the limit, line is split between two takes. Bytes that are
+        not UTF-8 are replaced."""
         run = await self.run(run_id)
         offset, size = run.read, await self.size(run_id)
         data = await self.read(run_id, offset, limit)
@@ -134,43 +131,42 @@ class Workspace:
         if more:
             data = data[: data.rfind(b"\n", -NEAR) + 1] or data
         text, used = clean_output(data, final=not more and run.status != "running")
-        if more and not used:  # a take that takes nothing would never end
+        if more and not used:  # an empty take would be repeated for ever
             text, used = clean_output(data, final=True)
         await self.mark_read(run_id, offset + used)
         return text, more
 
     async def mark_read(self, run_id: int, offset: int) -> None:
-        """The model has been given the output up to `offset`."""
+        """Record that the model has the output up to `offset`."""
         run = await self.run(run_id)
         if run.read != offset:
             run.read = offset
             self._runs.save(run)
 
     async def wait_output(self, run_id: int, beyond: int, timeout: float, *, whole: bool = False) -> int:
-        """The size of the output, once it is over `beyond`, the command has ended (with `whole`, all that it started),
-        or `timeout` seconds have passed."""
+        """Wait until the output is over `beyond`, the command has ended (`whole`: its whole tree) or `timeout` seconds
+        passed. Return its size."""
         running = self._live.get(run_id)
         if running is not None:
             await running.wait_output(beyond, timeout, whole=whole)
         return await self.size(run_id)
 
     async def wait_shell(self, run_id: int, timeout: float) -> bool:
-        """Wait at most `timeout` seconds for the command itself to end, whatever it leaves running: has it?"""
+        """Wait at most `timeout` seconds for the command itself to end. Return whether it has."""
         await self.run(run_id)
         running = self._live.get(run_id)
         return running is None or await running.wait_shell(timeout)
 
     async def wait(self, run_id: int, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until nothing of the run's tree is left: is it so?"""
+        """Wait at most `timeout` seconds for the end of the run's whole tree. Return whether it has ended."""
         await self.run(run_id)
         running = self._live.get(run_id)
         return running is None or await running.wait(timeout)
 
     async def kill(self, run_id: int, grace: float = GRACE) -> Run:
-        """End the whole tree, SIGKILL following SIGTERM after `grace` seconds; how it ended.
+        """End the whole tree: SIGTERM, and SIGKILL after `grace` seconds. Return the run.
 
-        What had ended stays as it was. What can't be killed is still `running` in the answer.
-        """
+        An ended run stays as it was. One that can't be killed is still `running` in the answer."""
         run = await self.run(run_id)
         running = self._live.get(run_id)
         if running is not None:
@@ -179,12 +175,13 @@ class Workspace:
         return run
 
     async def kill_all(self) -> None:
-        """End all that runs here."""
+        """End all runs."""
         await asyncio.gather(*(self.kill(run_id) for run_id in list(self._live)))
 
     async def keep(self, run_id: int) -> bool:
-        """Leave a foreground run to the retention limit. One that goes on is a background task from now on; False:
-        there were too many of those, and it was ended."""
+        """Keep a foreground run for the retention limit; one that goes on becomes a background task.
+
+        False if there are too many of those: it was ended."""
         run = await self.run(run_id)
         goes_on = run.status == "running" and not run.background
         is_welcome = not goes_on or self.limits.has_room
@@ -200,63 +197,63 @@ class Workspace:
         return is_welcome
 
     async def forget(self, run_id: int) -> None:
-        """Remove a run that ended, and its output."""
+        """Remove an ended run and its output."""
         self._runs.forget(run_id)
 
     def drop_notice(self, run_id: int) -> None:
-        """The model knows how this background task ended: it needs no notice."""
+        """Drop the notice of a background task's end, which the model already knows."""
         self._notices.drop(f"bg-{run_id}")
 
     def output_path(self, run_id: int) -> Path | None:
-        """The file that holds a run's output, readable by the next command; None if the disk was full as it began."""
+        """Return the file of a run's output, which the next command can read; None if the disk was full at its
+        start."""
         return self._runs.output_path(run_id)
 
     async def read_cwd(self, run_id: int) -> Path | None:
-        """The directory a foreground command ended in, where it said so and that exists."""
+        """Return the directory that a foreground command recorded at its end, if it exists."""
         return cwd_tracking.read_cwd(self._runs.cwd_file(run_id), must_exist=self._environment.cwd_folder is None)
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
-        """A regular file's bytes. `path` is absolute and, unless `anywhere`, inside the root with links resolved.
+        """Return a regular file's bytes. `path` is absolute; unless `anywhere`, its real path is inside the root.
 
-        Raises ToolError for what is not so, for what is no regular file, and for more than `limit` bytes.
-        """
+        Raises ToolError for another path, another kind of file, and more than `limit` bytes."""
         await self._runs.open()
         reach = None if anywhere else self.root
         async with self._reading:
             return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._environment.uid)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
-        """The same file to be read piece by piece. Raises ToolError."""
+        """Open the same kind of file, to be read piece by piece. Raises ToolError."""
         await self._runs.open()
         reach = None if anywhere else self.root
         return await asyncio.to_thread(files.open_regular, path, limit, reach, self._private, self._environment.uid)
 
     async def stat_path(self, path: str) -> files.FileEntry:
-        """What there is at the absolute `path`, links followed. Raises NotFound, also for what is outside the root."""
+        """Return the entry at the absolute `path`, links followed. Raises NotFound, also for one outside the root."""
         return await asyncio.to_thread(files.stat_path, path, self.root, self._private)
 
     async def entries(self, path: str, limit: int) -> tuple[Sequence[files.FileEntry], bool]:
-        """What is in a folder, at most `limit` by name, and whether there is more. Raises NotFound and ToolError."""
+        """Return at most `limit` entries of a folder by name, and whether there are more. Raises NotFound and
+        ToolError."""
         return await asyncio.to_thread(files.entries, path, self.root, limit, self._private)
 
     async def resolve(self, path: str) -> Path:
-        """Where the absolute `path` leads, there or not. Raises NotFound for what is outside the root."""
+        """Return the real path of the absolute `path`, existing or not. Raises NotFound if it is outside the root."""
         return Path(await asyncio.to_thread(files.resolve_inside, path, self.root, self._private))
 
     def check_file(self, path: str, *, suffix: str) -> None:
-        """Refuse a path that `write_file` would refuse whatever is on disk. Raises ToolError."""
+        """Raise ToolError for a path that `write_file` would refuse whatever is on disk."""
         files.split_path(path, self.root, suffix)
 
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
-        """Write a file below the root, whole or not at all, and give its path. Raises ToolError.
+        """Write a file below the root atomically, and return its path. Raises ToolError.
 
-        `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed.
-        """
+        `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed."""
         await self._runs.open()
         return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._environment.uid)
 
     async def close(self, grace: float) -> None:
-        """End every tree: SIGTERM, SIGKILL after `grace` seconds. Done within a fifth of a second of that."""
+        """End every tree: SIGTERM, and SIGKILL after `grace` seconds. It takes at most 0.2 s more."""
         self._closed = True
         self.limits.close()
         await self._runs.wait_opening(grace + CLOSE_WITHIN)

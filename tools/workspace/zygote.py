@@ -17,12 +17,11 @@ from toolgate.tools.workspace.process import OUTPUT_RATE, CommandStartError, Lau
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
-ENTER_WITHIN = 15.0  # seconds for a sandbox to be there; it takes some hundredths
-MAX_REPORT = 4096  # bytes of why a sandbox is not there
-MAX_SHOWN = 300  # characters of it that are told
-IDLE = 600.0  # seconds after the last of its processes that a sandbox ends, and its /tmp with it
-MOST = 32  # of a server: each holds some 20 MiB, and what is in its /tmp
-
+ENTER_WITHIN = 15.0  # seconds for a sandbox to start; it takes some hundredths
+MAX_REPORT = 4096  # bytes of a sandbox's error report
+MAX_SHOWN = 300  # characters of it in an error text
+IDLE = 600.0  # seconds after its last command that a sandbox ends, and its /tmp with it
+MOST = 32  # of a server: each holds some 20 MiB, and its /tmp
 
 log = logging.getLogger(__name__)
 
@@ -32,22 +31,22 @@ class Retirable(Protocol):
 
 
 class IdleSandboxes:
-    """The one that has rested longest makes room for another."""
+    """The idle sandboxes. When there are too many, the longest idle one ends."""
 
     def __init__(self, most: int = MOST, seconds: float = IDLE) -> None:
         self._most = most
         self._seconds = seconds
-        self._timers: dict[Retirable, asyncio.TimerHandle] = {}  # who has rested longest comes first
+        self._timers: dict[Retirable, asyncio.TimerHandle] = {}  # the longest idle first
 
     def add(self, sandbox: Retirable) -> None:
-        """Nothing runs there any more."""
+        """Add a sandbox in which no command runs any more."""
         self.remove(sandbox)
         self._timers[sandbox] = asyncio.get_running_loop().call_later(self._seconds, self._retire, sandbox)
         if len(self._timers) > self._most:
             self._retire(next(iter(self._timers)))
 
     def remove(self, sandbox: Retirable) -> None:
-        """Something runs there again, or it is gone."""
+        """Remove a sandbox that runs a command again, or has ended."""
         timer = self._timers.pop(sandbox, None)
         if timer is not None:
             timer.cancel()
@@ -65,10 +64,10 @@ class SandboxHandle(Protocol):
 
 
 class CommandRunner:
-    """Every process tree of one zygote, which starts with the first command. With a `sandbox` it is in a sandbox:
-    each time that one begins `on_enter` gets its proxy's listener, and each time that one ends `on_exit` is called.
-    `idle_sandboxes` are the sandboxes in which nothing runs.
-    """
+    """Starts commands through one zygote, which starts with the first command.
+
+    With a `sandbox` the zygote runs inside it. `on_enter` gets the proxy's listener of each new sandbox, and `on_exit`
+    is called at its end. `idle_sandboxes` are those without commands."""
 
     def __init__(
         self,
@@ -83,11 +82,11 @@ class CommandRunner:
         self._idle_sandboxes = idle_sandboxes or IdleSandboxes()
         self._rate = ByteRateLimiter(lambda: OUTPUT_RATE)
         self._zygote: Zygote | None = None
-        self._busy = 0  # commands that live, or are about to
+        self._busy = 0  # commands that run or start
         self._ending: asyncio.Future[None] | None = None
 
     async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
-        """Run; `sink` gets the output as it comes, and says whether it is kept. Raises CommandStartError."""
+        """Start a command; `sink` gets its output and returns whether it was kept. Raises CommandStartError."""
         request = launch.encode()
         self._busy += 1
         self._idle_sandboxes.remove(self)
@@ -100,7 +99,7 @@ class CommandRunner:
         return process
 
     async def _start_process(self, request: bytes, sink: Callable[[bytes], bool]) -> Process:
-        for _ in range(2):  # a zygote that was killed, or stopped, is replaced, once
+        for _ in range(2):  # a zygote that was killed or stopped is replaced, once
             try:
                 zygote = await self._ready()
                 control, output = await zygote.fork_supervisor()
@@ -119,7 +118,8 @@ class CommandRunner:
         raise CommandStartError("its supervisor did not start; see the server's log")
 
     async def close(self) -> None:
-        """End the zygote. The trees end when their processes do: close those first. A sandbox ends with all in it."""
+        """End the zygote. The trees end with their processes: close those first. A sandbox ends with everything in
+        it."""
         self._idle_sandboxes.remove(self)
         if self._zygote is not None:
             self._replace(self._zygote)
@@ -127,14 +127,14 @@ class CommandRunner:
             await asyncio.shield(self._ending)
 
     def retire(self) -> None:
-        """End a sandbox in which nothing runs. The next command has another."""
+        """End a sandbox in which no command runs. The next command starts another."""
         if not self._busy and self._zygote is not None:
             self._replace(self._zygote)
 
     async def _ready(self) -> "Zygote":
         if self._zygote is not None and not self._zygote.is_alive:
             self._replace(self._zygote)
-        while self._ending is not None and not self._ending.done():  # it takes all with it that has the same user
+        while self._ending is not None and not self._ending.done():  # its end kills all processes of the same user
             await asyncio.wait([self._ending])
         if self._zygote is None:
             self._zygote = Zygote(self._sandbox)
@@ -149,7 +149,7 @@ class CommandRunner:
         return zygote
 
     def _replace(self, zygote: "Zygote") -> None:
-        """Another one serves when this has ended; several starts may find out at once that it must."""
+        """End this zygote; the next command starts another. Several commands may call this at once."""
         if self._zygote is zygote:
             self._zygote = None
             self._ending = asyncio.ensure_future(self._end(zygote))
@@ -168,7 +168,7 @@ class CommandRunner:
 
 
 class Zygote:
-    """The small process that forks supervisors. Raises OSError when it can't be had."""
+    """The small process that forks supervisors. Raises OSError if it can't start."""
 
     def __init__(self, sandbox: SandboxHandle | None = None) -> None:
         self._killed = False
@@ -187,7 +187,7 @@ class Zygote:
         return not self._killed and self._process.poll() is None
 
     async def wait_entered(self) -> socket.socket | None:
-        """Once it can serve: the listener of its sandbox's proxy, to the first who asks. Raises CommandStartError."""
+        """Wait until it serves. Return its proxy's listener to the first caller. Raises CommandStartError."""
         entering = self._entering
         if entering is None:
             return None
@@ -210,21 +210,21 @@ class Zygote:
         return process
 
     def kill(self) -> None:
-        """End the sandbox, and with it all that runs there."""
+        """End the sandbox with all its processes."""
         if self.is_alive:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._killed = True  # though it is not gone yet: nothing is to begin there any more
+        self._killed = True  # even before its end: no command may start there any more
         if self._sandbox is not None and (self._killing is None or self._killing.done()):
             self._killing = asyncio.get_running_loop().run_in_executor(None, self._sandbox.kill)
 
     def wake(self, *_: object) -> None:
-        """Have it go on, if a command has stopped it."""
+        """Continue the zygote, in case a command stopped it."""
         with contextlib.suppress(OSError):
             self._process.send_signal(signal.SIGCONT)
 
     async def fork_supervisor(self) -> tuple[socket.socket, int]:
-        """A new supervisor's control socket, and the read end of its command's output. Raises OSError."""
+        """Return a new supervisor's control socket, and the read end of its command's output. Raises OSError."""
         self.wake()
         control, theirs = socket.socketpair()
         with theirs:
@@ -250,27 +250,27 @@ class Zygote:
             try:
                 socket.send_fds(self._channel, [b"+"], descriptors)
                 return
-            except BlockingIOError:  # hundreds are starting at once
+            except BlockingIOError:  # hundreds of commands are starting
                 await _wait_ready(self._channel, to_write=True)
             except (BrokenPipeError, ConnectionResetError):
-                return  # a dead zygote: the control socket says so too
+                return  # a dead zygote, which the control socket shows too
 
     async def close(self) -> None:
-        """Have it end, and wait until it is gone."""
+        """End the zygote, and wait for its end."""
         self.wake()
         with self._channel, contextlib.suppress(OSError, TimeoutError, subprocess.TimeoutExpired):
             self._channel.shutdown(socket.SHUT_WR)
             async with asyncio.timeout(END_WITHIN):
-                await asyncio.get_running_loop().sock_recv(self._channel, 1)  # it says nothing: this is its end
+                await asyncio.get_running_loop().sock_recv(self._channel, 1)  # returns at its end: it sends nothing
             if self._sandbox is None:
                 self._process.wait(END_WITHIN)
         if self._sandbox is not None:
             self.kill()
-            if self._killing is not None:  # else it would end what runs as this user next
+            if self._killing is not None:  # else it would kill the user's next sandbox
                 await asyncio.shield(self._killing)
             await asyncio.to_thread(self._process.wait)
         elif self.is_alive:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with the supervisor that waits, not those that work
+            os.killpg(self._process.pid, signal.SIGKILL)  # with the waiting supervisor, not the working ones
             self._process.wait()
 
 
@@ -278,16 +278,16 @@ def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,  # the server's own carries the protocol
+        stdout=subprocess.DEVNULL,  # the server's stdout carries the protocol
         cwd="/",
-        env={},  # nothing of the server's for a command to find
+        env={},  # no variables of the server for a command to find
         pass_fds=[theirs.fileno()],
         start_new_session=True,
     )
 
 
 async def _read_report(report: socket.socket) -> socket.socket | None:
-    """Wait for `ready`, and the listener that may come with it. Raises CommandStartError with what was said instead."""
+    """Return the listener, if any, that comes with `ready`. Raises CommandStartError with any other report."""
     report.setblocking(False)
     text = b""
     with report:
@@ -322,10 +322,10 @@ async def _wait_ready(channel: socket.socket, *, to_write: bool) -> None:
 
 
 def _psutil() -> list[str]:
-    """Where psutil lies, for systems whose /proc does not list children."""
+    """Return psutil's folder, for systems whose /proc does not list children."""
     if Path("/proc/thread-self/children").exists():
         return []
-    import importlib.util  # start-up: few systems come here
+    import importlib.util  # start-up: few systems need it
 
     spec = importlib.util.find_spec("psutil")
     return [str(Path(spec.origin).parent.parent)] if spec is not None and spec.origin else []

@@ -104,7 +104,7 @@ def test_what_is_built_in_is_listed_with_its_templates(connect: Start) -> None:
     assert found["plan://current"] == {
         "uri": "plan://current",
         "name": "plan",
-        "description": "Whether a plan is active, what it is for, where it will be written, and when it began.",
+        "description": "The active plan, if any: its goal, its file and when it began.",
         "mimeType": "application/json",
     }
     assert {"task://list", "callback://inbox", "skill://toolgate-tools/SKILL.md"} <= found.keys()

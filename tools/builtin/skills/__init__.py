@@ -1,4 +1,4 @@
-"""Skills: find, parse and serve them as a tool and as resources.
+"""Skills: find and parse them, and serve them as a tool and as resources.
 
-Enter at `skills`. `builtin_tools` and `doctor` import it.
+Enter at `skills`; the server's `builtin_tools` and `doctor` import it.
 """

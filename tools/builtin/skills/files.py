@@ -1,8 +1,7 @@
-"""Find the files of a skill, and make the entry that the skills extension shows of it.
+"""Find the files of a skill, and build its entry for the skills extension.
 
-Its files are the regular files below its folder that are not hidden, within the limits. No link is followed.
-Source: SEP-2640; agentskills.io/specification.
-"""
+They are the regular files below its folder that are not hidden, within the limits. Links are not followed. Source:
+SEP-2640; agentskills.io/specification."""
 
 import hashlib
 import os
@@ -22,8 +21,8 @@ from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, FileStamp, SkillError
 from toolgate.tools.workspace import files
 
-MAX_FILES = 512  # of a skill (SEP-2640, "Limits"); the rest is no part of it
-MAX_BYTES = 16 * 2**20  # of all of them together (the same)
+MAX_FILES = 512  # of a skill (SEP-2640, "Limits"); the rest is left out
+MAX_BYTES = 16 * 2**20  # of all files together (the same)
 MAX_DEPTH = 4  # folders below the skill's
 MAX_SCANNED = 5_000  # entries looked at for that
 MAX_CACHED_SKILLS = 1_000  # skills whose digests are remembered
@@ -39,7 +38,7 @@ class SkillFile:
 
 
 class SkillResource(msgspec.Struct, frozen=True):
-    """A file as the extension lists it: `digest` and `size` are those of its bytes."""
+    """A file as the extension lists it, with the digest and size of its bytes."""
 
     uri: str
     digest: str
@@ -47,7 +46,7 @@ class SkillResource(msgspec.Struct, frozen=True):
 
 
 class SkillEntry(msgspec.Struct, frozen=True):
-    """A skill as the extension shows it."""
+    """A skill as the extension lists it."""
 
     uri: str
     frontmatter: dict[str, Any]
@@ -55,7 +54,7 @@ class SkillEntry(msgspec.Struct, frozen=True):
 
 
 class _FileDigest(msgspec.Struct, frozen=True):
-    """What was read of a file that had this stamp; `fields` only of a SKILL.md."""
+    """The cached digest of a file with this stamp; `fields` are for a SKILL.md only."""
 
     stamp: FileStamp
     digest: str
@@ -64,15 +63,15 @@ class _FileDigest(msgspec.Struct, frozen=True):
 
 
 class SkillEntries:
-    """The entries of skills. What is read of a file is remembered for as long as the file has the same stamp."""
+    """The entries of skills. A file is read again only when its stamp changes."""
 
     def __init__(self) -> None:
-        self._digests: dict[str, dict[str, _FileDigest]] = {}  # by a skill's folder and the path in it
-        self._lock = threading.Lock()  # what two ask for is hashed once
+        self._digests: dict[str, dict[str, _FileDigest]] = {}  # skill's folder → path in it → digest
+        self._lock = threading.Lock()  # concurrent calls hash a file once
 
     def read_entry(self, name: str, folder: Path) -> SkillEntry:
-        """That of the skill `name` in `folder`. Reads what has changed; blocks. Raises SkillError when it can't be used
-        any more."""
+        """Return the entry of the skill `name` in `folder`, reading changed files; blocks. Raises SkillError for a
+        skill that became unusable."""
         with self._lock:
             settled = time.time_ns() - RACY_NS
             held = self._digests.pop(str(folder), {})
@@ -95,7 +94,7 @@ class SkillEntries:
                 continue
             try:
                 data = files.read_below(folder, file.path, MAX_BYTES)
-            except ToolError:  # gone, or not ours to read: then it can't be had from us
+            except ToolError:  # gone or not readable: leave it out
                 continue
             fields = frontmatter.read_fields(data) if file.path == MANIFEST else None
             found[file.path] = _FileDigest(file.stamp, f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), fields)
@@ -103,7 +102,7 @@ class SkillEntries:
 
 
 def files_of(folder: Path) -> list[SkillFile]:
-    """The files of the skill in `folder`: its SKILL.md, then the others, sorted. Blocks."""
+    """Return the files of the skill in `folder`: its SKILL.md, then the others, sorted. Blocks."""
     found: list[SkillFile] = []
     waiting = [("", 0)]
     seen = 0
@@ -122,7 +121,8 @@ def files_of(folder: Path) -> list[SkillFile]:
 
 
 def children(folder: Path, inner: str) -> tuple[list[str], list[SkillFile]] | None:
-    """The folders and the files right in the folder `inner` ("" for the skill's own); None where there is no such."""
+    """Return the folders and files directly in the folder `inner` ("" for the skill's own), or None if there is no such
+    folder."""
     below = [file for file in files_of(folder) if file.path.startswith(inner and f"{inner}/")]
     if not below:
         return None

@@ -1,8 +1,7 @@
 """Read a SKILL.md: YAML front matter with a name and a description, then the instructions (agentskills.io).
 
-The text is foreign, it may come with a cloned project: what is read is bounded, links are not followed, and whatever
-is wrong with it is a SkillError.
-"""
+The text is foreign: it may come with a cloned project. So reads are bounded, links are not followed, and every fault is
+a SkillError."""
 
 import os
 import re
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
 
 MAX_FILE = 256 * 1024  # bytes: all of it goes into a model's context
 MAX_FRONT = 16 * 1024  # characters of front matter
-MAX_BRACKETS = 100  # in it: a second goes by before YAML gives up on thousands of open ones
+MAX_BRACKETS = 100  # open brackets: thousands keep YAML busy for a second
 MAX_DESCRIPTION = 1024  # characters kept (agentskills.io/specification)
 
 NAME = re.compile(r"(?!.{65})[a-z0-9]+(?:-[a-z0-9]+)*")  # agentskills.io/specification, "name"
 PARTS = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)", re.DOTALL | re.MULTILINE)
 
-# A line that means the same with and without YAML: a plain scalar, whole on its line, that starts with a
-# letter and is no word that YAML has another idea of. Any other is left to YAML, whose import takes 40 ms.
+# A line that means the same with and without YAML: a plain scalar, whole on its line, that starts with a letter and is
+# no YAML keyword. YAML reads all others; its import takes 40 ms.
 PLAIN = re.compile(r"([a-z][a-z-]{0,40}): +([^\W\d_].*)")
 SPECIAL = re.compile(r".*(?:: | #).*|.*:|yes|no|true|false|on|off|null", re.IGNORECASE)
 
-CORE = {  # what a plain word stands for, and what such words begin with; any other is a string
+CORE = {  # plain word → its value, and the first characters of such words; any other is a string
     "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
     "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": ("[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -39,9 +38,9 @@ CORE = {  # what a plain word stands for, and what such words begin with; any ot
     ),
 }
 
-RACY_NS = 50_000_000  # ns: a file changed so lately may change again under the same stamp, as in git's index
+RACY_NS = 50_000_000  # ns: a file changed this recently may change again under the same stamp, as in git's index
 
-FileStamp = tuple[int, int, int]  # size, time of the last change of the content, of the file: both in ns
+FileStamp = tuple[int, int, int]  # size, mtime and ctime, both in ns
 
 
 class SkillError(ValueError):
@@ -49,8 +48,7 @@ class SkillError(ValueError):
 
 
 class SkillHead(msgspec.Struct, frozen=True):
-    """What a SKILL.md said of itself when it had this `stamp`, or why it is of no use; and whether that took
-    YAML."""
+    """The front matter of a SKILL.md with this `stamp`, or why it is unusable; and whether that took YAML."""
 
     stamp: FileStamp
     name: str = ""
@@ -60,7 +58,7 @@ class SkillHead(msgspec.Struct, frozen=True):
 
 
 def file_stamp(path: Path) -> FileStamp | None:
-    """What changes when the file does; None when there is no regular file."""
+    """Return the file's stamp, which changes with it, or None if it is no regular file."""
     try:
         found = path.lstat()
     except OSError:
@@ -73,8 +71,7 @@ def to_stamp(found: os.stat_result) -> FileStamp:
 
 
 def read_head(path: Path, found: FileStamp) -> SkillHead:
-    """Read the front matter of the file that had the stamp `found`. One that is broken is told, not
-    raised."""
+    """Return the front matter of the file that had the stamp `found`. A broken one is reported in it, not raised."""
     try:
         text, found = _read(path)
         front = _split_parts(text)[0]
@@ -89,7 +86,7 @@ def read_head(path: Path, found: FileStamp) -> SkillHead:
 
 
 def read_fields(data: bytes) -> dict[str, Any]:
-    """All fields of the front matter of a SKILL.md with these bytes, as JSON can hold them. Raises SkillError."""
+    """Return all front matter fields of these bytes as JSON values. Raises SkillError."""
     front = _split_parts(_text(data))[0]
     plain = _parse_plain(front)
     found = _parse_yaml(front, core=True) if plain is None else plain
@@ -100,7 +97,7 @@ def read_fields(data: bytes) -> dict[str, Any]:
 
 
 def read_body(path: Path) -> str:
-    """The instructions: what follows the front matter. Raises SkillError."""
+    """Return the instructions: the text after the front matter. Raises SkillError."""
     return _split_parts(_read(path)[0])[1].strip()
 
 
@@ -136,7 +133,7 @@ def _split_parts(text: str) -> tuple[str, str]:
 
 
 def _parse_plain(front: str) -> dict[str, Any] | None:
-    """The fields, where each line is a plain one; else None."""
+    """Return the fields if each line is a plain one, else None."""
     fields: dict[str, Any] = {}
     for line in front.split("\n"):
         if not line:
@@ -149,7 +146,7 @@ def _parse_plain(front: str) -> dict[str, Any] | None:
 
 
 def _parse_yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
-    """`core`: by YAML 1.2, as most others read it; PyYAML's own idea is 1.1, where `on` is a boolean."""
+    """Return the fields as YAML reads them. `core`: by YAML 1.2; PyYAML reads 1.1, where `on` is a boolean."""
     import yaml  # start-up: 40 ms
 
     if front.count("[") + front.count("{") > MAX_BRACKETS:
@@ -160,7 +157,7 @@ def _parse_yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
         fields = yaml.load(front, _core_loader() if core else yaml.SafeLoader)  # noqa: S506  # both are safe
     except SkillError:
         raise
-    except Exception as error:  # noqa: BLE001  # hostile tags make it raise nearly anything
+    except Exception as error:  # noqa: BLE001  # hostile tags can raise nearly any exception
         raise SkillError(f"its front matter is not YAML: {error}") from None
     if not isinstance(fields, dict):
         raise SkillError("its front matter is not a list of fields")
@@ -169,13 +166,13 @@ def _parse_yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
 
 @cache
 def _core_loader() -> "type[SafeLoader]":
-    """Reads plain words by the core schema (YAML 1.2.2 section 10.3)."""
+    """Return a loader that reads plain words by the core schema (YAML 1.2.2 section 10.3)."""
     import yaml
 
     class Core(yaml.SafeLoader):
         pass
 
-    Core.yaml_implicit_resolvers = {}  # its own: the base class keeps its
+    Core.yaml_implicit_resolvers = {}  # its own table: the base class keeps another
 
     def whole(loader: "SafeLoader", node: Any) -> int:
         word = loader.construct_scalar(node)

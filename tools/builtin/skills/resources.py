@@ -1,7 +1,6 @@
 """Offer the files of skills as resources, `skill://name/…`, and each skill as a prompt.
 
-What a skill's files are: tools/builtin/skills/files.py. What its prompt says is what InvokeSkill says.
-"""
+tools/builtin/skills/files.py finds the files. The prompt has the same text as InvokeSkill."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +25,7 @@ ARGUMENTS = [PromptArgument("arguments", "what the skill is to work on")]
     "skill://{name}/{+path}", name="skill-file", title="File of a skill", scope="tools:workflow", owns_scheme=True
 )
 async def skill_file(name: str, path: str, ctx: Context) -> Contents:
-    """A file of a skill: its SKILL.md, or one that this speaks of."""
+    """A file of a skill: its SKILL.md, or one beside it."""
     return await asyncio.to_thread(_contents, ctx, name, path)
 
 
@@ -51,7 +50,7 @@ def skill_paths(value: str, arguments: Mapping[str, str], ctx: Context) -> list[
 
 @lru_cache(MAX_SKILLS)
 def manifest_of(skill: Skill) -> Resource:
-    """The SKILL.md as a resource of its own, so that lists have it; the same object as long as nothing is different."""
+    """Return the SKILL.md as a resource of its own, for lists; the same object until the skill changes."""
     uri = uri_of(skill.name, MANIFEST)
 
     async def read(ctx: Context) -> Contents:
@@ -70,7 +69,7 @@ def manifest_of(skill: Skill) -> Resource:
 
 @lru_cache(MAX_SKILLS)
 def prompt_of(skill: Skill) -> Prompt:
-    """The skill as a prompt; the same object as long as nothing is different."""
+    """Return the skill as a prompt; the same object until the skill changes."""
 
     async def ask(ctx: Context, arguments: str = "") -> str:
         return await asyncio.to_thread(instructions, ctx.service(Skills), skill.name, arguments)
@@ -82,7 +81,7 @@ def prompt_of(skill: Skill) -> Prompt:
 
 
 async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
-    """What is in the folder `uri` of a skill. Raises NotFound for what is none."""
+    """Return links to the entries of the folder `uri` of a skill. Raises NotFound if it is none."""
     found = skill_file.match(f"{uri}/{MANIFEST}")
     if found is None:
         raise NotFound(f"{uri} is no folder of a skill")
@@ -108,7 +107,7 @@ def _link(skill: Skill, file: SkillFile) -> ResourceLink:
 
 
 def _find_path(ctx: Context, name: str, path: str) -> Path | None:
-    """Where a file of a skill is; None where there is no such file."""
+    """Return the path of a skill's file, or None if there is no such file."""
     skill = ctx.service(Skills).catalogue().get(name)
     if skill is None or all(file.path != path for file in files_of(skill.folder)):
         return None

@@ -1,7 +1,6 @@
 """InvokeSkill: find skills in their folders, and give a model the instructions of one.
 
-A skill is a folder with a SKILL.md (tools/builtin/skills/frontmatter.py), and whatever files that speaks of.
-"""
+A skill is a folder with a SKILL.md (tools/builtin/skills/frontmatter.py) and any other files."""
 
 import asyncio
 import logging
@@ -27,9 +26,9 @@ from toolgate.tools.builtin.skills.frontmatter import RACY_NS, SkillHead
 BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
 
 MAX_DESCRIPTION_BYTES = 1_000  # bytes of the tool's description with the catalogue: the contract's 1 kB
-MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, whenever the catalogue is asked for
-MAX_CACHED = 1_000  # of all the projects that share the cache
-MAX_LISTED_FILES = 100  # told of those beside a SKILL.md
+MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, per reading of the catalogue
+MAX_CACHED = 1_000  # of all projects that share the cache
+MAX_LISTED_FILES = 100  # files beside a SKILL.md that the result names
 MAX_ARGUMENTS = 20_000  # characters
 
 ARGUMENTS = "$ARGUMENTS"
@@ -45,12 +44,11 @@ class Skill:
 
 
 class Skills:
-    """The skills in `folders`, searched in order; the first of a name wins. Always as the folders are now.
+    """The skills in `folders`, searched in order; the first of a name wins. It always reflects the folders' current
+    state.
 
-    `cache` is a file for what had to be parsed by YAML, so that the next start needn't; no one else may write
-    it. A folder among them may be a link, as people do with their own; a SKILL.md and the files beside it may
-    not.
-    """
+    `cache` is a file for results of YAML parsing, for a faster next start; only the server may write it. A folder may
+    be a link, as people make for their own; a SKILL.md and the files beside it may not."""
 
     def __init__(self, folders: Sequence[Path], cache: Path | None = None) -> None:
         self.folders = [folder.absolute() for folder in folders]
@@ -58,11 +56,11 @@ class Skills:
         self._cached_heads: dict[str, SkillHead] | None = None  # as in the file
         self._heads: dict[str, SkillHead] = {}  # by the path of the SKILL.md
         self._warned: set[str] = set()  # in the log
-        self._lock = threading.Lock()  # asked from the loop, from calls and from the watch
-        self.last_described: dict[str, str] | None = None  # name → description, as `describe` last gave them
+        self._lock = threading.Lock()  # used by the loop, by calls and by the watch
+        self.last_described: dict[str, str] | None = None  # name → description, from the last `describe`
 
     def catalogue(self) -> Mapping[str, Skill]:
-        """The skills by name, sorted. Reads what changed since the last time; the rest costs a stat each."""
+        """The skills by name, sorted. It reads changed files; the others cost a stat each."""
         with self._lock:
             settled = time.time_ns() - RACY_NS
             heads = {str(path): self._read_head(path, stamp) for path, stamp in self._files()}
@@ -75,8 +73,7 @@ class Skills:
         return dict(sorted(found.items()))
 
     def describe(self, budget: int) -> str:
-        """The catalogue, `- name: description` a line, in at most `budget` bytes: first shortened, then
-        cut."""
+        """Return the catalogue, one `- name: description` per line, shortened and then cut to `budget` bytes."""
         held = list(self.catalogue().values())
         self.last_described = {skill.name: skill.description for skill in held}
         for width in (1024, 240, 160, 120, 80, 60, 40, 20):
@@ -92,11 +89,10 @@ class Skills:
         return ""
 
     def watch_roots(self) -> list[Path]:
-        """The folders whose entries decide the catalogue, or the nearest there are. Watch them, but not
-        deeply.
+        """Return the folders whose entries decide the catalogue, or their nearest existing parents, to watch without
+        their subfolders.
 
-        The built-in ones are not among them: they come with the program.
-        """
+        Built-in folders are left out: they never change."""
         roots: set[Path] = set()
         for folder in self.folders:
             if folder != BUILT_IN:
@@ -192,13 +188,13 @@ async def invoke_skill(
 
 
 def tool_description(skills: Skills) -> str:
-    """The tool's description with the catalogue in it, in at most MAX_TOLD bytes."""
+    """Return the tool's description with the catalogue in it, in at most MAX_DESCRIPTION_BYTES bytes."""
     start = f"{invoke_skill.description}\n"
     return start + skills.describe(MAX_DESCRIPTION_BYTES - len(start.encode()))
 
 
 def instructions(skills: Skills, name: str, arguments: str) -> str:
-    """What the skill `name` says to do about `arguments`, as the tool tells it; blocks. Raises ToolError."""
+    """Return what the skill `name` says to do with `arguments`; blocks. Raises ToolError."""
     return _load_instructions(skills, name, arguments)[0]
 
 
