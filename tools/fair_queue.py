@@ -28,7 +28,8 @@ class FairQueue:
     """A queue for `most` slots at once, `per_principal` of them for one principal, with `max_waiting` of its calls
     waiting.
 
-    The waiting call with the lowest rank goes first, then the earliest. `what` names the slots in error texts."""
+    The waiting call with the lowest rank goes first, then the earliest. `what` names the slots in error texts.
+    """
 
     def __init__(
         self, most: int, what: str, *, per_principal: int | None = None, max_waiting: int | None = None

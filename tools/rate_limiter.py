@@ -1,7 +1,8 @@
 """Limit the bytes read per second, so that one sender leaves the event loop to others.
 
 A reader charges what it read and waits until its account allows the next read. Meanwhile the kernel buffers, so the
-sender waits too. A burst after a pause is free."""
+sender waits too. A burst after a pause is free.
+"""
 
 import asyncio
 import time

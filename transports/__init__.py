@@ -1,4 +1,4 @@
-"""The three transports, a file each: stdio, HTTP+SSE and Streamable HTTP.
+"""The three transports, one file each: stdio, HTTP+SSE and Streamable HTTP.
 
-Enter at the file of a transport. Only `server/http_app.py` and the command line import them.
+Enter at a transport's file. Only `server/http_app.py` and the command line import them.
 """

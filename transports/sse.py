@@ -1,6 +1,6 @@
-"""Serve HTTP+SSE, the transport of 2024-11-05: one stream a client, and POSTs whose answers come on it.
+"""Serve HTTP+SSE, the transport of 2024-11-05: one stream per client, and POSTs that are answered on it.
 
-The stream is the session: when it ends, so does the session, and what runs in it is called off.
+The stream is the session: its end cancels the session's work.
 Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
 """
 
@@ -28,14 +28,14 @@ log = logging.getLogger("toolgate.sse")
 
 
 class SseResponse(EventSourceResponse):
-    """sse-starlette's response without its watch on uvicorn, which polls: the server's end ends the streams."""
+    """sse-starlette's response without its polling watch on uvicorn: the server itself ends the streams."""
 
     async def _listen_for_exit_signal_with_grace(self) -> None:
         await asyncio.Event().wait()
 
 
 class SseTransport:
-    """The transport: its stream behind `/sse`, and the POSTs behind `/messages`. `pulse`: see PULSE."""
+    """The transport: its stream at `/sse`, and the POSTs at `/messages`. `pulse`: see PULSE."""
 
     def __init__(self, services: TransportServices, *, pulse: int = PULSE) -> None:
         self.sessions = services.sessions
@@ -76,7 +76,7 @@ class SseTransport:
             ping=self._pulse,
             headers={"Cache-Control": "no-store, no-transform"},
         )
-        del response.headers["Connection"]  # the server says how long that is kept
+        del response.headers["Connection"]  # uvicorn decides how long the connection is kept
         try:
             await response(scope, receive, send)
         finally:

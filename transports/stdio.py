@@ -1,8 +1,8 @@
-"""Serve one client over standard input and output: a JSON-RPC message a line, UTF-8.
+"""Serve one client over standard input and output: one JSON-RPC message per line, UTF-8.
 
-Lines are handled side by side. Output that the client does not read stops the reading of more input (`PAUSE_ABOVE`), so
-that memory stays bounded, and meanwhile drops progress and log messages. End of input, SIGTERM and SIGINT let what is
-running finish within the grace time. A stray `print` goes to standard error.
+Lines are handled concurrently. Unread output stops the reading of input (`PAUSE_ABOVE`), which bounds memory, and drops
+progress and log messages. At the end of input, SIGTERM or SIGINT, running work gets the grace time. A stray `print`
+goes to standard error.
 Source: MCP basic/transports, "stdio".
 """
 
@@ -26,23 +26,21 @@ from toolgate.server.protocol.session import Session
 
 log = logging.getLogger("toolgate.stdio")
 
-CHUNK = 256 * 1024  # bytes a read; a pipe holds 64 KiB, a socket more
-MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 with room for its envelope; a longer line is refused unread
-PAUSE_ABOVE = 4 * 2**20  # bytes of unread output at which no more input is read
-MAX_IN_WORK = 64 * 2**20  # bytes of messages being worked on at which no more input is read: two of the largest
+CHUNK = 256 * 1024  # bytes per read; a pipe holds 64 KiB, a socket more
+MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer line is refused unread
+PAUSE_ABOVE = 4 * 2**20  # bytes of unread output that stop the reading of input
+MAX_IN_WORK = 64 * 2**20  # bytes of messages in progress that stop the reading of input: two of the largest
 RESUME_BELOW = 2**20
-UNREAD_ABOVE = 64 * 2**20  # bytes of unread output at which a large answer is an error
+UNREAD_ABOVE = 64 * 2**20  # bytes of unread output that turn a large answer into an error
 LARGE = 64 * 1024  # bytes of one
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
-STALL = 5.0  # seconds between looks at a client that reads nothing
-FLUSH_TIME = 0.3  # seconds a client gets to read the last answers at the end
+STALL = 5.0  # seconds between checks of a client that reads nothing
+FLUSH_TIME = 0.3  # seconds for the client to read the last answers
 
 
 def take_descriptors() -> tuple[int, int]:
-    """Return the protocol's descriptors (input, output), moved away from 0 and 1.
-
-    From then on descriptor 0 is empty and descriptor 1 is standard error, for the server, plugins and children.
-    """
+    """Return the protocol's descriptors (input, output), moved away from 0 and 1. Descriptor 0 is then empty and
+    descriptor 1 is standard error, for the server, plugins and children."""
     taken = os.dup(0), os.dup(1)  # not inheritable
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -55,7 +53,7 @@ def take_descriptors() -> tuple[int, int]:
 async def serve(
     dispatcher: Dispatcher, session: Session, source: int, sink: int, grace: float, ending: Callable[[], None]
 ) -> None:
-    """Serve until the input ends or a signal comes; then call `ending` and give what is running `grace` seconds."""
+    """Serve until the input ends or a signal arrives; then call `ending` and give running work `grace` seconds."""
     loop = asyncio.get_running_loop()
     output = StdoutChannel(loop, sink)
     session.channel = output
@@ -70,7 +68,7 @@ async def serve(
 
 
 class StdoutChannel:
-    """The channel to the client. Never blocks; keeps what the pipe won't take yet."""
+    """The channel to the client. It never blocks, and keeps what the pipe does not take yet."""
 
     can_ask = True
 
@@ -78,18 +76,18 @@ class StdoutChannel:
         self.is_broken = False
         self.unread_size = 0  # bytes not taken by the pipe
         self.taken_size = 0  # bytes taken by it, ever
-        self.on_room: Any = None  # called when so little waits that input may be read again
+        self.on_room: Any = None  # called when input may be read again
         self.on_break: Any = None
-        self.is_corked = False  # a batch of input is being worked on: one write for all its answers
+        self.is_corked = False  # a batch of input is being handled: all its answers go in one write
         self._loop = loop
         self._sink = sink
         self._chunks: deque[bytes] = deque()
-        self._offset = 0  # of what is already written of the first chunk
+        self._offset = 0  # bytes of the first chunk already written
         self._is_flush_due = False
         self._idle = asyncio.Event()
         self._idle.set()
         mode = os.fstat(sink).st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a terminal is shared with others, a file never blocks
+        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a terminal is shared with other programs, a file never blocks
             os.set_blocking(sink, False)
 
     @property
@@ -111,10 +109,10 @@ class StdoutChannel:
             self._loop.call_soon(self.flush)
 
     def pause(self) -> None:
-        """A pipe can't be left and come back to."""
+        """Do nothing: a pipe can't be reconnected."""
 
     def flush(self) -> None:
-        """Write what the pipe takes; wait for it to take more where it is full."""
+        """Write what the pipe takes, and the rest when it has room."""
         self._is_flush_due = False
         while self._chunks and not self.is_broken:
             if len(self._chunks) > 1 and not self._offset:  # many small answers, one write
@@ -157,7 +155,7 @@ class StdoutChannel:
             self._loop.add_writer(self._sink, self.flush)
 
     def _break(self, error: OSError) -> None:
-        """The client has gone: what waits for it is dropped, and so is what comes."""
+        """Drop waiting and later output: the client has gone."""
         log.info("the client no longer reads: %s", error)
         self.is_broken = True
         self._chunks.clear()
@@ -170,7 +168,7 @@ class StdoutChannel:
 
 
 class StdioConnection:
-    """Reads lines and starts a task for each; the tasks answer on `output`."""
+    """Reads lines and runs a task for each; the tasks answer on `output`."""
 
     def __init__(
         self,
@@ -186,9 +184,9 @@ class StdioConnection:
         self._session = session
         self._source = source
         self._output = output
-        self._tasks: dict[asyncio.Task[Any], int] = {}  # the size of the message each works on
+        self._tasks: dict[asyncio.Task[Any], int] = {}  # task → the size of its message
         self._size_in_work = 0  # bytes: the sum of those
-        self._lines: deque[bytes] = deque()  # read, but not begun: the output was full
+        self._lines: deque[bytes] = deque()  # read but not started: the output was full
         self._part: list[bytes] = []  # the beginning of a line
         self._part_size = 0
         self._skipping = False  # inside a line that is too long
@@ -196,12 +194,12 @@ class StdioConnection:
         self._at_end = False  # of the input
         self._work_due = False
         self._stalled: asyncio.TimerHandle | None = None
-        self._file_reader: asyncio.Task[None] | None = None  # reads where waiting is not possible
+        self._file_reader: asyncio.Task[None] | None = None  # reads input that can't be polled
         output.on_room = self.read
         output.on_break = self.end
 
     def read(self) -> None:
-        """Go on: with lines that were read but not begun, and with reading."""
+        """Continue with waiting lines, then with reading."""
         if self.ended.is_set():
             return
         if self._lines or self._at_end:
@@ -211,12 +209,12 @@ class StdioConnection:
         self._reading = True
         try:
             self._loop.add_reader(self._source, self._readable)
-        except PermissionError:  # a regular file or /dev/null can't be waited for
+        except PermissionError:  # a regular file or /dev/null can't be polled
             if self._file_reader is None or self._file_reader.done():
                 self._file_reader = self._loop.create_task(self._read_file())
 
     def end(self) -> None:
-        """No more input: the end of it, a signal, or a client that has gone."""
+        """Stop reading: the input ended, a signal arrived, or the client has gone."""
         self.ended.set()
         self._lines.clear()
         self._pause()
@@ -224,13 +222,13 @@ class StdioConnection:
             self._stalled.cancel()
 
     async def finish(self, grace: float) -> None:
-        """Let what is running finish, at most `grace` seconds, and call off the rest."""
+        """Wait at most `grace` seconds for running work, and cancel the rest."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=0 if self._output.is_broken else grace)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(list(self._tasks), timeout=1.0)  # a task that ignores its cancellation is left behind
+            await asyncio.wait(list(self._tasks), timeout=1.0)  # a task that ignores its cancellation is abandoned
 
     def _readable(self) -> None:
         try:
@@ -254,7 +252,7 @@ class StdioConnection:
             await taken.wait()
 
     def _feed_from_file(self, data: bytes, taken: asyncio.Event) -> None:
-        """`_feed`, in a callback: it starts tasks at once, which a task can't do (asyncio_tasks)."""
+        """Call `_feed` from a callback: it starts tasks, which a task can't do (asyncio_tasks)."""
         self._feed(data)
         taken.set()
 
@@ -294,7 +292,7 @@ class StdioConnection:
             self._loop.call_soon(self._start_tasks)
 
     def _start_tasks(self) -> None:
-        """Start a task for each line read, and write their immediate answers in one go."""
+        """Start a task for each line read, and write their immediate answers at once."""
         self._work_due = False
         output = self._output
         output.is_corked = True
@@ -314,7 +312,7 @@ class StdioConnection:
         elif output.is_full or self._size_in_work >= MAX_IN_WORK:
             self._pause()
         elif self._lines:
-            self._start_tasks_soon()  # the pipe took enough meanwhile, and no callback would start them
+            self._start_tasks_soon()  # the pipe has room again, and no callback would start them
 
     def _finish_task(self, task: "asyncio.Task[Any]") -> None:
         self._size_in_work -= self._tasks.pop(task)
@@ -324,7 +322,7 @@ class StdioConnection:
             self.read()
 
     def _end_input(self) -> None:
-        """The input has ended; what was read of it is still worked on, when the output has room."""
+        """Handle the end of input; lines already read still run once the output has room."""
         self._at_end = True
         if self._part:  # a last line without its line break
             self._complete_line(b"")
@@ -339,7 +337,7 @@ class StdioConnection:
             self._stalled = self._loop.call_later(STALL, self._check_client, self._output.taken_size)
 
     def _check_client(self, taken: int) -> None:
-        """A client that takes nothing and has hung up would not be noticed otherwise: its end of input is not read."""
+        """End if the client has disconnected without reading: its end of input is not read meanwhile."""
         self._stalled = None
         if self.ended.is_set() or not self._output.is_full:
             return

@@ -1,8 +1,8 @@
-"""Serve Streamable HTTP at one endpoint, in both eras: each request tells which of them it belongs to.
+"""Serve Streamable HTTP at one endpoint, in both eras: each request shows its era.
 
-A POST brings its own channel (`PostReply`). An answer that comes first, within a second, is one JSON body; anything
-else, or silence, makes an event stream. Where Accept has one of the two alone, it is that. In the sessions era streams
-outlive their connections and can be resumed.
+A POST brings its own channel (`PostReply`). An answer within a second is one JSON body; another message, or silence,
+makes an event stream. An Accept header with only one form decides. In the sessions era streams outlive their
+connections and can be resumed.
 Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basic/transports/streamable-http.
 """
 
@@ -27,13 +27,13 @@ from toolgate.transports.http.stateless import StatelessPosts
 from toolgate.transports.http.stream_response import PULSE, StreamSender
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
 
-PATIENCE = 1.0  # seconds an answer may take to still be one JSON body: longer silence looks dead to a proxy
-OPENING = 10.0  # seconds an answer to initialize may take: longer than the state waits for other processes
-POLL = 300.0  # seconds after which a connection of 2025-11-25 is closed, to be polled: proxies hold none for ever
+PATIENCE = 1.0  # seconds for an answer as one JSON body: proxies take longer silence for a dead connection
+OPENING = 10.0  # seconds for the answer to initialize: longer than the state waits for other processes
+POLL = 300.0  # seconds until a connection of 2025-11-25 is closed, to be polled: proxies close it anyway
 
 
 class StreamableHttpTransport:
-    """The transport. `patience`, `pulse` and `poll`: see the constants; `slow`: seconds that a body may take."""
+    """The transport. `patience`, `pulse` and `poll`: see the constants; `slow`: seconds for a body."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class StreamableHttpTransport:
         del body
         try:
             message = await decode_in_turns(data)
-            del data  # a stream may be open for days
+            del data  # a stream may stay open for days
             post = Post(principal, headers, forms, message, claim, receive, send, self.budgets.answers)
             await self._answer(post)
         finally:
@@ -124,7 +124,7 @@ class StreamableHttpTransport:
             elif self.running.is_ending:
                 await refuse_for_now(post.send)  # the next process may have it
             else:
-                unknown = InvalidRequest("no such session: initialize anew")
+                unknown = InvalidRequest("no such session: initialize again")
                 await post.send_answer(Failure(post.id, unknown), 404)
         elif isinstance(post.message, Request) and post.message.method == "initialize":
             await self._open(post)
@@ -136,11 +136,8 @@ class StreamableHttpTransport:
     async def _find_session(
         self, id: bytes, principal: Principal, running: "set[asyncio.Task[Any]] | None" = None
     ) -> HttpSession | None:
-        """The session of that id, if it is the principal's. Raises StateError.
-
-        One that has to be taken up takes a while. Meanwhile the request is one of those `running`, which are waited for
-        at the end.
-        """
+        """Return the session `id` if the principal owns it. Raises StateError. Resuming an earlier process's session
+        takes a while; the end of the server waits for that (`running`)."""
         key = id.decode("latin-1")
         session = self.sessions.find(key, principal)
         if session is not None:
@@ -160,11 +157,11 @@ class StreamableHttpTransport:
             await refuse(post.send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
         try:
-            # no stream before the session is written down: its head would tell the id
+            # no stream before the session is stored: its head would reveal the id
             await self._serve(session, post, [(b"mcp-session-id", session.id.encode())], OPENING)
         finally:
             if session.session.revision is None:
-                self.sessions.close(session)  # an initialize that was refused opens no session
+                self.sessions.close(session)  # a refused initialize opens no session
 
     async def _serve(
         self,
@@ -173,7 +170,7 @@ class StreamableHttpTransport:
         extra: Collection[tuple[bytes, bytes]] = (),
         patience: float | None = None,
     ) -> None:
-        """Answer a POST of a session. That its reader goes changes nothing, however long the answer takes."""
+        """Answer a POST of a session. The work goes on if its reader leaves."""
         if isinstance(post.message, MalformedMessage):
             await post.send_answer(Failure(post.id, post.message.error), 400)
             return
@@ -182,14 +179,14 @@ class StreamableHttpTransport:
             await self._dispatcher.handle_message(post.message, session.session, reply)
             if reply.answer is None:
                 await send_accepted(post.send)
-            else:  # a batch that could not be accepted
+            else:  # a batch that was refused
                 await post.send_answer(reply.answer, 400)
             return
         create_stream = partial(self._open_stream, session, post) if ReplyForms.STREAM in post.accepts else None
         reply = PostReply(create_stream, session)
         self.running.start_reply(post, session.session, reply, session.tasks)
         await reply.wait_decided(self._patience if patience is None else patience)
-        # A Failure without an id answers what could not be read
+        # A Failure without an id: the message was unreadable
         is_refused = isinstance(reply.answer, Failure) and reply.answer.id is None
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)
         if stream is not None:
@@ -200,7 +197,7 @@ class StreamableHttpTransport:
             await post.send_answer(reply.answer, 400 if is_refused else 200, extra)
 
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
-        """The stream of what answers a message. Resuming it takes the scopes that the message took."""
+        """Return a stream for the answer to a message. Resuming it needs the message's scopes."""
         scopes = NOTHING if self._scope_check is None else self._scope_check.required_scopes(post.message)
         return session.open_post_stream(post.request_ids, scopes)
 
@@ -229,7 +226,7 @@ class StreamableHttpTransport:
         if missing is not None:
             await missing.refuse(send)
         elif stream.ended and cursor == stream.last:
-            await send_accepted(send, 204)  # nothing will come any more: this stops an EventSource from coming back
+            await send_accepted(send, 204)  # nothing will follow: 204 stops an EventSource from coming back
         else:
             await self._send_stream(session, stream, cursor, receive, send, until=principal.until)
 
@@ -245,7 +242,7 @@ class StreamableHttpTransport:
             await send_accepted(send, 204)
 
     async def _require_session(self, principal: Principal, headers: Headers, send: Send) -> HttpSession | None:
-        """The session a GET or DELETE is about; None when the request has been refused."""
+        """Return the session of a GET or DELETE, or None after refusing the request."""
         version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         id = headers.get(b"mcp-session-id")
         if version in STATELESS:
@@ -265,7 +262,7 @@ class StreamableHttpTransport:
             if self.running.is_ending:
                 await refuse_for_now(send)
             else:
-                await refuse(send, 404, "no such session: initialize anew")
+                await refuse(send, 404, "no such session: initialize again")
         return None
 
     async def _send_stream(
@@ -278,7 +275,7 @@ class StreamableHttpTransport:
         extra: Collection[tuple[bytes, bytes]] = (),
         until: float | None = None,
     ) -> None:
-        """Let a reader of the sessions era have a stream. That it goes changes nothing: it may come back."""
+        """Send a stream of the sessions era to a reader. The stream stays if the reader leaves: it may come back."""
         revision = session.session.revision
         poll = self._poll if revision is not None and revision.resumable else None
         is_whole = await self._streams.send(

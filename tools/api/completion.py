@@ -1,6 +1,7 @@
 """Suggest values for an argument of a prompt or a variable of a resource template while a person types.
 
-Source: MCP server/utilities/completion."""
+Source: MCP server/utilities/completion.
+"""
 
 import inspect
 import types
@@ -31,7 +32,8 @@ class Completions:
     """The completion functions of one part, and the choices of its Literal types.
 
     A function takes `value`, the text typed so far. It may also take `arguments`, the values already filled in, and a
-    Context. It returns the suggestions, best first, or a Completion."""
+    Context. It returns the suggestions, best first, or a Completion.
+    """
 
     def __init__(self, part: Callable[..., Any], names: Callable[[], Iterable[str]]) -> None:
         self._part = part
@@ -62,9 +64,8 @@ class Completions:
                 raise TypeError(f"the completion of {name!r} takes `value`, `arguments` and a Context, no other")
 
     async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
-        """Return the suggestions for the argument `name`.
-
-        Raises WrongArgumentsError for an unknown argument, ToolError if the function refuses."""
+        """Return the suggestions for the argument `name`. Raises WrongArgumentsError for an unknown argument, ToolError
+        if the function refuses."""
         if name not in self._names():
             raise WrongArgumentsError(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)

@@ -1,7 +1,8 @@
 """Define the content blocks of an answer with the protocol's field names.
 
 Shapes: `ContentBlock` of the MCP schema (server/tools, "Tool Result"). Binary data is held as bytes and turned into
-base64 when the message is encoded, so that it is copied once."""
+base64 when the message is encoded, so that it is copied once.
+"""
 
 from typing import Any
 
@@ -65,7 +66,8 @@ class Output(msgspec.Struct, frozen=True):
     """What a tool returns: blocks for the model, and structured content if the tool declares an output schema.
 
     `structured` is any JSON-like value, struct or dataclass that fits the output schema, or None. `is_error` says that
-    the tool's own work failed."""
+    the tool's own work failed.
+    """
 
     content: list[Content]
     structured: Any = None
@@ -73,9 +75,8 @@ class Output(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message of a prompt. `role` is "user" or "assistant" (MCP has no "system"); a string becomes a Text.
-
-    Raises ValueError for any other role."""
+    """One message of a prompt. `role` is "user" or "assistant" (MCP has no "system"); a string becomes a Text. Raises
+    ValueError for any other role."""
 
     role: str
     content: Content | str

@@ -1,6 +1,7 @@
 """Give a running tool its services, progress, logs, and questions to the person.
 
-JSON-RPC, revisions and transports are behind a `CallPeer` that the server passes in."""
+JSON-RPC, revisions and transports are behind a `CallPeer` that the server passes in.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -58,7 +59,8 @@ class Context:
 
     Revision 2026-07-28 has no requests to the client. There a question ends the call, and the client calls again with
     the answer. **The tool then runs again from its first line.** Earlier answers are replayed in order. Wrap work that
-    must run once in `await ctx.once(key, function)`."""
+    must run once in `await ctx.once(key, function)`.
+    """
 
     __slots__ = ("_peer", "_question_count", "_services")
 
@@ -148,9 +150,8 @@ class Context:
         self._services.notify_list_changed()
 
     def close_stream(self) -> None:
-        """Let the client disconnect while the call goes on, and come back for the answer.
-
-        Only Streamable HTTP of 2025-11-25 supports that; elsewhere this does nothing."""
+        """Let the client disconnect while the call goes on, and come back for the answer. Only Streamable HTTP of
+        2025-11-25 supports that; elsewhere this does nothing."""
         self._peer.close_stream()
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -158,10 +159,8 @@ class Context:
         self._peer.progress(progress, total, message)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send `data` (any JSON value) to the client's log at one of the eight RFC 5424 levels, "debug" upwards.
-
-        Raises ValueError when the level is none of the eight.
-        """
+        """Send `data` (any JSON value) to the client's log at one of the eight RFC 5424 levels, "debug" upwards. Raises
+        ValueError when the level is none of the eight."""
         self._peer.log(level, data, logger)
 
     async def as_task(self, *, required: bool = False) -> bool:
@@ -172,7 +171,8 @@ class Context:
         status, and a question waits without ending the call.
 
         Raises TasksUnsupportedError when `required` and the client supports no tasks. Raises ToolError when there are
-        too many tasks or the task can't be stored."""
+        too many tasks or the task can't be stored.
+        """
         return await self._peer.as_task(required)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
@@ -188,7 +188,8 @@ class Context:
 
         Raises CannotAskError when the client declared no elicitation. Raises UnansweredError when no answer came within
         `timeout` seconds (up to 2025-11-25; default: the call's hold) or the answer does not fit `schema`. Raises
-        StillWaitingError when the question stays on the page: the same call, made again, takes the answer."""
+        StillWaitingError when the question stays on the page: the same call, made again, takes the answer.
+        """
         params = {"message": message, "requestedSchema": schema}
         answer = await self._ask_one(ELICIT, params, key, timeout)
         return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
@@ -211,9 +212,8 @@ class Context:
         return {key: _check_answer(requests[key], answer) for key, answer in answers.items()}
 
     def answered_at_once(self, key: str) -> bool:
-        """Return whether the answer to `key` came faster than a person can read: a program answered.
-
-        False also if that is unknown."""
+        """Return whether the answer to `key` came faster than a person can read: a program answered. False also if that
+        is unknown."""
         return self._peer.at_once(key)
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
@@ -231,9 +231,8 @@ class Context:
 
 
 def _check_answer(request: Mapping[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer without the nulls that some clients send for empty fields of an accepted form.
-
-    Raises UnansweredError for a form whose values do not fit."""
+    """Return the answer without the nulls that some clients send for empty fields of an accepted form. Raises
+    UnansweredError for a form whose values do not fit."""
     form = (request.get("params") or {}).get("requestedSchema")
     if request.get("method") != ELICIT or answer.get("action") != "accept" or not isinstance(form, dict):
         return answer

@@ -30,9 +30,8 @@ class WrongArgumentsError(ToolError):
 
 
 class CannotAskError(ToolError):
-    """The client did not declare the capability that a question needs.
-
-    `required` is the capability object that the client must declare, such as `{"elicitation": {}}`."""
+    """The client did not declare the capability that a question needs. `required` is the capability object that the
+    client must declare, such as `{"elicitation": {}}`."""
 
     def __init__(self, text: str, required: dict[str, Any]) -> None:
         super().__init__(text)

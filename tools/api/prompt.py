@@ -1,6 +1,7 @@
 """Make a typed function a prompt, check a client's arguments, and convert the result to messages.
 
-Source: MCP server/prompts."""
+Source: MCP server/prompts.
+"""
 
 import inspect
 import typing
@@ -32,7 +33,6 @@ class PromptArgument(msgspec.Struct, frozen=True, omit_defaults=True):
 @dataclass(eq=False, repr=False)
 class Prompt(DeclaredPart):
     """A named function that writes messages for a model. `role` is for a message returned as a plain string.
-
     `declared_arguments` replace those of the function's signature."""
 
     kind = "prompts"
@@ -72,9 +72,8 @@ class Prompt(DeclaredPart):
         self.completions.verify()
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
-        """Return the prompt's messages.
-
-        Raises WrongArgumentsError for arguments that do not fit, ToolError if the prompt refuses."""
+        """Return the prompt's messages. Raises WrongArgumentsError for arguments that do not fit, ToolError if the
+        prompt refuses."""
         value = await self.function(self._convert_arguments(arguments), context)
         return [self._message(part) for part in (value if isinstance(value, (list, tuple)) else [value])]
 
@@ -137,7 +136,8 @@ def prompt(
 
     The parameters are the prompt's arguments, strings on the wire; those without a default are required. It returns a
     string, a content block, a Message, or a list of those. `role`: of a message that names none; "user" or "assistant",
-    anything else is refused when the plugin is loaded."""
+    anything else is refused when the plugin is loaded.
+    """
 
     def declare(call: Callable[..., Any]) -> Prompt:
         function = Function(call)

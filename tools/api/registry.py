@@ -82,9 +82,8 @@ class Registry:
         return None
 
     def scopes_of(self, uri: str) -> frozenset[str]:
-        """Return the scopes that reading `uri` needs: its scheme's, and its resource's or template's.
-
-        A URI that matches nothing needs the scopes of listing."""
+        """Return the scopes that reading `uri` needs: its scheme's, and its resource's or template's. A URI that
+        matches nothing needs the scopes of listing."""
         if len(uri) > uri_templates.MAX_URI:
             return LISTING
         owner = self.scheme_owners.get(uri_templates.parse_scheme(uri).lower())
@@ -92,10 +91,8 @@ class Registry:
         return self._own_scopes(uri).union(declared) or LISTING
 
     def _own_scopes(self, uri: str) -> frozenset[str]:
-        """Return the scopes of the resource that serves `uri`; none if nothing does.
-
-        The caller may lack them, so a URI is matched only if the templates of its scheme differ in scopes. A long URI
-        needs the scopes of all of them."""
+        """Return the scopes of the resource that serves `uri`; none if nothing does. The caller may lack them, so a URI
+        is matched only if the templates of its scheme differ in scopes. A long URI needs the scopes of all of them."""
         fixed = self.resources.get(uri)
         if fixed is not None:
             return frozenset((fixed.scope,))

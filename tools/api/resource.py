@@ -1,6 +1,7 @@
 """Make a function a resource or a URI template: read, list and watch it.
 
-Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py)."""
+Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py).
+"""
 
 import inspect
 import logging
@@ -25,9 +26,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class Resource(DeclaredPart):
-    """A resource at one URI, or a template with variables (`{name}`) for many.
-
-    `uri` is the URI or the template. `annotations` (audience, priority, lastModified) are sent unchanged."""
+    """A resource at one URI, or a template with variables (`{name}`) for many. `uri` is the URI or the template.
+    `annotations` (audience, priority, lastModified) are sent unchanged."""
 
     kind = "resources"
     uri: str
@@ -82,9 +82,7 @@ class Resource(DeclaredPart):
 
     def watching(self, call: F) -> F:
         """Decorate an async generator function that takes the template's variables and yields at each change of the
-        resource.
-
-        It runs while the resource has a subscriber."""
+        resource. It runs while the resource has a subscriber."""
         self.watches = Function(call)
         return call
 
@@ -195,7 +193,8 @@ def resource(
     With `{variables}` (RFC 6570) the URI is a template, whose variables are the function's parameters, as strings. The
     function returns text, bytes, Contents, a list of Contents, or any JSON value. It raises NotFound if the resource
     does not exist. `owns_scheme`: every URI of this scheme needs this scope and obeys the rules for `tool`, which
-    returns the same content."""
+    returns the same content.
+    """
 
     def declare(call: Callable[..., Any]) -> Resource:
         function = Function(call)

@@ -1,6 +1,7 @@
 """Turn a function's signature into a JSON Schema, and a JSON Schema into a compiled check with readable findings.
 
-Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fetched (MCP basic, "$ref Resolution")."""
+Dialect: JSON Schema 2020-12. Only local `$ref` are allowed: nothing is ever fetched (MCP basic, "$ref Resolution").
+"""
 
 import inspect
 import re
@@ -53,7 +54,8 @@ def input_schema(function: Callable[..., Any], hidden: str | None) -> dict[str, 
     """Return the `inputSchema` of a function: one property per parameter, required if it has no default.
 
     A string in `Annotated[int, "…"]` is the parameter's description. `hidden`, the context, is left out. Raises
-    TypeError for a parameter that JSON can't name (positional-only, *args, **kwargs) or type."""
+    TypeError for a parameter that JSON can't name (positional-only, *args, **kwargs) or type.
+    """
     hints = typing.get_type_hints(function, include_extras=True)
     properties: dict[str, Any] = {}
     required: list[str] = []
@@ -130,7 +132,6 @@ def context_parameter(function: Callable[..., Any], context: type) -> str | None
 
 def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
     """Compile `schema` to a check that returns None, or a text naming each argument at fault and what was expected.
-
     `noun` names its properties in that text. Raises UnusableSchemaError."""
     import jsonschema_rs  # start-up: first needed by a call
 
@@ -164,9 +165,8 @@ def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
 
 
 def measure(value: Any, most: int) -> tuple[int, int] | None:
-    """Return the characters of all texts and names in a JSON value, and of its longest name.
-
-    None if the value holds more than `most` values."""
+    """Return the characters of all texts and names in a JSON value, and of its longest name. None if the value holds
+    more than `most` values."""
     characters = longest = seen = 0
     waiting = [value]
     while waiting:
@@ -229,9 +229,8 @@ def check_limits(schema: dict[str, Any]) -> None:
 
 
 def find_mirrored_headers(schema: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the `x-mcp-header` entries of an input schema: header name in lower case → path of the property.
-
-    Raises UnusableSchemaError for a place or a header name that is not allowed (server/tools, "x-mcp-header")."""
+    """Return the `x-mcp-header` entries of an input schema: header name in lower case → path of the property. Raises
+    UnusableSchemaError for a place or a header name that is not allowed (server/tools, "x-mcp-header")."""
     found: dict[str, tuple[str, ...]] = {}
     _collect_mirrored(schema, (), found)
     if _count_mirrored(schema) != len(found):

@@ -1,6 +1,7 @@
 """Define the services that the server gives a tool for one call, bound to its principal and session.
 
-Plugins may use the Protocols here (docs/plugins.md); the server and other rooms of tools implement them."""
+Plugins may use the Protocols here (docs/plugins.md); the server and other rooms of tools implement them.
+"""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -31,9 +32,8 @@ class Todo:
 
 
 class Todos(Protocol):
-    """The caller's to-do tasks (TaskManager). Ids are never reused. Every method is one transaction.
-
-    An id of another caller raises KeyError."""
+    """The caller's to-do tasks (TaskManager). Ids are never reused. Every method is one transaction. An id of another
+    caller raises KeyError."""
 
     async def create(self, name: str) -> Todo: ...  # and makes it current
     async def add(self, task_id: int, text: str) -> Todo: ...
@@ -93,7 +93,8 @@ class CallerState:
 
     `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it. `plan`
     is a session's own; a principal's is in the state. `save` stores both if they outlive the process. `saved_cwd` is
-    the last stored `cwd`."""
+    the last stored `cwd`.
+    """
 
     key: str = ""
     cwd: Path | None = None
@@ -141,7 +142,8 @@ class Page(msgspec.Struct, frozen=True):
     """A fetched page, at the end of its redirects.
 
     `url` is the final one. Header names are lower case; repeated headers are joined by ", ". `body` is decoded from its
-    content-encoding. `truncated` says that the page was longer than the limit."""
+    content-encoding. `truncated` says that the page was longer than the limit.
+    """
 
     url: str
     status: int

@@ -1,6 +1,7 @@
 """Run blocking functions in daemon threads, a fixed number at once.
 
-The event loop's executor has few threads: a handful of hanging calls would block all work and the loop's end."""
+The event loop's executor has few threads: a handful of hanging calls would block all work and the loop's end.
+"""
 
 import asyncio
 import contextlib
@@ -23,9 +24,8 @@ class Threads:
         self._free = threading.BoundedSemaphore(limit)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Return what `function()` returns, or raise what it raises. Raises ThreadsBusyError.
-
-        Cancelling stops the waiting, not the function."""
+        """Return what `function()` returns, or raise what it raises. Raises ThreadsBusyError. Cancelling stops the
+        waiting, not the function."""
         if not self._free.acquire(blocking=False):
             raise ThreadsBusyError
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()

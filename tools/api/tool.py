@@ -39,7 +39,8 @@ class Tool(DeclaredPart):
 
     `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
     a type. `as_task`: a long call becomes a task. `lean`: the payload is text or a picture, so the output schema needs
-    `--structured-output full`. `plugin` names the tool's plugin; None means built in."""
+    `--structured-output full`. `plugin` names the tool's plugin; None means built in.
+    """
 
     kind = "tools"
     annotations: ToolAnnotations
@@ -111,9 +112,7 @@ class Tool(DeclaredPart):
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         """Check the arguments, call the function, and return its result as an Output. A ToolError becomes an `is_error`
-        Output.
-
-        CannotAskError passes through: its meaning depends on the caller's revision."""
+        Output. CannotAskError passes through: its meaning depends on the caller's revision."""
         finding = self._too_long(arguments) or self.check_arguments(arguments)
         if finding is not None:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)
@@ -240,7 +239,8 @@ def tool(
     type or a JSON Schema that the structured content fits; by default the return type, when it is a struct, a
     dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds becomes a
     task by itself if the client supports tasks (`Context.as_task`). `lean`: the text or picture is the whole answer, so
-    structured content is sent with `--structured-output full` only. A plain `def` runs in a thread."""
+    structured content is sent with `--structured-output full` only. A plain `def` runs in a thread.
+    """
 
     def declare(call: Callable[..., Any]) -> Tool:
         function = Function(call)

@@ -6,7 +6,8 @@ of the next literal. What follows the last {+variable} is cut from the right, fo
 so the work is linear in the URI's length. Then the library expands the values, and only values that yield the same URI
 are a match.
 
-{?a,b} and {&a,b} may only end a template, and {#a} may follow them. A URI may leave them out or reorder them."""
+{?a,b} and {&a,b} may only end a template, and {#a} may follow them. A URI may leave them out or reorder them.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -256,9 +257,8 @@ def normalise(uri: str) -> str | None:
 
 
 def encode_path(path: str) -> str | None:
-    """Return a path encoded for a URI without its first slash (RFC 3986 section 3.3).
-
-    None for one that {+variable} would not give back, or that can't be decoded."""
+    """Return a path encoded for a URI without its first slash (RFC 3986 section 3.3). None for one that {+variable}
+    would not give back, or that can't be decoded."""
     if not path.isprintable() or "\\" in path:
         return None
     return quote(path, safe=PATH)

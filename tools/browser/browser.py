@@ -1,6 +1,7 @@
 """Run the server's one warm browser: start it on demand, share it, and replace it before it degrades.
 
-`chromium` starts and ends it; `page_load` loads pages in it."""
+`chromium` starts and ends it; `page_load` loads pages in it.
+"""
 
 import asyncio
 import logging
@@ -75,10 +76,8 @@ class Browser:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def read(self, url: str, principal: str, wait: float, hold: float, *, is_source: bool) -> "RenderedPage":
-        """Return the page at `url`, loaded in its own context.
-
-        It waits `wait` seconds after the page is quiet, within `hold` seconds in all. Raises BrowserStartError,
-        BusyError and what PageLoad raises."""
+        """Return the page at `url`, loaded in its own context. It waits `wait` seconds after the page is quiet, within
+        `hold` seconds in all. Raises BrowserStartError, BusyError and what PageLoad raises."""
         until = asyncio.get_running_loop().time() + hold
         try:
             return await self._read(url, principal, wait, until, is_source)

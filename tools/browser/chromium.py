@@ -209,9 +209,8 @@ class Chromium:
 
 @contextlib.contextmanager
 def _empty_driver_environment(folder: Path) -> Generator[None, None, None]:
-    """Keep the server's environment from the driver, which is a child too.
-
-    Playwright has no option for that; a test checks that this still works."""
+    """Keep the server's environment from the driver, which is a child too. Playwright has no option for that; a test
+    checks that this still works."""
     transport: Any = importlib.import_module("playwright._impl.transport")  # start-up
     usual = transport.get_driver_env
     given = {"PATH": PATH, "LANG": "C.UTF-8", "HOME": str(folder), "TMPDIR": str(folder), "PW_LANG_NAME": "python"}

@@ -10,7 +10,6 @@ PROGRAMS = (
 
 def find_chromium(option: str | None, path: str | None) -> str | None:
     """Return Chromium's path, or None. `option`: a program, "none", or None for one of PROGRAMS in the PATH `path`.
-
     Raises ValueError when `option` names no program."""
     if option == "none":
         return None

@@ -48,9 +48,8 @@ class BrowserGoneError(ToolError):
 
 @dataclass(frozen=True, slots=True)
 class RenderedPage:
-    """A page as the browser rendered it. `html` is None for another type, named by `kind` if known.
-
-    `notes` tell the reader about problems of the load."""
+    """A page as the browser rendered it. `html` is None for another type, named by `kind` if known. `notes` tell the
+    reader about problems of the load."""
 
     url: str
     kind: str
@@ -128,9 +127,8 @@ class PageLoad:
             await _stop(session)
 
     async def _is_loaded(self, session: CDPSession) -> bool:
-        """Wait until the page is loaded as far as it will be; False if it went on to another page.
-
-        A script decides that: Playwright keeps waiting for a navigation that never arrives."""
+        """Wait until the page is loaded as far as it will be; False if it went on to another page. A script decides
+        that: Playwright keeps waiting for a navigation that never arrives."""
         loading = _evaluate(session, await _main_frame(session), LOADED)
         async with _race(loading, self.broke_off.wait()) as loaded:
             if loaded.done():

@@ -4,7 +4,8 @@ Chromium sends everything through it, loopback too, and resolves no name itself.
 WebSocket and prefetch arrives here as a request for a host and a port. It gets the plain fetch's check
 (tools/web/vetted_client.py): each connection resolves the name again, checks every address, and uses a checked one.
 Each page has its own name and password. A request without them is refused, which includes Chromium's own background
-requests."""
+requests.
+"""
 
 import asyncio
 import base64
@@ -28,10 +29,8 @@ Address = tuple[str, int]  # host and port
 
 
 class Ticket:
-    """The quota and the failures of one page at the proxy.
-
-    `failed`: host and port → why the last attempt failed. `limit_reached`: the limit, as in "64 MiB", or "" if none.
-    Once it is set, nothing passes."""
+    """The quota and the failures of one page at the proxy. `failed`: host and port → why the last attempt failed.
+    `limit_reached`: the limit, as in "64 MiB", or "" if none. Once it is set, nothing passes."""
 
     def __init__(self) -> None:
         self.name = secrets.token_hex(8)

@@ -11,7 +11,8 @@ Playwright's driver may kill the process it started, with its group, at any time
 folder. So that process is a doorman; the keeper has its own session and notices the doorman's end.
 
 Like a command's supervisor (tools/workspace/supervisor.py) the keeper adopts every orphan below it, and ends last.
-Standard library only."""
+Standard library only.
+"""
 
 import contextlib
 import ctypes

@@ -2,7 +2,8 @@
 
 Answers come from another program. They are checked against the form's schema (`Context.elicit`) and against its fields
 here. An answer that does not fit counts as none, and the note names the field at fault. Free text has a field of its
-own, so a choice must be one of the options."""
+own, so a choice must be one of the options.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -150,9 +151,8 @@ def parse_questions(text: str) -> list[FormQuestion]:
 
 
 def build_form(questions: Sequence[FormQuestion], has_multi_select: bool) -> dict[str, Any]:
-    """Return the `requestedSchema` of an elicitation: flat, of strings, enums and booleans (client/elicitation).
-
-    No property is required: a person may answer any question by free text alone."""
+    """Return the `requestedSchema` of an elicitation: flat, of strings, enums and booleans (client/elicitation). No
+    property is required: a person may answer any question by free text alone."""
     properties: dict[str, Any] = {}
     for question in questions:
         properties.update(_choices(question, has_multi_select))
@@ -203,9 +203,8 @@ def _choices(question: FormQuestion, has_multi_select: bool) -> dict[str, Any]:
 
 
 def _describe(question: FormQuestion) -> str:
-    """Return the question if it is not the title, and what each option means, on one line.
-
-    Not every revision has a place for that in an enum. Some clients show a line break as a stray character."""
+    """Return the question if it is not the title, and what each option means, on one line. Not every revision has a
+    place for that in an enum. Some clients show a line break as a stray character."""
     meanings = [f"{option.label}: {option.description}" for option in question.options if option.description]
     told = [question.text] if question.header else []
     return one_line(" ".join([*told, f"({'; '.join(meanings)})"] if meanings else told))

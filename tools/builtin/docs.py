@@ -80,7 +80,8 @@ class PageReader:
     """The parts that ReadDocs reads pages with, shared by all calls of one event loop.
 
     A call takes a slot of `visits` before it fetches, and one of `large` for a file larger than MAX_BODY; this bounds
-    memory. `chromium` is the path of a browser, or None."""
+    memory. `chromium` is the path of a browser, or None.
+    """
 
     def __init__(self, web: Web, workers: Workers, chromium: str | None = None) -> None:
         self.web = web

@@ -1,6 +1,7 @@
 """ReadImage: send a picture from a file, scaled to fit clients' limits.
 
-The workspace opens the file and checks the path; a worker decodes it (tools/workers/pictures.py)."""
+The workspace opens the file and checks the path; a worker decodes it (tools/workers/pictures.py).
+"""
 
 from typing import Annotated
 

@@ -134,9 +134,8 @@ class BashCall:
         return shown
 
     async def _update_cwd(self, run: Run) -> tuple[Path, list[str]]:
-        """Return the command's working directory and the notes about it; move the caller there if the command moved.
-
-        Of two commands at once, the one that stayed must not undo the other's `cd`."""
+        """Return the command's working directory and the notes about it; move the caller there if the command moved. Of
+        two commands at once, the one that stayed must not undo the other's `cd`."""
         root = self.workspace.root
         notes = [note_missing_cwd(self.ctx, self.cwd)] if run.moved else []
         began = root if run.moved or self.cwd is None else self.cwd

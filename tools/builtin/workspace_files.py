@@ -1,6 +1,7 @@
 """Offer the files of the caller's workspace as read-only resources, `file:///…`.
 
-A URI holds an absolute path; a path outside the workspace's root is not found."""
+A URI holds an absolute path; a path outside the workspace's root is not found.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

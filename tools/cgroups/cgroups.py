@@ -31,9 +31,8 @@ class Hierarchy:
 
 
 class Cgroups:
-    """A server group in each usable hierarchy. `lacking`: unusable controllers, and why.
-
-    `str` of it is for people: `cgroup v1 (cpu, pids), without memory: …`. Any thread may call."""
+    """A server group in each usable hierarchy. `lacking`: unusable controllers, and why. `str` of it is for people:
+    `cgroup v1 (cpu, pids), without memory: …`. Any thread may call."""
 
     def __init__(self, server_groups: Sequence[ServerGroup], lacking: Mapping[str, str]) -> None:
         self._server_groups = server_groups
@@ -47,9 +46,7 @@ class Cgroups:
 
     def group(self, name: str, *, memory: int = 0, processes: int = 0, weight: int = 0) -> Group:
         """Return the group `name` (a hex digest), new or existing, with limits of bytes, processes with threads, CPU
-        weight.
-
-        0 is no limit; weight 0 is the usual 100. Raises ValueError, or OSError if the group can't be made."""
+        weight. 0 is no limit; weight 0 is the usual 100. Raises ValueError, or OSError if the group can't be made."""
         if not NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not a hex digest")
         allowance = Allowance(memory, processes, weight)
@@ -65,9 +62,8 @@ class Cgroups:
         return Group(folders, allowance)
 
     def sweep(self, within: float = WITHIN) -> dict[str, str]:
-        """End the groups of dead servers beside ours. Return their names and errors ("" for none).
-
-        Waits `within` seconds for each hierarchy. Raises OSError."""
+        """End the groups of dead servers beside ours. Return their names and errors ("" for none). Waits `within`
+        seconds for each hierarchy. Raises OSError."""
         swept: dict[str, str] = {}
         for group in self._server_groups:
             for name, error in group.sweep(time.monotonic() + within).items():
@@ -75,9 +71,8 @@ class Cgroups:
         return swept
 
     def close(self, within: float = WITHIN) -> bool:
-        """Kill all processes in all groups and remove the groups. Return whether they are gone.
-
-        Waits `within` seconds for each hierarchy."""
+        """Kill all processes in all groups and remove the groups. Return whether they are gone. Waits `within` seconds
+        for each hierarchy."""
         gone = [group.close(within) for group in self._server_groups]
         return all(gone)
 
@@ -86,7 +81,8 @@ def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
     """Return the groups that can be made below this process's group, or why there are none. The caller closes them.
 
     `move`: if v2 needs it, move this process (before it starts others) to a leaf of its own group. `weight`: the CPU
-    weight of all groups together, against 100 of the server (on v1, of each process beside them)."""
+    weight of all groups together, against 100 of the server (on v1, of each process beside them).
+    """
     try:
         present = find_hierarchies(CONTROLLERS)
     except OSError as error:
@@ -119,9 +115,8 @@ def _make_server_group(
 
 
 def find_hierarchies(wanted: frozenset[str]) -> list[Hierarchy]:
-    """Return each hierarchy with a wanted controller once. Raises OSError if there is no /proc.
-
-    The pids hierarchy comes first: a group halted there forks nothing while the others are cleared."""
+    """Return each hierarchy with a wanted controller once. Raises OSError if there is no /proc. The pids hierarchy
+    comes first: a group halted there forks nothing while the others are cleared."""
     groups = dict(_groups((PROC / "cgroup").read_text()))
     found: dict[frozenset[str], Hierarchy] = {}
     for mount, root, kind, options in _mounts((PROC / "mountinfo").read_text()):

@@ -1,7 +1,8 @@
 """Lower the CPU weight of groups that recently used much of the processor.
 
 Such a group keeps a tenth of its weight. It runs at full speed on an idle machine and slower on a busy one, so short
-commands run at once. With equal weights a short command would wait behind every turn of a busy loop."""
+commands run at once. With equal weights a short command would wait behind every turn of a busy loop.
+"""
 
 import time
 from collections.abc import Callable, Iterable

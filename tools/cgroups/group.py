@@ -48,7 +48,8 @@ class Group:
 
     `procs_files`: a process writes `0` to each in turn to enter the group with its later children. It must do so before
     anything else, and start nothing if a write fails. Entering takes the kernel some 10 ms; children of a process in
-    the group enter for free."""
+    the group enter for free.
+    """
 
     def __init__(self, folders: Sequence[GroupFolder], allowance: Allowance) -> None:
         self._folders = folders

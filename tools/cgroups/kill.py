@@ -1,7 +1,8 @@
 """Kill every process in a cgroup, and no other.
 
 A pid may name another process by the time a signal is sent. So each process is held by a descriptor, checked again, and
-signalled through that. It blocks, for at most the time given."""
+signalled through that. It blocks, for at most the time given.
+"""
 
 import contextlib
 import errno

@@ -1,7 +1,8 @@
 """Keep one server's group in one hierarchy, with its principals' groups inside.
 
 A lock on its folder marks a living server. The kernel releases it however the server ends, so no pid is trusted: a
-group that can be locked belongs to a dead server."""
+group that can be locked belongs to a dead server.
+"""
 
 import contextlib
 import errno

@@ -2,7 +2,8 @@
 
 v1 has a hierarchy for each controller, and processes in any group. v2 has one hierarchy, whose groups have either
 processes or limited groups: https://docs.kernel.org/admin-guide/cgroup-v2.html and
-https://systemd.io/CGROUP_DELEGATION"""
+https://systemd.io/CGROUP_DELEGATION
+"""
 
 import contextlib
 import errno
@@ -21,9 +22,8 @@ BUSY = "processes are in it (under systemd: Delegate=yes and DelegateSubgroup=se
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """The limits of a group's processes together: bytes, processes with threads, CPU weight. 0 is no limit.
-
-    Weights count against sibling groups, which have 100 by default."""
+    """The limits of a group's processes together: bytes, processes with threads, CPU weight. 0 is no limit. Weights
+    count against sibling groups, which have 100 by default."""
 
     memory: int = 0
     processes: int = 0
@@ -46,7 +46,8 @@ class CgroupVersion:
 
     `limits`: controller → writes its part of an allowance. `halt`: file → value that stops forks. `top` returns the
     parent for our groups, given this process's group. `prepare` lets it have groups, may move this process, and returns
-    refused controllers and why. `nest` lets a server group have groups."""
+    refused controllers and why. `nest` lets a server group have groups.
+    """
 
     name: str
     limits: Mapping[str, Callable[[Path, Allowance], None]]

@@ -1,6 +1,7 @@
 """Speak HTTP/1.1 between a proxy and its client, by h11.
 
-A connection serves one request and closes after the answer, so a server's surplus bytes can't become another answer."""
+A connection serves one request and closes after the answer, so a server's surplus bytes can't become another answer.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -59,10 +60,8 @@ class ProxyRequest:
 
 
 class ProxyConnection:
-    """One connection of a client. A head of either side has at most `max_head` bytes.
-
-    `on_events` is awaited regularly with the number of events since: each costs some 50 µs, and one read can hold
-    many."""
+    """One connection of a client. A head of either side has at most `max_head` bytes. `on_events` is awaited regularly
+    with the number of events since: each costs some 50 µs, and one read can hold many."""
 
     def __init__(
         self,

@@ -2,7 +2,8 @@
 
 A socket keeps the network namespace that it was made in. A program of ours makes one inside the sandbox and passes it
 out, so it accepts connections from inside and is served here. Only commands inside can connect, so the proxy needs no
-password. Hosts are resolved here, vetted and pinned like those of the web tools."""
+password. Hosts are resolved here, vetted and pinned like those of the web tools.
+"""
 
 import asyncio
 import contextlib

@@ -1,7 +1,8 @@
 """Build the arguments for bwrap: the part of the machine that a sandboxed command sees.
 
 Paths that are not named here are left out: the rest of /etc, /home, /root, /run, /var, the state folder, other
-workspaces. All is read-only except the workspace, /tmp, /dev/shm and the spool's folder of directories."""
+workspaces. All is read-only except the workspace, /tmp, /dev/shm and the spool's folder of directories.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,9 +25,7 @@ USER = "user"
 @dataclass(frozen=True, slots=True)
 class SandboxView:
     """What commands see. `root` is the workspace, `spool` their output; `hidden_paths` are covered, `readable_paths`
-    added.
-
-    `uid` is the user inside. `network`: whether the machine's network is shared."""
+    added. `uid` is the user inside. `network`: whether the machine's network is shared."""
 
     root: Path
     spool: Path
@@ -109,10 +108,8 @@ def _bind_arguments(how: str, path: Path) -> list[str]:
 
 
 def _parents_of_hidden(hidden: Sequence[Path], root: Path) -> list[Path]:
-    """Return the folders between the workspace and what is hidden in it.
-
-    As mounts they can't be renamed. A command could otherwise move the hidden path from under its cover before the next
-    start."""
+    """Return the folders between the workspace and what is hidden in it. As mounts they can't be renamed. A command
+    could otherwise move the hidden path from under its cover before the next start."""
     between = {parent for path in hidden for parent in path.parents if parent.is_relative_to(root) and parent != root}
     return sorted(between)
 

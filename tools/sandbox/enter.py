@@ -14,7 +14,8 @@ of the proxy on this loopback; 0: none filter      the program for seccomp; empt
 process too limits      resource limits for all that runs here: [(number, value)] supervisor  the path of supervisor.py
 python      the interpreter, and this file: as they are called inside
 
-Standard library only, and little of it: the first command waits for this."""
+Standard library only, and little of it: the first command waits for this.
+"""
 
 import ctypes
 import importlib.util

@@ -28,7 +28,8 @@ class SandboxedEnvironment:
 
     `is_exclusive`: the folder is this principal's, and `root.parent` holds only such folders. `make_proxy` makes the
     proxy from a sandbox's listener. `make_group` makes its control group, if available (blocking; raises OSError).
-    `memory`: no group bounds memory. `idle_sandboxes`: those of the server."""
+    `memory`: no group bounds memory. `idle_sandboxes`: those of the server.
+    """
 
     def __init__(
         self,
@@ -162,9 +163,8 @@ class SandboxedEnvironment:
         self._in_background(asyncio.to_thread(self._clear_cwd_folder, time.time()))
 
     def _clear_cwd_folder(self, before: float) -> None:
-        """Remove the records of an ended sandbox. Blocking: there may be any number of files.
-
-        The next sandbox may already write there; ctime tells its files apart, as it can't be forged."""
+        """Remove the records of an ended sandbox. Blocking: there may be any number of files. The next sandbox may
+        already write there; ctime tells its files apart, as it can't be forged."""
         with suppress(OSError), open_folder(self._spool / CWD_FOLDER) as places, os.scandir(places) as entries:
             for entry in entries:
                 found = entry.stat(follow_symlinks=False)

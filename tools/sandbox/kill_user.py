@@ -2,7 +2,8 @@
 
 A program, run as root as `python -I -S kill_user.py UID NOBODY`. Processes of UID may signal, stop and trace any
 process of UID. They could stop a plain `kill -9 -1`, or take it over. So this program is UID only by its effective
-user. Its real and saved user is NOBODY, as which nothing else runs, and those decide who may signal or trace it."""
+user. Its real and saved user is NOBODY, as which nothing else runs, and those decide who may signal or trace it.
+"""
 
 import contextlib
 import ctypes

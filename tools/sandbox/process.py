@@ -32,7 +32,8 @@ class SandboxProcess:
     """The process of one sandbox. `bwrap` is its path, or None. Commands run as `uid`; None: the server's user.
 
     `has_proxy`: it passes out a proxy's listener. `groups` are files that take a process id. `is_exclusive`: nothing
-    but this sandbox runs as `uid`. `unused_uid` is a user as which nothing runs."""
+    but this sandbox runs as `uid`. `unused_uid` is a user as which nothing runs.
+    """
 
     view: SandboxView
     bwrap: str | None

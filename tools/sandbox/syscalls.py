@@ -2,7 +2,8 @@
 
 A refusal is an error, so programs fall back as on an older system. Allowed is what shells, compilers, interpreters and
 databases use. Refused is what escapes are made of, and what reads other processes. A call of another architecture
-(32-bit on x86-64) kills the process: its numbers mean something else."""
+(32-bit on x86-64) kills the process: its numbers mean something else.
+"""
 
 import errno
 import tempfile
@@ -84,9 +85,8 @@ class FilterUnavailableError(Exception):
 
 
 def program(*, offline: bool = False) -> bytes:
-    """Return the filter in the kernel's format. `offline` refuses sockets that reach other machines.
-
-    Raises FilterUnavailableError."""
+    """Return the filter in the kernel's format. `offline` refuses sockets that reach other machines. Raises
+    FilterUnavailableError."""
     pyseccomp = _library()
     refuse = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)

@@ -1,7 +1,8 @@
 """Try a sandbox the way calls use it: one command in a workspace, its output, and its recorded directory.
 
 Everything blocks. The folders of the trial are made beside the principals' ones, so a folder that keeps a user out
-fails the trial too."""
+fails the trial too.
+"""
 
 import errno
 import os
@@ -31,7 +32,8 @@ def run_trial(build: BuildSandbox, place: Path | None, uid: int | None, path: st
     """Return what went wrong, or None.
 
     `place`: the parent folder of the trial's; None means a temporary one. `uid`: the user of commands, if not the
-    server's. `path`: their PATH. Raises OSError if the disk is full or root lacks a right."""
+    server's. `path`: their PATH. Raises OSError if the disk is full or root lacks a right.
+    """
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=place) as made:
         folder = Path(made).resolve()
         folder.chmod(0o711)

@@ -1,7 +1,8 @@
 """Assign a system user to each workspace, for its commands. Everything blocks.
 
 The folders are the record: a workspace's owner is its user, and a uid is free again when its folder is gone. Servers of
-several states share a range. They record each uid's folder in CLAIMS until the machine restarts."""
+several states share a range. They record each uid's folder in CLAIMS until the machine restarts.
+"""
 
 import errno
 import fcntl
@@ -143,9 +144,8 @@ def _read_last(record: int) -> int:
 
 
 def _change_owner(root: Path, uid: int) -> None:
-    """Change the owner of the previous owner's files: a hard link may name anyone's. Links are not followed.
-
-    The root's group marks the intended owner first, and its owner the end of the change."""
+    """Change the owner of the previous owner's files: a hard link may name anyone's. Links are not followed. The root's
+    group marks the intended owner first, and its owner the end of the change."""
     owner = root.lstat().st_uid
     os.chown(root, -1, uid, follow_symlinks=False)
     for here, _ in walk_folders(root):

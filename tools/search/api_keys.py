@@ -10,9 +10,8 @@ MAX_FILE = 64 * 1024  # bytes; it holds a few lines
 
 
 def read_api_keys(path: Path | None, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return engine → key. The environment's `TOOLGATE_…_API_KEY` beats the file's lines `engine = key`.
-
-    Raises ValueError, whose text never contains a key."""
+    """Return engine → key. The environment's `TOOLGATE_…_API_KEY` beats the file's lines `engine = key`. Raises
+    ValueError, whose text never contains a key."""
     keys = _lines(path) if path is not None else {}
     for name in KEYED:
         if key := environment.get(f"TOOLGATE_{key_variable(name)}", "").strip():

@@ -1,7 +1,8 @@
 """Send the pages of one engine to a worker, all that are ready in one job.
 
 One job, because under load the way to a worker takes longer than its work. One engine, so that a page that takes for
-ever delays its own engine only."""
+ever delays its own engine only.
+"""
 
 import asyncio
 from collections import deque

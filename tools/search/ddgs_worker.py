@@ -1,7 +1,8 @@
 """Have `ddgs`'s engine classes build requests and read pages for html_engine.py, in a worker without a network.
 
 Their own transport is replaced by one that notes cookies and returns pages already fetched. Their result type is not
-used: it decodes URLs until `%2F` is `/`, and strips tags in quadratic time."""
+used: it decodes URLs until `%2F` is `/`, and strips tags in quadratic time.
+"""
 
 import importlib
 import re

@@ -131,9 +131,7 @@ def is_refusal(body: bytes) -> bool:
 
 def parse_wait(page: Page) -> float:
     """Return the seconds of `Retry-After` (RFC 9110, 10.2.3: seconds or a date) or GitHub's x-ratelimit headers, else
-    0.
-
-    A date is compared with the engine's own clock if the answer has it, since ours may be off."""
+    0. A date is compared with the engine's own clock if the answer has it, since ours may be off."""
     after = page.headers.get("retry-after", "").strip()
     if after.isascii() and after.isdigit():
         return float(after[:9])

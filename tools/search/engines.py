@@ -1,7 +1,8 @@
 """List the search engines: where to query each, and how to read its answer.
 
 An entry of the option `engines` is a name, or `name=URL` for another address of its interface: a mirror, a proxy, or a
-stand-in in a test. A new engine is a row, and a function if it answers neither in JSON nor as `ddgs` can read."""
+stand-in in a test. A new engine is a row, and a function if it answers neither in JSON nor as `ddgs` can read.
+"""
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
@@ -18,9 +19,7 @@ ATOM = "{http://www.w3.org/2005/Atom}"
 
 def parse_arxiv(body: bytes) -> EngineAnswer:
     """Parse an Atom feed (info.arxiv.org/help/api). Raises ValueError for another document, or one with a document
-    type.
-
-    XML attacks use entities, which a document type declares."""
+    type. XML attacks use entities, which a document type declares."""
     from xml.etree import ElementTree  # start-up
 
     text = body.decode()  # as UTF-8, whatever it declares, so that no encoding hides a document type
@@ -175,7 +174,8 @@ def choose_engines(
     """Return the engines that `entries` name; without entries the standard ones and those with `searxng` or `keys`.
 
     Raises ValueError for an unknown engine, a missing key or address, or an address that is no http URL. Called at the
-    start."""
+    start.
+    """
     known = {engine.name: _with_options(engine, searxng, keys) for engine in ENGINES}
     if not entries:
         return [engine for engine in known.values() if engine.standard]

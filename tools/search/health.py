@@ -3,7 +3,8 @@
 Closed: the engine is queried. FAILURES failures in a row open it. A refusal counts as that many at once, since more
 queries prolong it. Concurrent failures count as one, since the server may have been slow. Open: the engine is skipped
 for REST seconds, twice as long after each failed trial, up to MAX_REST. Half open: one search queries it, the others
-skip it; an answer closes it. An engine's own wait holds in any state, up to MAX_WAIT."""
+skip it; an answer closes it. An engine's own wait holds in any state, up to MAX_WAIT.
+"""
 
 import logging
 import time

@@ -4,7 +4,8 @@ Only its knowledge of pages is used, not its transport. Its classes send request
 follows redirects itself, so an answer could lead it to addresses that the policy refuses. `primp` also blocks a thread
 that can't be cancelled, reads bodies of any size, and poses as a random browser. So `Web` sends the requests, and
 `ddgs` only builds them and reads pages, in a worker (ddgs_worker.py) without a network that may be killed. An engine
-that accepts only browsers refuses, and counts as blocked."""
+that accepts only browsers refuses, and counts as blocked.
+"""
 
 from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit

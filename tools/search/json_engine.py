@@ -28,10 +28,8 @@ Parse = Callable[[bytes], EngineAnswer]  # raises ValueError or msgspec.DecodeEr
 
 
 class JsonEngine(msgspec.Struct, frozen=True):
-    """A row of the table. `{query}` in the values of `params` and `body` is replaced.
-
-    A `body` is sent as JSON. `key` names the header for the key and its value, in which `{key}` is replaced. Never in a
-    URL: those are logged."""
+    """A row of the table. `{query}` in the values of `params` and `body` is replaced. A `body` is sent as JSON. `key`
+    names the header for the key and its value, in which `{key}` is replaced. Never in a URL: those are logged."""
 
     name: str
     url: str
@@ -97,7 +95,8 @@ class JsonPaths(msgspec.Struct, frozen=True):
 
     A path is keys joined by dots; `*` is every element of a list, whose texts are joined. `url` is a path, or an
     address with a path in braces, which is quoted; the first that can be filled is used. `wait` is the path of the
-    engine's wait. `sparse`: an answer without results lacks the list too."""
+    engine's wait. `sparse`: an answer without results lacks the list too.
+    """
 
     items: str
     title: str

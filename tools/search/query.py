@@ -32,7 +32,8 @@ class EngineOutcome(msgspec.Struct, frozen=True):
     """The outcome of one engine: `results`, best first; `ms` it took; `reason` for none.
 
     `wait`: seconds that the engine asks for. `is_engine_fault`: neither the query nor the server's load is the cause.
-    `age`: seconds since this outcome, if the engine was not queried again."""
+    `age`: seconds since this outcome, if the engine was not queried again.
+    """
 
     name: str
     status: Status

@@ -31,9 +31,8 @@ Key = tuple[str, str, str]  # principal, engine, query
 
 
 class AnswerCache:
-    """The latest answers, never failures, by principal, engine and query.
-
-    By principal, since a fast answer would reveal another caller's query."""
+    """The latest answers, never failures, by principal, engine and query. By principal, since a fast answer would
+    reveal another caller's query."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

@@ -105,10 +105,8 @@ def _format_note(outcome: EngineOutcome) -> str | None:
 
 
 def fuse_rankings(lists: Iterable[tuple[str, list[EngineResult]]]) -> list[SearchResult]:
-    """Return the best of all results, each page once. `lists`: an engine's name and its results, best first.
-
-    By reciprocal rank fusion (Cormack, Clarke, Büttcher 2009): 1/(K + rank) for each engine that found the page.
-    """
+    """Return the best of all results, each page once. `lists`: an engine's name and its results, best first. By
+    reciprocal rank fusion (Cormack, Clarke, Büttcher 2009): 1/(K + rank) for each engine that found the page."""
     pages: dict[str, SearchResult] = {}
     for name, engine_results in lists:
         ranked: set[str] = set()

@@ -23,7 +23,8 @@ def page_key(url: str) -> str | None:
 
     It ignores the scheme, `www`, `m` and `mobile` in the host (`en.m.wikipedia.org`), the default port, the fragment, a
     trailing slash and tracking parameters. Percent-encoding is normalised (RFC 3986, 6.2.2). The order of other
-    parameters is kept, since some servers need it."""
+    parameters is kept, since some servers need it.
+    """
     if len(url) > MAX_URL or clean_text(url) != url or any(character.isspace() for character in url):
         return None
     try:

@@ -1,7 +1,8 @@
 """Decide which addresses the web tools may reach.
 
 The default is the public Internet. `ipaddress.is_global` is not used: it counts NAT64 and 6to4 as global, and both hide
-an IPv4 address. The table is IANA's special-purpose registries (RFC 6890)."""
+an IPv4 address. The table is IANA's special-purpose registries (RFC 6890).
+"""
 
 import ipaddress
 import socket
@@ -80,9 +81,8 @@ class AddressPolicy:
 def check_address(
     address: str | Address, allowed: AddressPolicy, is_local: Callable[[str], bool] | None = None
 ) -> str | None:
-    """Return why `address` is refused, such as "loopback", or None if it is allowed.
-
-    A text that is no address is "not an address"; one for which `is_local` is true is "of this machine"."""
+    """Return why `address` is refused, such as "loopback", or None if it is allowed. A text that is no address is "not
+    an address"; one for which `is_local` is true is "of this machine"."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -102,9 +102,8 @@ def check_address(
 def check_host(
     host: str, addresses: Iterable[str], allowed: AddressPolicy, is_local: Callable[[str], bool] | None = None
 ) -> tuple[str, str] | None:
-    """Return the first refused address of the host, and why; None if all are allowed.
-
-    All must pass: one private answer among public ones is a sign of DNS rebinding."""
+    """Return the first refused address of the host, and why; None if all are allowed. All must pass: one private answer
+    among public ones is a sign of DNS rebinding."""
     if normalise_host(host) in allowed.hosts:
         return None
     for address in addresses:
@@ -119,7 +118,8 @@ def is_local(address: str) -> bool:
 
     That includes public addresses: a local service may answer there, behind the network's firewall. Only local
     addresses can be bound, unless the administrator allows others (ip_nonlocal_bind). Then the kernel's source address
-    for it decides."""
+    for it decides.
+    """
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,7 +1,8 @@
 """Find the main content of an HTML page and prepare it for conversion.
 
 trafilatura finds the content's text, but loses code languages, numbered lists and the page's base. So its text only
-locates the content; the located part of the original page is converted."""
+locates the content; the located part of the original page is converted.
+"""
 
 import copy
 import importlib
@@ -138,10 +139,8 @@ def _is_for_scripts(body: Element) -> bool:
 
 
 def _without(body: Element, tags: Sequence[str]) -> Element:
-    """Return the body without these elements; the text behind them stays.
-
-    That leaves adjacent pieces of text, which lxml joins in quadratic time on each read. A second parsing joins them
-    once."""
+    """Return the body without these elements; the text behind them stays. That leaves adjacent pieces of text, which
+    lxml joins in quadratic time on each read. A second parsing joins them once."""
     if next(body.iter(*tags), None) is None:
         return body
     _strip(body, tags)

@@ -1,6 +1,7 @@
 """Convert the bytes of a page or a PDF to text for a model: markdown, plain text or HTML.
 
-A body with a `worker_job` may take for ever, and is converted in a worker (tools/workers/worker.py)."""
+A body with a `worker_job` may take for ever, and is converted in a worker (tools/workers/worker.py).
+"""
 
 import codecs
 import contextlib
@@ -72,9 +73,8 @@ MAGIC = {
 
 
 class RawPage(msgspec.Struct, frozen=True):
-    """A body from `url` with its header `content_type`, and the wanted format of HTML (see `read`).
-
-    `offset` is the first character of the converted text that the answer shows."""
+    """A body from `url` with its header `content_type`, and the wanted format of HTML (see `read`). `offset` is the
+    first character of the converted text that the answer shows."""
 
     body: bytes
     content_type: str
@@ -99,9 +99,8 @@ class RawPage(msgspec.Struct, frozen=True):
 
 
 class ReadablePage(msgspec.Struct, frozen=True):
-    """A page's media type, title (or ""), and MAX_TEXT characters of its text from the offset, of `length`.
-
-    `text` is None if the type is no text. `note` tells the reader about the conversion."""
+    """A page's media type, title (or ""), and MAX_TEXT characters of its text from the offset, of `length`. `text` is
+    None if the type is no text. `note` tells the reader about the conversion."""
 
     kind: str
     title: str
@@ -129,9 +128,8 @@ def load_encodings() -> None:
 
 
 def read(raw: RawPage) -> ReadablePage:
-    """Return HTML as "markdown" or "text" of its main content, or unchanged ("html").
-
-    Links and images in the markdown are absolute. Other text is unchanged."""
+    """Return HTML as "markdown" or "text" of its main content, or unchanged ("html"). Links and images in the markdown
+    are absolute. Other text is unchanged."""
     kind = raw.kind
     if not is_text_type(kind):
         return ReadablePage(kind, "", None, 0)
@@ -203,10 +201,8 @@ def media_type(declared: str, body: bytes) -> str:
 
 
 def decode_body(body: bytes, content_type: str) -> str:
-    """Return the text of a body; bytes that do not fit its encoding are replaced.
-
-    The encoding is the byte order mark's, else the header's, else the page's own, else UTF-8 if the body is valid, else
-    windows-1252."""
+    """Return the text of a body; bytes that do not fit its encoding are replaced. The encoding is the byte order
+    mark's, else the header's, else the page's own, else UTF-8 if the body is valid, else windows-1252."""
     for mark, marked in BOMS:
         if body.startswith(mark):
             return body[len(mark) :].decode(marked, "replace")

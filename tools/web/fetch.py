@@ -2,7 +2,8 @@
 
 The host is resolved here, every address is checked, and the connection goes to a checked address. `Host` and TLS keep
 the name. Only idle connections outlive a call: there are no cookies, no cache, and no proxy or other setting from the
-environment."""
+environment.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,8 @@ class Web:
 
     `allow_private`: host names, addresses and networks that are allowed although not public. `refuse_networks`: public
     networks that are refused. Raises ValueError for a bad entry. `verify` and `resolve` replace the certificates and
-    the DNS."""
+    the DNS.
+    """
 
     def __init__(
         self,
@@ -63,7 +65,8 @@ class Web:
         A request with a `body` follows none: it was meant for one address. At most `limit` decoded bytes are kept.
         `lane` names a separate pool of connections, which never waits for other lanes; there must be few. Any HTTP
         status is a Page. Raises AddressRefusedError (at any hop), PageTimeoutError, and PageUnreachableError for every
-        other failure."""
+        other failure.
+        """
         try:
             async with asyncio.timeout(timeout):
                 if body:

@@ -2,7 +2,8 @@
 
 A frame is a length (4 bytes, big endian) and that many bytes of MessagePack. The server sends a WorkerStart and then
 WorkerJobs; the worker a WorkerReady and then JobResults. A job's body follows its frame without a copy, as it may be
-large."""
+large.
+"""
 
 import struct
 from typing import TypeVar
@@ -39,9 +40,8 @@ class WorkerJob(msgspec.Struct, frozen=True):
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """One of: an encoded result, a refusal for the model, a traceback, or out of memory.
-
-    `is_worn`: another worker should do the next job."""
+    """One of: an encoded result, a refusal for the model, a traceback, or out of memory. `is_worn`: another worker
+    should do the next job."""
 
     result: bytes = b""
     refusal: str = ""

@@ -1,6 +1,7 @@
 """Scale a picture to fit clients' limits, in a worker that may be killed.
 
-Memory holds one decoded copy of a large picture: it is shrunk and converted strip by strip."""
+Memory holds one decoded copy of a large picture: it is shrunk and converted strip by strip.
+"""
 
 import builtins
 import importlib

@@ -2,7 +2,8 @@
 
 A job that takes too long, needs too much memory or crashes costs only its process. The server starts these processes
 directly, not through a workspace: they run its own code, and no command. A caller takes a turn before it holds a large
-body, so waiting calls hold none."""
+body, so waiting calls hold none.
+"""
 
 import asyncio
 import contextlib
@@ -61,9 +62,8 @@ class Workers:
 
     @contextlib.asynccontextmanager
     async def turn(self, name: str, principal: str, timeout: float | None = None) -> "AsyncGenerator[WorkerTurn]":
-        """Wait at most `timeout` seconds for a free worker for the job `name`, and yield the turn.
-
-        Raises BusyError if none is free in time, or too many of the principal's jobs wait."""
+        """Wait at most `timeout` seconds for a free worker for the job `name`, and yield the turn. Raises BusyError if
+        none is free in time, or too many of the principal's jobs wait."""
         if name not in self._turns:
             self._turns[name] = FairQueue(MAX_AT_ONCE, NOUNS[name], max_waiting=MAX_WAITING)
         async with self._turns[name].slot(principal, timeout):
@@ -176,9 +176,7 @@ class WorkerTurn:
         self, request: msgspec.Struct, kind: type[T], body: bytes | OpenFile = b"", *, timeout: float = messages.CPU
     ) -> T:
         """Do the job on `request` within `timeout` seconds. Its field `body`, bytes or a regular file, is sent as it
-        is.
-
-        Raises WorkerLimitError, ToolError if the job refuses, and WorkerFaultError. Cancelling kills the worker."""
+        is. Raises WorkerLimitError, ToolError if the job refuses, and WorkerFaultError. Cancelling kills the worker."""
         done = await self._workers.run_job(self._name, request, body, timeout)
         if done.is_out_of_memory:
             raise WorkerLimitError(f"took more than {messages.MEMORY // 2**20} MiB of memory")

@@ -5,7 +5,8 @@ itself. So the worker loads what it needs first, and then gives up its user, its
 processes (`confine`). Its memory is limited, its CPU time per job, and on Linux it dies with its parent.
 
 Run as `python -E -P -m toolgate.tools.builtin.worker_main`. Standard input is a stream socket that speaks
-tools/workers/messages.py, and its end is the worker's."""
+tools/workers/messages.py, and its end is the worker's.
+"""
 
 import contextlib
 import logging

@@ -1,8 +1,9 @@
 """Clean a command's output for a model: no escape sequences, and only the last state of a progress meter.
 
 Bytes arrive in pieces of any size; a piece may end inside a character, a sequence or a line. Such an end is held back,
-up to a limit, until more arrives, and `used` leaves it out. The work is linear in the bytes. Source: ECMA-48, 5.3 to
-5.6; XTerm Control Sequences."""
+up to a limit, until more arrives, and `used` leaves it out. The work is linear in the bytes.
+Source: ECMA-48, 5.3 to 5.6; XTerm Control Sequences.
+"""
 
 import codecs
 import re
@@ -159,7 +160,8 @@ def _split_states(states: Sequence[str]) -> tuple[list[str], str, list[str]]:
     """Split a line at `\r` into the text that stays, the last state, and the blanks after it.
 
     Of a meter only the last state stays. A state unlike the next one belongs to no meter: it is another program's or
-    stream's text (curl writes its meter amid the body), or a file whose lines end in `\r`."""
+    stream's text (curl writes its meter amid the body), or a file whose lines end in `\r`.
+    """
     kept: list[str] = []
     last, blanks = "", ""
     for state in states[-MAX_STATES:]:

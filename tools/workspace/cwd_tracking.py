@@ -1,7 +1,8 @@
 """Have a bash command record the directory it ends in.
 
 `BASH_ENV` names a file that bash reads first, so the command itself runs unchanged. A command that sets its own EXIT
-trap, ends in `exec`, or is killed, records nothing."""
+trap, ends in `exec`, or is killed, records nothing.
+"""
 
 import os
 import shlex

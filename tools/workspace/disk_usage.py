@@ -5,7 +5,8 @@ Data written between two measurements can exceed the limit. From then on command
 (Launch.remove_only), and the running ones are ended.
 
 If the commands have their own user and the server is root, nameless data counts too: removed files that are open or
-mapped, and shared memory, which per-process limits miss."""
+mapped, and shared memory, which per-process limits miss.
+"""
 
 import asyncio
 import logging
@@ -60,10 +61,8 @@ class DiskUsage:
 
 
 class DiskUsageWatcher:
-    """Measures `folders`, the workspace first, in `environment`.
-
-    `max_shared_memory` is in bytes; 0 skips it. `on_excess` is called with the reason when running commands must
-    end."""
+    """Measures `folders`, the workspace first, in `environment`. `max_shared_memory` is in bytes; 0 skips it.
+    `on_excess` is called with the reason when running commands must end."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ class CommandEnvironment(Protocol):
 
     `uid` must own files made for commands; None is the server's user. Commands record their directory in `cwd_folder`;
     None if they may write anywhere. `resources` are per-process limits, by number. `server_runner` runs the server's
-    own commands. Only `level`, `limits` and `prepare` may be used before `prepare`."""
+    own commands. Only `level`, `limits` and `prepare` may be used before `prepare`.
+    """
 
     level: str
     limits: Limits

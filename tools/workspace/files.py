@@ -35,10 +35,8 @@ class FileEntry:
 
 
 def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
-    """Return a regular file's bytes, at most `limit`.
-
-    With `root`, its real path must be inside it and outside `private`. With `owner`, this user must be allowed to read
-    it."""
+    """Return a regular file's bytes, at most `limit`. With `root`, its real path must be inside it and outside
+    `private`. With `owner`, this user must be allowed to read it."""
     with _explain_errors(path), _open_regular(path, limit, root, private, owner) as file:
         return _read_all(file.fileno(), path, limit)
 
@@ -124,9 +122,8 @@ def stat_path(path: str, root: Path, private: Path | None = None) -> FileEntry:
 
 
 def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[FileEntry], bool]:
-    """Return the files and folders in `path`, at most `limit` by name, and whether there are more.
-
-    Other kinds of entries are left out, also `private`, and links that lead nowhere, outside or there."""
+    """Return the files and folders in `path`, at most `limit` by name, and whether there are more. Other kinds of
+    entries are left out, also `private`, and links that lead nowhere, outside or there."""
     try:
         with _hold_beneath(resolve_inside(path, root, private), root) as place, open_folder(".", place) as folder:
             real = _opened_path(folder)
@@ -142,7 +139,8 @@ def write(path: str, data: bytes, root: Path, suffix: str, owner: int | None = N
     """Write a file below `root` atomically, making its folders. Links are neither followed nor replaced.
 
     `path` is relative to `root`, or absolute and inside it; its name ends in `suffix`. New folders and the file belong
-    to `owner`."""
+    to `owner`.
+    """
     *folders, name = split_path(path, root, suffix)
     try:
         with _open_folder(root, folders, make=True, owner=owner) as folder:

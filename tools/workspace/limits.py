@@ -1,7 +1,8 @@
 """Declare the limits of a sandboxed principal and its commands.
 
 `--limit NAME=VALUE` sets one. Sizes are bytes, or have K, M, G (powers of 1024); times are seconds, or have m, h, d; 0
-is no limit. `calls` and `calls:SCOPE` count calls a minute."""
+is no limit. `calls` and `calls:SCOPE` count calls a minute.
+"""
 
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -23,9 +23,8 @@ class Excerpt(msgspec.Struct, frozen=True):
 
 
 async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final: bool) -> Excerpt:
-    """Return the first `size` bytes as clean text of at most `limit` characters.
-
-    `rest` says where all of it is. That note stands first and last, since clients cut the middle out again."""
+    """Return the first `size` bytes as clean text of at most `limit` characters. `rest` says where all of it is. That
+    note stands first and last, since clients cut the middle out again."""
 
     def first(total: int) -> str:
         return f"[{total:,} characters of output, the middle is left out; {rest}]\n"

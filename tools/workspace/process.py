@@ -1,6 +1,7 @@
 """Follow the process tree of one command, by its supervisor, and read its output.
 
-The head of `supervisor.py` describes the messages on the control socket."""
+The head of `supervisor.py` describes the messages on the control socket.
+"""
 
 import asyncio
 import contextlib
@@ -70,7 +71,8 @@ class Process:
     directory. `sink` gets the output and returns whether it was kept; `rate` is shared by the principal's commands.
 
     `end_sandbox` ends the tree's whole sandbox. A supervisor in there is no more trusted than its command: its process
-    id is not used, and if it fails to end its tree the sandbox ends."""
+    id is not used, and if it fails to end its tree the sandbox ends.
+    """
 
     def __init__(
         self,

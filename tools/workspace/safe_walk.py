@@ -1,7 +1,8 @@
 """Walk the folders of a hostile tree, however deep. Blocking.
 
 One folder is open at a time, so depth costs neither descriptors nor stack. Going up, `..` is compared with the folder
-that the walk came from. Links are not followed."""
+that the walk came from. Links are not followed.
+"""
 
 import os
 import stat
@@ -30,7 +31,8 @@ def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generat
     """Yield a descriptor of each folder, valid until the next one, and its path from `root`: "" or "a/b/".
 
     The first is `root`; a folder's entries are read when the next one is requested. A folder that fails to open with
-    `past` is skipped; other errors are raised."""
+    `past` is skipped; other errors are raised.
+    """
     here, path = os.open(root, FOLDER), ""
     try:
         yield here, path

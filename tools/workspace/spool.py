@@ -77,9 +77,8 @@ class Spool:
         self._highest = 0  # highest id assigned here: the disk may be full, or its files removed
 
     def open(self, deserted: Callable[[], None] = lambda: None) -> list[Run]:
-        """Open the folder and return the runs of ended servers.
-
-        `deserted` is called under the lock if no other server uses the folder. Blocking; raises OSError."""
+        """Open the folder and return the runs of ended servers. `deserted` is called under the lock if no other server
+        uses the folder. Blocking; raises OSError."""
         self.close()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.share(self.folder)

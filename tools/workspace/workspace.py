@@ -1,7 +1,8 @@
 """Give tools access to a principal's processes and files through one object.
 
 A run of a command has an id, and every method takes that id. Output is read by offset from a capped spool. No method
-returns a process or a descriptor, so the work could move to another machine."""
+returns a process or a descriptor, so the work could move to another machine.
+"""
 
 import asyncio
 import os
@@ -37,7 +38,8 @@ class Workspace:
 
     `private` is the server's own folder, never read even inside the root. Commands run in `command_environment`, within
     its limits; `sandbox` is its level: "bwrap", "uid" or "none". Every method raises KeyError for an unknown or
-    forgotten id."""
+    forgotten id.
+    """
 
     def __init__(
         self,
@@ -75,7 +77,8 @@ class Workspace:
         """Run `bash -c command` and return its id, which is never reused. A repeated key starts nothing.
 
         `cwd` None is the root, which also replaces a missing directory (`Run.moved`). After `timeout` seconds the tree
-        is killed, unless the shell itself has ended. Raises ToolError."""
+        is killed, unless the shell itself has ended. Raises ToolError.
+        """
         await self._runs.open()
         earlier = self._runs.find_key(key)
         if earlier in self._live:
@@ -123,7 +126,8 @@ class Workspace:
         """Return the clean text that was not taken before, from at most `limit` bytes, and whether more waits.
 
         No character, escape sequence or, if one ends near the limit, line is split between two takes. Bytes that are
-        not UTF-8 are replaced."""
+        not UTF-8 are replaced.
+        """
         run = await self.run(run_id)
         offset, size = run.read, await self.size(run_id)
         data = await self.read(run_id, offset, limit)
@@ -164,9 +168,8 @@ class Workspace:
         return running is None or await running.wait(timeout)
 
     async def kill(self, run_id: int, grace: float = GRACE) -> Run:
-        """End the whole tree: SIGTERM, and SIGKILL after `grace` seconds. Return the run.
-
-        An ended run stays as it was. One that can't be killed is still `running` in the answer."""
+        """End the whole tree: SIGTERM, and SIGKILL after `grace` seconds. Return the run. An ended run stays as it was.
+        One that can't be killed is still `running` in the answer."""
         run = await self.run(run_id)
         running = self._live.get(run_id)
         if running is not None:
@@ -179,9 +182,8 @@ class Workspace:
         await asyncio.gather(*(self.kill(run_id) for run_id in list(self._live)))
 
     async def keep(self, run_id: int) -> bool:
-        """Keep a foreground run for the retention limit; one that goes on becomes a background task.
-
-        False if there are too many of those: it was ended."""
+        """Keep a foreground run for the retention limit; one that goes on becomes a background task. False if there are
+        too many of those: it was ended."""
         run = await self.run(run_id)
         goes_on = run.status == "running" and not run.background
         is_welcome = not goes_on or self.limits.has_room
@@ -215,7 +217,6 @@ class Workspace:
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         """Return a regular file's bytes. `path` is absolute; unless `anywhere`, its real path is inside the root.
-
         Raises ToolError for another path, another kind of file, and more than `limit` bytes."""
         await self._runs.open()
         reach = None if anywhere else self.root
@@ -246,9 +247,8 @@ class Workspace:
         files.split_path(path, self.root, suffix)
 
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
-        """Write a file below the root atomically, and return its path. Raises ToolError.
-
-        `path` is relative to the root, or absolute and inside it; its name ends in `suffix`; links are not followed."""
+        """Write a file below the root atomically, and return its path. Raises ToolError. `path` is relative to the
+        root, or absolute and inside it; its name ends in `suffix`; links are not followed."""
         await self._runs.open()
         return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._environment.uid)
 

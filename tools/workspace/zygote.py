@@ -67,7 +67,8 @@ class CommandRunner:
     """Starts commands through one zygote, which starts with the first command.
 
     With a `sandbox` the zygote runs inside it. `on_enter` gets the proxy's listener of each new sandbox, and `on_exit`
-    is called at its end. `idle_sandboxes` are those without commands."""
+    is called at its end. `idle_sandboxes` are those without commands.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""HTTP that both HTTP transports share: the server, sessions, streams and header checks.
+"""The parts that both HTTP transports share: server, sessions, streams and header checks.
 
 Enter at `server`. It imports no transport and no page.
 """

@@ -1,6 +1,6 @@
 """Take over the listening socket of a service manager, so that clients can wait while the server restarts.
 
-The socket has to be the one that `--host` and `--port` name: the checks of who may connect went by those.
+It must be the socket of `--host` and `--port`: the checks of who may connect used those.
 Source: sd_listen_fds(3), "LISTEN_PID", "LISTEN_FDS".
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Mapping
 
 from toolgate.server.protocol.errors import UsageError
 
-FIRST = 3  # the descriptor that is handed over
+FIRST = 3  # the passed descriptor
 
 
 def take_socket(handed: Mapping[str, str], host: str, port: int) -> socket.socket | None:
-    """The socket that `handed`, our part of the environment, tells of; None where none was handed to this process.
-    Raises UsageError, and OSError where `host` can't be found."""
+    """Return the socket that `handed`, from the environment, describes; None if none was passed to this process. Raises
+    UsageError, and OSError if `host` can't be resolved."""
     process, count = handed.get("LISTEN_PID", ""), handed.get("LISTEN_FDS", "")
     if not process and not count:
         return None
@@ -62,5 +62,5 @@ def _check_address(taken: socket.socket, host: str, port: int) -> None:
 
 
 def _is_any(address: str) -> bool:
-    """Whether it is all addresses of the machine."""
+    """Return whether the address means all addresses of the machine."""
     return ipaddress.ip_address(address.partition("%")[0]).is_unspecified

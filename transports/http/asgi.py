@@ -1,4 +1,4 @@
-"""Name the types of ASGI, and answer a request with one sentence."""
+"""Define ASGI types, and answer a request with one sentence."""
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
@@ -8,7 +8,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers = dict[bytes, bytes]  # by name in lower case, each once
+Headers = dict[bytes, bytes]  # by lower-case name, each once
 
 
 async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:

@@ -1,6 +1,6 @@
-"""Authenticate the caller of a transport by its bearer token, and compare its scopes with what a message takes.
+"""Authenticate a transport's caller by bearer token, and compare its scopes with those that a message needs.
 
-A request without a good token is refused before its body is read.
+A request without a valid token is refused before its body is read.
 Source: RFC 6750; RFC 9728 section 5; MCP 2026-07-28 basic/authorization, "Access Token Usage", "Error Handling".
 """
 
@@ -26,7 +26,7 @@ from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.transports.http.asgi import Application, Receive, Scope, Send, refuse
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
-IN_BAND = "openai/"  # in the `_meta` of a call: a host that reads challenges in results, and not those of a 403
+IN_BAND = "openai/"  # in a call's `_meta`: this host reads challenges in results, not those of a 403
 
 MISSING_TEXT = "this takes a permission that was not given; sign in again and allow it"
 
@@ -34,7 +34,7 @@ InboundMessages = Inbound | list[Inbound]
 
 
 class LocalAuth:
-    """Lets every request through as the local principal: `--auth none`."""
+    """Passes every request on as the local principal: `--auth none`."""
 
     def __init__(self, app: Application) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class LocalAuth:
 
 
 class BearerAuth:
-    """Lets requests with a good token through to the transport at `path`; `refused` counts the others, by why."""
+    """Passes requests with a valid token to the transport at `path`; `refused` counts the others by reason."""
 
     def __init__(
         self, app: Application, path: str, verifier: TokenVerifier, resource: ProtectedResource, refused: Counter[str]
@@ -57,7 +57,7 @@ class BearerAuth:
         self._resource = resource
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "OPTIONS":  # a preflight carries no token, and its answer tells nothing
+        if scope["method"] != "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
             line = scope["toolgate.headers"].get(b"authorization", b"")
             principal = None
             if line.startswith(b"Bearer ") and not scope["query_string"]:  # as nearly all come
@@ -70,7 +70,7 @@ class BearerAuth:
         await self._app(scope, receive, send)
 
     async def _authenticate(self, line: bytes, query: bytes, send: Send) -> Principal | None:
-        """Who calls; None when the request has been refused."""
+        """Return the principal, or None after refusing the request."""
         kind, _, token = line.partition(b" ")
         is_bearer = kind.lower() == b"bearer"
         if query and _has_token_in_query(query):
@@ -83,7 +83,7 @@ class BearerAuth:
         return None
 
     async def _verify_or_refuse(self, token: bytes, send: Send) -> Principal | None:
-        """Who calls; None when the request has been refused."""
+        """Return the principal, or None after refusing the request."""
         try:
             if not TOKEN.fullmatch(token):
                 raise InvalidTokenError("the token is malformed")
@@ -103,7 +103,7 @@ class BearerAuth:
 
 
 def set_principal(scope: Scope, principal: Principal) -> None:
-    """Note who calls: for the transport, the log and the connection. A scope without it is served by no transport."""
+    """Record the principal for the transport, the log and the connection. No transport serves a scope without it."""
     scope["toolgate.principal"] = principal
     context = LOG_CONTEXT.get()
     if context is not None:
@@ -115,7 +115,7 @@ def set_principal(scope: Scope, principal: Principal) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MissingScopes:
-    """Why a message is not served. `answer` goes out in a 200 instead to a host that ignores the challenge of a 403."""
+    """Why a message is refused. `answer` is sent with a 200 to a host that ignores a 403's challenge."""
 
     challenge: str
     text: str
@@ -127,8 +127,8 @@ class MissingScopes:
 
 
 class ScopeCheck:
-    """Compares the scopes of callers with those that messages to the transport at `path` take. `identity(revision)` is
-    the server's, as results carry it."""
+    """Compares callers' scopes with those that messages to the transport at `path` need. `identity(revision)` is the
+    server's, for results."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class ScopeCheck:
         self._identity = identity
 
     def find_missing(self, principal: Principal, message: InboundMessages) -> MissingScopes | None:
-        """Return what the caller lacks for a message, or None when it may be served."""
+        """Return the scopes that the caller lacks for a message, or None."""
         if principal.scopes is None:
             return None
         wanted = self.required_scopes(message)
@@ -160,7 +160,7 @@ class ScopeCheck:
         return missing
 
     def compare_scopes(self, principal: Principal, wanted: frozenset[str]) -> MissingScopes | None:
-        """Return what the caller lacks of these scopes, or None."""
+        """Return which of these scopes the caller lacks, or None."""
         if has_scopes(principal.scopes, wanted):
             return None
         return MissingScopes(self._challenge(wanted), MISSING_TEXT, None)
@@ -169,7 +169,7 @@ class ScopeCheck:
         return self._resource.challenge(self._path, wanted, "insufficient_scope", MISSING_TEXT)
 
     def _format_result(self, request: Request, missing: MissingScopes) -> Result:
-        """A call's result that carries the challenge."""
+        """Return a call's result with the challenge in it."""
         meta = {"mcp/www_authenticate": [missing.challenge]}
         content = [{"type": "text", "text": missing.text}]
         result: dict[str, Any] = {"content": content, "isError": True, "_meta": meta}

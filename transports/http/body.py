@@ -1,4 +1,4 @@
-"""Read the body of an HTTP request: limited in size, in time, and by what all bodies of one sender hold together."""
+"""Read the body of an HTTP request, limited in size, in time, and in memory per sender."""
 
 import asyncio
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.transports.http.asgi import Headers, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
-MAX_BODIES = 64 * 2**20  # bytes of one principal's, from the first byte until their work is done: four of those
-MAX_ALL_BODIES = 128 * 2**20  # bytes of everybody's: each is in memory twice while it is decoded
-SMALL = 4 * 1024  # bytes of a body that is not counted where it comes at once: nearly all are smaller
+MAX_BODIES = 64 * 2**20  # bytes of one principal's bodies, until their work is done: four of the largest
+MAX_ALL_BODIES = 128 * 2**20  # bytes of all bodies: each is in memory twice while it is decoded
+SMALL = 4 * 1024  # bytes of a body that is not counted if it arrives at once: nearly all are smaller
 BODY_TIME = 30.0  # seconds for a whole body
 
 
 class BodyTooLargeError(Exception):
-    """More than MAX_BODY bytes: 413."""
+    """The body is larger than MAX_BODY: 413."""
 
 
 class BodyTooSlowError(Exception):
-    """It did not come in time: 408."""
+    """The body did not arrive in time: 408."""
 
 
 class BodyBudgetError(Exception):
-    """The bodies of this sender, or of all, hold what they may: 503."""
+    """The bodies of this sender, or of all, use up their budget: 503."""
 
 
 class ClientDisconnectedError(Exception):
@@ -32,21 +32,21 @@ class ClientDisconnectedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """`claim` is what it holds of the budget; None for a small one that came at once."""
+    """A request's body. `claim` is its part of the budget, or None for a small one that arrived at once."""
 
     data: bytes
     claim: Claim | None = None
 
 
 def is_json(headers: Headers) -> bool:
-    """Whether the body says that it is JSON, and not packed: nothing is unpacked here, so it can't be a bomb either."""
+    """Return whether the body is declared as JSON without compression: nothing is decompressed, so no bomb works."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     return kind == b"application/json" and headers.get(b"content-encoding", b"identity").lower() == b"identity"
 
 
 class BodyReader:
-    """Reads bodies within `slow` seconds each; what they hold together is in `budget`, by who sends them. One that has
-    not come yet counts for `least` bytes: its connection is in use, however little of it there is."""
+    """Reads bodies within `slow` seconds each, with a memory `budget` per sender. An incomplete body counts as at least
+    `least` bytes, since it occupies its connection."""
 
     def __init__(self, budget: Budget, slow: float = BODY_TIME, *, least: int = 0) -> None:
         self._budget = budget
@@ -54,10 +54,10 @@ class BodyReader:
         self._slow = DeadlineTimer(slow)
 
     async def read_or_refuse(self, principal: str, headers: Headers, receive: Receive, send: Send) -> Body | None:
-        """Return the body, or None when the request has been refused or its client has hung up."""
+        """Return the body, or None after refusing the request or when its client has disconnected."""
         try:
             return await self.read(principal, headers, receive)
-        except BodyTooLargeError:  # the rest is read and thrown away, or the client would not see why
+        except BodyTooLargeError:  # the rest is read and discarded, or the client would not see the answer
             await refuse(send, 413, f"more than {MAX_BODY} bytes")
         except BodyTooSlowError:
             await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
@@ -70,7 +70,7 @@ class BodyReader:
         return None
 
     async def read(self, principal: str, headers: Headers, receive: Receive, *, limit: int = MAX_BODY) -> Body:
-        """The body. Raises TooLarge, TooSlow, TooMany, Gone."""
+        """Return the body. Raises BodyTooLargeError, BodyTooSlowError, BodyBudgetError, ClientDisconnectedError."""
         declared = headers.get(b"content-length", b"")
         if declared.isdigit() and (len(declared) > 19 or int(declared) > limit):
             raise BodyTooLargeError
@@ -99,8 +99,8 @@ class BodyReader:
         receive: Receive,
         limit: int,
     ) -> Body:
-        """A body, or its rest after the `first` part, counted as it comes. For others it ends before it is whole, and
-        not after that."""
+        """Return a body, or its rest after the `first` part, counted as it arrives. Until it is complete, other bodies
+        may evict it."""
         claim = self._budget.claim(principal)
         ended: list[bool] = []
 
@@ -112,7 +112,7 @@ class BodyReader:
         parts: list[bytes] = []
         size = 0
         try:
-            claim.grow(self._least)  # no room: those that came are being handled, and a small one is all the same
+            claim.grow(self._least)  # no room: all counted bodies are being handled, so a small one may pass
             while True:
                 part, more = first or await _receive_part(receive)
                 first = None
@@ -137,7 +137,7 @@ class BodyReader:
 
 
 async def _receive_part(receive: Receive) -> tuple[bytes, bool]:
-    """What came, and whether there is more to come. Raises Gone."""
+    """Return the next part, and whether more follows. Raises ClientDisconnectedError."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientDisconnectedError

@@ -1,7 +1,7 @@
-"""Count open connections, in all and by block of addresses, and close the longest idle one where there is no block.
+"""Count open connections in all and by address block, and close the longest idle one when a block is full.
 
-One sender has many addresses (server/auth/address_blocks.py), so each block around an address has a limit too. An
-address that stands for many senders has none: a trusted proxy's, and this machine's own.
+One sender has many addresses (server/auth/address_blocks.py), so each block around an address has a limit too. A
+trusted proxy's address and this machine's own have none, as they stand for many senders.
 """
 
 from collections.abc import Callable
@@ -11,34 +11,34 @@ from toolgate.server.auth.address_blocks import prefixes
 from toolgate.server.config.types import is_loopback
 
 MAX_CONNECTIONS = 4_096  # at once; each takes some 13 KiB, and a descriptor
-NARROW, WIDE = 4, 2  # one address may have a quarter of all connections, the widest block around it half
-SPARE = 64  # one in so many, beyond the limit, waits for its first request: probes are answered there, others not
+NARROW, WIDE = 4, 2  # one address may have a quarter of all connections, its widest block half
+SPARE = 64  # one in so many, beyond the limit, waits for its first request, so that probes are answered
 
 
 class Connection(Protocol):
     def drop(self) -> None:
-        """Close it: no request is being answered on it."""
+        """Close the connection: it is answering no request."""
         ...
 
 
 class _BlockCount:
-    """The connections of one block, or all."""
+    """The connections of one block, or of all."""
 
     __slots__ = ("idle", "limit", "open")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.open = 0
-        self.idle: dict[Connection, None] = {}  # no request is being answered; the longest idle first
+        self.idle: dict[Connection, None] = {}  # answering no request; the longest idle first
 
     def drop_idle(self, spared: int) -> None:
-        """Close the longest idle one, if more than the `spared` last are idle and there are too many in all."""
+        """Close the longest idle connection if the block is over its limit and has more than `spared` idle ones."""
         if self.open > self.limit and len(self.idle) > spared:
             next(iter(self.idle)).drop()
 
 
 class ConnectionSlot:
-    """What one connection takes, in all and in each block that its address is in."""
+    """One connection's place in the total and in each block of its address."""
 
     __slots__ = ("_blocks", "_connection", "_connections")
 
@@ -48,7 +48,7 @@ class ConnectionSlot:
         self._blocks = blocks
 
     def begin_request(self) -> bool:
-        """A request has come. False: there are too many connections, and none that is idle."""
+        """Record the start of a request. Return False if a full block has no idle connection to close."""
         is_full = False
         for block in self._blocks.values():
             block.idle.pop(self._connection, None)
@@ -58,12 +58,12 @@ class ConnectionSlot:
         return not is_full
 
     def end_request(self) -> None:
-        """It has been answered."""
+        """Record the end of a request."""
         for block in self._blocks.values():
             block.idle[self._connection] = None
 
     def release(self) -> None:
-        """The connection is closed, or about to be."""
+        """Remove a connection that is closed or about to be."""
         blocks, self._blocks = self._blocks, {}
         for name, block in blocks.items():
             block.open -= 1
@@ -72,7 +72,7 @@ class ConnectionSlot:
 
 
 class Connections:
-    """At most `limit` of them. `trusts(address)`: it is a proxy's, which stands for many senders."""
+    """At most `limit` connections. `trusts(address)` is true for a proxy, which stands for many senders."""
 
     def __init__(self, limit: int = MAX_CONNECTIONS, trusts: Callable[[str], bool] | None = None) -> None:
         self._limit = limit
@@ -83,11 +83,11 @@ class Connections:
         return self._blocks[""].open
 
     def lower_limit(self, most: int) -> None:
-        """Have no more than the process has descriptors for."""
+        """Lower the limit to the process's descriptors."""
         self._limit = self._blocks[""].limit = min(self._limit, most)
 
     def add(self, connection: Connection, address: str) -> ConnectionSlot:
-        """Count a new one. Where that is one too many, one that is idle for longer is dropped."""
+        """Count a new connection. If that is one too many, the longest idle one is closed."""
         blocks = {block: self._blocks.setdefault(block, _BlockCount(most)) for block, most in self._limits(address)}
         place = ConnectionSlot(self, connection, blocks)
         for block in blocks.values():
@@ -97,12 +97,12 @@ class Connections:
         return place
 
     def forget_block(self, block: str) -> None:
-        """Drop a block that has no connections any more."""
+        """Remove a block without connections."""
         if block and not self._blocks[block].open:
             del self._blocks[block]
 
     def _limits(self, address: str) -> list[tuple[str, int]]:
-        """Where a connection counts, and how many there may be: the narrowest block first."""
+        """Return the blocks of the address and their limits, the narrowest first."""
         everything = [("", self._limit)]
         is_local = is_loopback(address.removeprefix("::ffff:"))  # one socket may serve IPv4 and IPv6
         if not address or is_local or (self._trusts is not None and self._trusts(address)):

@@ -30,7 +30,7 @@ def answer_preflight(origin: bytes, wanted_headers: bytes) -> HeaderLines:
 
 
 def allow_any_origin(methods: bytes) -> HeaderLines:
-    """Let pages of any origin use `methods`: for what holds no secret and reads no cookie."""
+    """Let pages of any origin use `methods`: for resources without secrets or cookies."""
     return [ANY_ORIGIN, *_allow(methods, PUBLIC_REQUEST_HEADERS)]
 
 

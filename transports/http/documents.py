@@ -1,4 +1,4 @@
-"""Serve small documents: OAuth metadata to anyone, from anywhere, and `/metrics` to clients with its token.
+"""Serve small documents: OAuth metadata to any client and origin, and `/metrics` to clients with its token.
 
 Source: RFC 8615 (well-known URIs).
 """
@@ -13,13 +13,13 @@ import msgspec
 from toolgate.transports.http import cors
 from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, refuse, respond
 
-MAX_AGE = 600  # seconds a document may be held: scopes change with the plugins, and nothing else does
+MAX_AGE = 600  # seconds a document may be cached: scopes change with the plugins, and nothing else does
 CHALLENGE = (b"www-authenticate", b'Bearer realm="metrics"')
 NO_STORE = (b"cache-control", b"no-store")
 
 
 class PublicDocument:
-    """The ASGI application behind one document; `read()` returns it as it is now."""
+    """Serves one document; `read()` returns its current content."""
 
     def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:
         self._read = read
@@ -35,7 +35,7 @@ class PublicDocument:
 
 
 class MetricsEndpoint:
-    """The ASGI application behind `/metrics`; `render()` returns its body. Without a `token` anyone may read it."""
+    """Serves `/metrics`; `render()` returns its body. Without a `token` any client may read it."""
 
     def __init__(self, render: Callable[[], bytes], content_type: str, token: str | None) -> None:
         self._render = render

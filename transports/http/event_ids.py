@@ -1,8 +1,8 @@
-"""Name streams so that event ids keep their meaning after a restart: a stream's name has the ids of its requests.
+"""Name streams by their request ids, so that event ids keep their meaning after a restart.
 
-A client that comes back with an event id of an earlier process learns what became of its request, though nothing was
-written down while that ran. A digest keyed by the session's id checks the names. A client that knows that id can make
-names up; they tell it no more than it sent.
+A client that returns with an earlier process's event id learns the fate of its request, though that process wrote
+nothing down. A digest keyed by the session's id authenticates names. A client that knows the session id can forge
+names, which tell it only what it sent.
 """
 
 import base64
@@ -14,8 +14,8 @@ import msgspec
 
 from toolgate.server.protocol.messages import Id
 
-MAX_IDS = 128  # bytes of request ids in a name: the names go with every event
-UNKNOWN = "x"  # stands for more than that: it is the base64 of no JSON
+MAX_IDS = 128  # bytes of request ids in a name, which every event repeats
+UNKNOWN = "x"  # stands for longer ids; no JSON has this base64
 SEPARATOR = "."
 
 RequestIds = Id | list[Id]  # a request, or the requests of a batch
@@ -23,8 +23,8 @@ RequestIds = Id | list[Id]  # a request, or the requests of a batch
 
 @dataclass(frozen=True, slots=True)
 class StreamName:
-    """What is in a stream's name. `asked` is None for the stream of a GET, and where there is too much to tell; then
-    `is_known` is false."""
+    """The parts of a stream's name. `request_ids` is None for a GET's stream, and if they are too long; then `is_known`
+    is false."""
 
     process: str
     request_ids: RequestIds | None
@@ -32,7 +32,7 @@ class StreamName:
 
 
 class StreamNames:
-    """The names of one session's streams. `life` is this process's part, or any other word that is used once."""
+    """Makes and parses the names of one session's streams. `process` is this process's unique part."""
 
     def __init__(self, session: str, process: str | None = None) -> None:
         self.process = process or secrets.token_hex(4)
@@ -40,17 +40,17 @@ class StreamNames:
         self._last = 0
 
     def next(self, request_ids: RequestIds | None) -> str:
-        """A name that was never given before."""
+        """Return a new unique name."""
         self._last += 1
         begin = f"{self.process}{SEPARATOR}{self._last:x}{SEPARATOR}{_pack_ids(request_ids)}"
         return self.sign(begin)
 
     def sign(self, begin: str) -> str:
-        """The name that begins so."""
+        """Return the name with this beginning."""
         return f"{begin}{SEPARATOR}{self._check(begin)}"
 
     def parse(self, name: str) -> StreamName | None:
-        """What is in a name; None for one that this session's streams never had."""
+        """Return the parts of a name, or None if this session's streams never had it."""
         begin, _, check = name.rpartition(SEPARATOR)
         parts = begin.split(SEPARATOR)
         if len(parts) != 3 or not name.isascii() or not secrets.compare_digest(self._check(begin), check):
@@ -59,7 +59,7 @@ class StreamNames:
             return StreamName(parts[0], None, False)
         try:
             return StreamName(parts[0], _unpack_ids(parts[2]), True)
-        except (ValueError, RecursionError):  # the session's client has made it up
+        except (ValueError, RecursionError):  # forged by the session's client
             return None
 
     def _check(self, begin: str) -> str:
@@ -77,7 +77,7 @@ def _pack_ids(asked: RequestIds | None) -> str:
 
 
 def _unpack_ids(packed: str) -> RequestIds | None:
-    """What `_packed` was given. Raises ValueError, RecursionError."""
+    """Return the ids that `_pack_ids` packed. Raises ValueError, RecursionError."""
     if not packed:
         return None
     data = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))

@@ -1,10 +1,10 @@
-"""Keep streams of server-sent events: events wait for their reader, and stay a while for one that comes back.
+"""Keep streams of server-sent events for their readers, and for a while for readers that return.
 
-What happens to a slow reader: a stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that it drops
-new progress and log messages, and otherwise its oldest events. A reader that had not got those goes on with the rest
-where event numbers show the loss (the sessions era), and is disconnected elsewhere. server.py disconnects a reader that
-takes nothing at all for a minute. All streams of one principal share a budget: where it is used up, the streams that
-lost their readers first end, then events are dropped as above, and an answer that finds no room becomes an error.
+A stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that it drops new progress and log messages,
+then its oldest events. A slow reader continues after the gap if event numbers show the loss (the sessions era), else it
+is disconnected. server.py disconnects a reader that takes nothing for a minute. All streams of one principal share a
+budget. When it is used up, streams that lost their readers first end, then events are dropped as above, and an answer
+without room becomes an error.
 Source: HTML Living Standard, "Server-sent events"; MCP 2025-11-25 basic/transports, "Resumability and Redelivery".
 """
 
@@ -16,14 +16,14 @@ from toolgate.server.budget import Claim
 from toolgate.server.protocol.messages import Failure, Notification, Outbound, Result, encode, refuse_too_large
 
 MAX_EVENTS = 1_024  # of one stream: a progress message every 50 ms for as long as a call is held
-MAX_BYTES = 4 * 2**20  # of one stream, and one message before that, however large: its reader may get a turn yet
-MAX_RESUMED = 2**20  # of a stream that was read to its end: a larger one is not kept for a reader that comes back
-MAX_PER_PRINCIPAL = 64 * 2**20  # bytes of all streams of one principal: what a client is slow to read, and resumption
+MAX_BYTES = 4 * 2**20  # of one stream, besides its newest message, however large
+MAX_RESUMED = 2**20  # of a stream read to its end: a larger one is not kept for a returning reader
+MAX_PER_PRINCIPAL = 64 * 2**20  # bytes of all streams of one principal: unread events, and events kept for resumption
 MAX_ALL = 128 * 2**20  # of everybody's
-ANSWER_MARK = "a"  # ends the id of the event after which nothing is to come
-ANSWER_TYPES = (Result, Failure, list)  # what answers a request, or a batch of them
+ANSWER_MARK = "a"  # ends the id of a stream's last event
+ANSWER_TYPES = (Result, Failure, list)  # answers to a request or a batch
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
-REPEATABLE = frozenset(  # news that says no more the second time: one that waits for a reader is enough
+REPEATABLE = frozenset(  # a repeated one tells nothing new: one waiting for a reader is enough
     (
         *(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")),
         "notifications/resources/updated",
@@ -32,7 +32,7 @@ REPEATABLE = frozenset(  # news that says no more the second time: one that wait
 
 
 class WakeEvent:
-    """Wakes the one who waits. An `asyncio.Event` brings a queue for many: 700 bytes for every silent stream."""
+    """Wakes a single waiter. An `asyncio.Event` holds a queue: 700 bytes for every silent stream."""
 
     __slots__ = ("_rung", "_waiter")
 
@@ -55,12 +55,11 @@ class WakeEvent:
 
 
 class EventStream:
-    """Messages in the order they were sent, each with a number from 1; at most one reader is attached.
+    """Messages in order, numbered from 1; at most one reader is attached.
 
-    `id` is unique within its session, of earlier processes too; event ids are `id-number`, and end in ANSWERED where
-    the event answers the request, or the batch, that the stream is of. `numbered` says whether events carry ids at all.
-    `wanted` is the scopes it takes to be told again what is on it. `claim` holds its events in a budget, and is offered
-    while it has no reader: `forget` is called when it has ended.
+    `id` is unique within its session, across processes. Event ids are `id-number`, with ANSWER_MARK for the answer to
+    the stream's request or batch. `numbered`: whether events carry ids. `wanted`: the scopes needed to resume. `claim`
+    holds its events in a budget, and may be taken back while it has no reader; `forget` is called then.
     """
 
     can_ask = True
@@ -105,16 +104,16 @@ class EventStream:
         self.reader: object | None = None
         self.news = WakeEvent()
         self.pinged = False
-        self.leaving = False  # the reader is to go, and to come back
+        self.leaving = False  # the reader must disconnect and come back
         self.last = 0  # number of the newest event
-        self.sent = 0  # number of the newest event that a reader was sent
+        self.sent = 0  # number of the newest event sent to a reader
         self.size = 0  # bytes held
         self._first = 1  # number of the oldest event kept
-        self._events: list[bytes] = []  # a deque takes 700 bytes for nothing
+        self._events: list[bytes] = []  # a deque takes 700 bytes when empty
         self._offer()
 
     def send(self, message: Outbound) -> None:
-        """Add a message. This is what makes a stream a channel."""
+        """Add a message."""
         full = len(self._events) >= MAX_EVENTS or self.size >= MAX_BYTES
         if self.ended or (full and isinstance(message, Notification) and message.method in DROPPABLE):
             return
@@ -139,7 +138,7 @@ class EventStream:
         self.news.set()
 
     def restore(self, number: int, data: bytes) -> None:
-        """Have an answer that an earlier process made, as event `number`, and nothing before it."""
+        """Hold an earlier process's answer as event `number`, and nothing before it."""
         if self.claim is not None and not self.claim.grow(len(data)):
             return
         self._events, self.size = [data], len(data)
@@ -147,36 +146,36 @@ class EventStream:
         self.ended = True
 
     def begin_after(self, number: int) -> None:
-        """Go on behind event `number`, which an earlier process sent."""
+        """Continue after event `number`, which an earlier process sent."""
         self._first, self.last, self.sent = number + 1, number, number
 
     def end(self) -> None:
-        """Nothing more will come: a reader that has got everything is done."""
+        """Accept no more messages: a reader leaves once it has all events."""
         self.ended = True
         self.news.set()
 
     def pause(self) -> None:
-        """Have the reader go and come back, if it is one that can: it needs numbers to go on from."""
+        """Disconnect the reader so that it comes back, if numbers let it continue."""
         if self.numbered:
             self.leaving = True
             self.news.set()
 
     def attach(self, reader: object) -> None:
-        """Make `reader` the one that reads; another that does is sent away."""
+        """Make `reader` the stream's reader; a previous one is disconnected."""
         self.reader = reader
         if self.claim is not None:
             self.claim.withdraw()
         self.news.set()
 
     def release(self, reader: object) -> None:
-        """Send `reader` away, if it still is the one that reads; what it has not got yet stays."""
+        """Detach `reader` if it is still attached; its unsent events stay."""
         if self.reader is reader:
             self.reader = None
             self.news.set()
             self._offer()
 
     def close(self) -> None:
-        """End it, and hold nothing of the budget any more once its reader has gone."""
+        """End the stream, and release its budget once its reader has gone."""
         self._is_closed = True
         self.end()
         self._offer()
@@ -186,25 +185,25 @@ class EventStream:
         return cursor + 1 < self._first
 
     def events_after(self, cursor: int) -> list[bytes]:
-        """The events after number `cursor` that are still there, as they go over the wire."""
+        """Return the kept events after number `cursor` in wire format."""
         begin = max(cursor + 1, self._first)
         return [self._format_event(begin + n, data) for n, data in enumerate(self.messages_after(cursor))]
 
     def size_after(self, cursor: int) -> int:
-        """The bytes of the messages after number `cursor`."""
+        """Return the size of the messages after number `cursor`."""
         return sum(map(len, self.messages_after(cursor)))
 
     def messages_after(self, cursor: int) -> list[bytes]:
-        """The messages after number `cursor` that are still there."""
+        """Return the kept messages after number `cursor`."""
         return self._events[max(0, cursor + 1 - self._first) :]
 
     def forget(self, cursor: int) -> None:
-        """Drop the events up to number `cursor`: no reader asks for them again."""
+        """Drop the events up to number `cursor`, which no reader requests again."""
         while self._events and self._first <= cursor:
             self._drop()
 
     def format_primer(self, cursor: int, retry: int) -> bytes:
-        """What a reader that may be sent away gets first: an id to come back with, and after how many milliseconds."""
+        """Return the first event for a reader: an id to come back with, and after how many milliseconds."""
         return f"id: {self.id}-{cursor}\r\nretry: {retry}\r\ndata:\r\n\r\n".encode()
 
     def _format_event(self, number: int, data: bytes) -> bytes:
@@ -217,10 +216,10 @@ class EventStream:
         self.size -= size
         self._first += 1
         if self.claim is not None:
-            self.claim.shrink(min(size, self.claim.amount))  # an answer that said no was not counted
+            self.claim.shrink(min(size, self.claim.amount))  # an error sent in its place was not counted
 
     def _has_room(self, message: Outbound, data: bytes) -> bool:
-        """Take what the event needs of the budget. Older events give way, but not for an answer."""
+        """Claim the event's size. Older events are dropped for it, unless it is an answer."""
         if self.claim is None:
             return True
         while not self.claim.grow(len(data)):
@@ -230,7 +229,7 @@ class EventStream:
         return True
 
     def _offer(self) -> None:
-        """Offer what it holds to other streams, as it has no reader; release all of it where it is closed."""
+        """Offer the claim of a stream without a reader to other streams, or release it if closed."""
         if self.claim is None or self.reader is not None:
             return
         if self._is_closed:

@@ -1,9 +1,9 @@
-"""Check every HTTP request before anything else sees it: Host, Origin, proxies. Give it an id, and count it.
+"""Check the Host, Origin and proxy headers of every HTTP request first, give the request an id, and count it.
 
-An id names the request in its answer and in each log line about it. An answer waits for the end of a large body: a
-client that still sends may not listen yet, and a proxy in between hangs up on one that is answered early.
-Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security"; RFC 9110 section 10.1.1; RFC 9112 section 9.6 (who
-answers early and closes may undo its answer).
+The id names the request in its answer and in each log line. An answer waits for the end of a large body. A client that
+still sends may not read yet, and a proxy may disconnect one that is answered early.
+Source: MCP 2025-11-25 and 2026-07-28 basic/transports, "Security"; RFC 9110 section 10.1.1; RFC 9112 section 9.6 (an
+early answer followed by a close may be lost).
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from toolgate.transports.http.asgi import Application, Headers, Message, Receive
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 PROBES = frozenset(("/health", "/ready"))
-PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))  # and all that begin with x-forwarded-
-REPEATABLE_HEADERS = frozenset(  # may come in several lines; of those with addresses the proxy's is the last
+PROXIED = frozenset((b"forwarded", b"via", b"x-real-ip"))  # and all x-forwarded-*
+REPEATABLE_HEADERS = frozenset(  # may be repeated; of those with addresses the proxy's is the last
     b"accept accept-encoding accept-language baggage cache-control cdn-loop cookie forwarded tracestate via "
     b"x-forwarded-for x-forwarded-host x-forwarded-port x-forwarded-proto".split()
 )
 REQUEST_ID_HEADER = b"x-request-id"
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 MAX_KNOWN_HOSTS = 1_000
-SMALL = 64 * 1024  # bytes: what is no larger is on its way as a whole before any answer can meet it
-MAX_DRAINED = 64 * 2**20  # bytes that are read for nothing: four times what is ever taken
+SMALL = 64 * 1024  # bytes: a smaller body is sent before any answer arrives
+MAX_DRAINED = 64 * 2**20  # bytes that are read and discarded: four times the largest body
 DRAIN_TIME = 15.0  # seconds for the rest of a body
-QUIET_TIME = 5.0  # seconds without a byte: a client that sends no more is listening
-MAX_DRAINS = 256  # bodies that are read for nothing: with more, refused clients could hold all connections
-FORWARDED = {b"x-forwarded-for", b"forwarded", b"via"}  # proxies pass `Expect` on, and send all the same
-TOO_SLOW = 408  # the status that says that enough was waited
+QUIET_TIME = 5.0  # seconds without a byte: then the client waits for the answer
+MAX_DRAINS = 256  # bodies read and discarded at once: more could occupy all connections
+FORWARDED = {b"x-forwarded-for", b"forwarded", b"via"}  # proxies pass `Expect` on, but send the body anyway
+TOO_SLOW = 408  # the status that means that the wait is over
 
 
 class RequestGuard:
     """The outermost ASGI application.
 
-    - `hosts`, `origins`: those allowed besides the loopback names.
-    - `behind_proxy`: a proxy may be in front.
-    - `prefix`: the path that a proxy has taken off, or "".
-    - `shared`: paths that pages of any origin may read; their answers carry their own CORS headers.
-    - `trusts(peer)`: a proxy of ours, whose requests keep the id they come with.
+    - `hosts`, `origins`: those allowed beside the loopback names.
+    - `behind_proxy`: requests may come through a proxy.
+    - `prefix`: the path that a proxy removes, or "".
+    - `shared`: paths that any origin may read; their answers have their own CORS headers.
+    - `trusts(peer)`: true for a trusted proxy, whose requests keep their id.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class RequestGuard:
         shared: Collection[str] = (),
         trusts: Callable[[str], bool] | None = None,
     ) -> None:
-        self.running = 0  # requests being answered, open streams included
+        self.running = 0  # requests in progress, open streams included
         self.answered: Counter[int] = Counter()  # by status
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
@@ -69,13 +69,13 @@ class RequestGuard:
         self._shared = frozenset(shared)
         self._trusts = trusts
         self._drain = BodyDrain()
-        self._known_hosts: set[bytes] = set()  # Host values found good: there are few, and each request has one
+        self._known_hosts: set[bytes] = set()  # accepted Host values: few, and checked on each request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # no secret, but no count either
+        id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
         extra = [(REQUEST_ID_HEADER, id.encode())]
         connection = scope.get("toolgate.connection")
 
@@ -87,7 +87,7 @@ class RequestGuard:
                     connection.join_head()
             await send(message)
 
-        LOG_CONTEXT.set(LogContext(id))  # the server starts each request in a task of its own
+        LOG_CONTEXT.set(LogContext(id))  # the server runs each request in its own task
         self.running += 1
         try:
             receive, drained_send = self._drain.wrap(scope["headers"], receive, send_labelled)
@@ -96,7 +96,7 @@ class RequestGuard:
             self.running -= 1
 
     async def _check(self, scope: Scope, receive: Receive, send: Send, extra: cors.HeaderLines) -> None:
-        """Serve what may be served; `extra` are headers of its answer."""
+        """Serve an allowed request; `extra` are headers of its answer."""
         headers = _merge_headers(scope["headers"])
         if headers is None:
             await refuse(send, 400, "a header came twice that may come once")
@@ -124,7 +124,7 @@ class RequestGuard:
         await self._app(scope, receive, send)
 
     def _proxy_id(self, scope: Scope) -> str:
-        """The id that a trusted proxy gave the request; "" for none, or one that may not be in a log."""
+        """Return the id from a trusted proxy, or "" if there is none or it is unfit for a log."""
         if self._trusts is None or not self._trusts((scope.get("client") or ("",))[0]):
             return ""
         ids = [value for name, value in scope["headers"] if name == REQUEST_ID_HEADER]
@@ -148,7 +148,7 @@ class RequestGuard:
 
 
 def _merge_headers(lines: list[tuple[bytes, bytes]]) -> Headers | None:
-    """The headers by name; None where two lines of one that may come once disagree: a proxy may go by the other."""
+    """Return the headers by name, or None if two lines of a single-valued one differ: a proxy may use the other."""
     headers: Headers = dict(lines)
     if len(headers) == len(lines):
         return headers
@@ -170,13 +170,13 @@ def _has_port(host: str) -> bool:
 
 
 class BodyDrain:
-    """Reads large bodies to their end before they are answered, at most MAX_DRAINS at once."""
+    """Reads large bodies to their end before the answer, at most MAX_DRAINS at once."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(MAX_DRAINS)
 
     def wrap(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> tuple[Receive, Send]:
-        """Return `receive` and `send` for one request with these headers: the same where its body is small."""
+        """Return `receive` and `send` for one request with these headers, unchanged if its body is small."""
         if not _may_be_long(headers):
             return receive, send
         body = _DrainedBody(receive, send, self._room, waits=_waits_for_continue(headers))
@@ -184,7 +184,7 @@ class BodyDrain:
 
 
 class _DrainedBody:
-    """A body; `waits`: its sender begins once it is asked to."""
+    """A request's body; `waits`: its client sends it only after a 100 Continue."""
 
     def __init__(self, receive: Receive, send: Send, room: asyncio.Semaphore, *, waits: bool) -> None:
         self._receive = receive
@@ -217,7 +217,7 @@ class _DrainedBody:
 
 
 def _may_be_long(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether there may be more of a body than comes at once."""
+    """Return whether the body may be longer than one that arrives at once."""
     is_long = False
     for name, value in headers:
         is_long |= name == b"transfer-encoding"
@@ -226,6 +226,6 @@ def _may_be_long(headers: list[tuple[bytes, bytes]]) -> bool:
 
 
 def _waits_for_continue(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether nothing is sent before it is asked for."""
+    """Return whether the client waits for a 100 Continue."""
     names = {name for name, _ in headers}
     return b"expect" in names and not names & FORWARDED

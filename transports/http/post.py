@@ -1,7 +1,7 @@
-"""Read what one POST of Streamable HTTP asks for, and reply to it: with one JSON body or an event stream.
+"""Parse one POST of Streamable HTTP, and reply with one JSON body or an event stream.
 
-Source: RFC 9110 section 12.5.1. Of an Accept header the most specific range that matches decides; `q=0` excludes; a
-malformed range is passed over. Parameters of a range besides q have no effect: each form has one representation.
+Source: RFC 9110 section 12.5.1. The most specific matching range of an Accept header decides; `q=0` excludes; a
+malformed range is skipped. Other parameters than q are ignored: each form has one representation.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 
 LISTEN = "subscriptions/listen"
 INTERRUPTED = "the server was restarted while this request was under way: whether it has had an effect is unknown"
-SMALL = 64 * 1024  # bytes of an answer: what is no larger does not wait here for its reader
+SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON = (b"content-type", b"application/json")
 QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
-MAX_CACHED = 256  # bytes of an Accept header: a longer one is read anew each time
-MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of nothing but separators take 35 ms
+MAX_CACHED = 256  # bytes of an Accept header whose parsed form is cached
+MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of separators take 35 ms
 
 
 class ReplyForms(Flag):
-    """What an answer may be: one JSON body, a stream of events, either, or neither."""
+    """The accepted forms of a reply: one JSON body, an event stream, either, or neither."""
 
     NEITHER = 0
     JSON = 1
@@ -58,8 +58,8 @@ KINDS = {
 
 @dataclass(eq=False, slots=True)
 class Post:
-    """A POST and its sender. `claim` is what its body holds of a budget; the work that begins takes it over. `answers`
-    bounds what waits in connections for its reader."""
+    """A POST and its sender. `claim` is its body's part of a budget, taken over by the work; `answers` bounds unread
+    answers."""
 
     principal: Principal
     headers: Headers
@@ -72,12 +72,12 @@ class Post:
 
     @property
     def id(self) -> Any:
-        """Of its request, or of what was malformed."""
+        """The id of its request or malformed message."""
         return self.message.id if isinstance(self.message, (Request, MalformedMessage)) else None
 
     @property
     def request_ids(self) -> RequestIds | None:
-        """The request, or those of a batch, that have an id to answer to."""
+        """The id of its request, or the ids of a batch's requests."""
         if isinstance(self.message, list):
             return [item.id for item in self.message if isinstance(item, Request)]
         return self.message.id if isinstance(self.message, Request) else None
@@ -94,7 +94,7 @@ class Post:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether it is of a revision without sessions, by its header or by the request's own metadata."""
+        """Whether its header or its request's metadata names a revision without sessions."""
         version = self.headers.get(b"mcp-protocol-version")
         if version is not None and version.decode("latin-1") not in WITH_SESSION:
             return True
@@ -102,12 +102,13 @@ class Post:
         return isinstance(meta, dict) and request_meta.is_stateless(meta)
 
     def take_claim(self) -> Claim | None:
-        """Hand the claim over: it is released elsewhere."""
+        """Hand the claim over; its new owner releases it."""
         claim, self.claim = self.claim, None
         return claim
 
     def find_stateless_fault(self) -> Failure | None:
-        """What a revision without sessions refuses of a message that is no request; None for a notification."""
+        """Return the error for a message that is no request in a revision without sessions, or None for a
+        notification."""
         version = self.headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         if isinstance(self.message, MalformedMessage):
             return Failure(self.message.id, self.message.error)
@@ -119,7 +120,7 @@ class Post:
         return Failure(None, InvalidRequest("this revision knows requests and notifications only, one at a time"))
 
     async def send_answer(self, message: Outbound, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        """Send one JSON body. Where a large one has no room, it is an error instead."""
+        """Send one JSON body. A large answer without room is replaced by an error."""
         body = encode(message)
         if len(body) > SMALL and not self.answers.has_room(self.principal.name, len(body)):
             body = encode(refuse_too_large(message))
@@ -129,10 +130,10 @@ class Post:
 
 
 class PostReply:
-    """The channel of one POST. It turns out to have an `answer`, to be sent as JSON, or a `stream`.
+    """The channel of one POST, which ends with an `answer` (JSON) or a `stream`.
 
-    Without `create_stream`, for a client that takes no stream, the answer comes at the end, alone. Then a question goes
-    to `aside`, where that reaches the client; progress and logs are dropped.
+    Without `create_stream`, for a client that accepts no stream, only the answer is sent. Questions then go to `aside`,
+    if that reaches the client; progress and logs are dropped.
     """
 
     __slots__ = ("_aside", "_create_stream", "_decided", "_is_decided", "answer", "stream")
@@ -143,7 +144,7 @@ class PostReply:
         self.answer: Any = None
         self.stream: EventStream | None = None
         self._is_decided = False
-        self._decided: asyncio.Future[None] | None = None  # only where the answer takes a while: few do
+        self._decided: asyncio.Future[None] | None = None  # created only if the answer takes a while
 
     @property
     def can_ask(self) -> bool:
@@ -157,7 +158,7 @@ class PostReply:
         elif self._create_stream is None:
             if self._aside is not None and _is_about_question(message):
                 self._aside.send(message)
-        elif self.answer is None:  # after an answer nothing may follow
+        elif self.answer is None:  # after the answer nothing may follow
             self.open()
             if self.stream is not None:
                 self.stream.send(message)
@@ -170,23 +171,21 @@ class PostReply:
             self.stream.pause()
 
     def open(self) -> None:
-        """Make it a stream, if it is nothing yet and may be one."""
+        """Make the reply a stream, if that is undecided and allowed."""
         if self.stream is None and self.answer is None and self._create_stream is not None:
             self.stream = self._create_stream()
             self._decide()
 
     def finish(self) -> None:
-        """The work is over, answered or not: a cancelled request ends its stream without an answer."""
+        """End the reply. A cancelled request's stream ends without an answer."""
         self.open()
         if self.stream is not None:
             self.stream.end()
         self._decide()
 
     async def wait_decided(self, patience: float, receive: Receive | None = None) -> bool:
-        """Wait until it is known what the reply is: after `patience` seconds of silence it is a stream.
-
-        Where it can be none, false: the client, whose connection `receive` watches, hung up before the answer.
-        """
+        """Wait until the reply is an answer or a stream: after `patience` seconds it is a stream. Without a stream,
+        return False if the client, whose connection `receive` watches, disconnects before the answer."""
         if self._is_decided:
             return True
         loop = asyncio.get_running_loop()
@@ -204,8 +203,8 @@ class PostReply:
         return self._is_decided
 
     def choose_stream(self, forms: ReplyForms, *, is_refused: bool) -> EventStream | None:
-        """Return the stream to send, or None for a JSON body. A client that takes streams alone gets the answer as the
-        one event of a stream; a refusal is JSON for it, too."""
+        """Return the stream to send, or None for a JSON body. A client that accepts only streams gets the answer as the
+        one event of a stream, but a refusal as JSON."""
         if self.stream is None and forms is ReplyForms.STREAM and not is_refused and self._create_stream is not None:
             self.stream = self._create_stream()
             self.stream.send(self.answer)
@@ -224,13 +223,13 @@ async def send_accepted(send: Send, status: int = 202) -> None:
 
 
 def interrupted_answer(ids: RequestIds) -> Outbound:
-    """The answer to a request, or to those of a batch, that the end of a server broke off."""
+    """Return the answer to a request or batch that the server's end interrupted."""
     error = InternalError(INTERRUPTED)
     return [Failure(id, error) for id in ids] if isinstance(ids, list) else Failure(ids, error)
 
 
 def _is_about_question(message: Outbound) -> bool:
-    """Whether it asks the client something, or calls that off."""
+    """Return whether the message asks the client something, or cancels that."""
     return isinstance(message, Request) or (
         isinstance(message, Notification) and message.method == "notifications/cancelled"
     )
@@ -244,7 +243,7 @@ async def _watch_disconnect(receive: Receive, decided: "asyncio.Future[None]") -
 
 
 def parse_accept(accept: bytes | None) -> ReplyForms:
-    """Those that a request with this header takes; one without takes either, and one that is too long neither."""
+    """Return the accepted forms of a request with this header: either without one, neither if it is too long."""
     if not accept or accept.isspace():
         return ReplyForms.EITHER
     if len(accept) > MAX_READ:
@@ -272,7 +271,7 @@ def _parse(accept: bytes) -> ReplyForms:
 
 
 def _parse_quality(parameters: list[str]) -> float | None:
-    """The weight of a range; None where it has one that is none."""
+    """Return the weight of a range, or None if it is invalid."""
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name.strip() == "q":

@@ -1,4 +1,4 @@
-"""Listen for HTTP with uvicorn, limit what clients may hold, and end in order."""
+"""Listen for HTTP with uvicorn, limit what clients may hold, and shut down in order."""
 
 import asyncio
 import logging
@@ -21,17 +21,17 @@ from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, C
 log = logging.getLogger("toolgate.http")
 
 MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
-HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a body that was refused
-SEND_TIME = 60.0  # seconds a reader may leave 64 KiB untaken: then it is stuck, and so is what waits for it
-KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies do (nginx 60, Traefik 90, Caddy 120)
-CLOSE_TIME = 2.0  # seconds for the last bytes to go out
-LEAVE_TIME = 0.5  # seconds for clients to leave with an answer: a request may be on its way on any connection
+HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a refused body
+SEND_TIME = 60.0  # seconds a reader may leave 64 KiB unread before its connection is closed
+KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies keep it (nginx 60, Traefik 90, Caddy 120)
+CLOSE_TIME = 2.0  # seconds for the last bytes to be sent
+LEAVE_TIME = 0.5  # seconds for clients to disconnect after an answer: requests may be arriving
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class HeadJoiningTransport:
-    """A transport that keeps the head of an answer until its body comes, so that both are one write: each is a system
-    call, and may wake the client."""
+    """A transport that sends the head of an answer together with its body: each write is a system call and may wake the
+    client."""
 
     __slots__ = ("_head", "_transport", "is_head_next")
 
@@ -51,7 +51,7 @@ class HeadJoiningTransport:
             self._transport.write(data)
 
     def flush(self) -> None:
-        """Send a head to which no body came: an answer to HEAD, or one that failed."""
+        """Send a head without a body: an answer to HEAD, or a failed one."""
         if self._head:
             self._transport.write(self._head)
             self._head = b""
@@ -65,12 +65,11 @@ class HeadJoiningTransport:
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """Bounds what a client may hold: the size of a head, the time for one, and the time it takes nothing it is sent.
+    """Limits what a client may hold: the size and time of a head, and the time without reading.
 
-    There is a deadline whenever data has come and no request is being answered, so that no byte a second keeps a
-    connection; a body that is being read has its own (body.py). Requests for `probes` are answered however many
-    connections there are. `answers` holds what waits here for a reader, by `principal`: who sent the last request, as
-    far as that is known.
+    A deadline runs while received data belongs to no request in progress, so single bytes keep no connection open. A
+    body has its own (body.py). `probes` are answered however many connections there are. `answers` bounds unread
+    answers by `principal`, the sender of the last request, if known.
     """
 
     _head = 0  # bytes of an unfinished head
@@ -120,7 +119,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_head_timer()
         has_room = self._slot.begin_request()
         self._in_body = True
-        if getattr(self.cycle, "response_complete", True):  # else the answer under way is its own sender's
+        if getattr(self.cycle, "response_complete", True):  # else the current answer is its own sender's
             self.principal = ""
         self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
         self.app = self._served if has_room or self.url.decode("ascii", "replace") in self._probes else _refuse
@@ -137,17 +136,17 @@ class HttpProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.transport.flush()  # type: ignore[attr-defined]  # ours
         super().on_response_complete()
-        if self.cycle.response_complete:  # else another request has come meanwhile
+        if self.cycle.response_complete:  # else another request arrived meanwhile
             self._slot.end_request()
         if self._in_body and self._head_timer is None:
             self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
 
     def join_head(self) -> None:
-        """The next write is the head of an answer: it waits for the body."""
+        """Hold the next write, the head of an answer, for its body."""
         self.transport.is_head_next = True  # type: ignore[attr-defined]  # ours
 
     def drop(self) -> None:
-        """Close it at once, with what its reader has not taken."""
+        """Close the connection at once, discarding unread data."""
         self._slot.release()
         if self._send_timer is not None:
             self.transport.abort()
@@ -155,9 +154,9 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def close_after_answer(self) -> None:
-        """Close after the answer that is under way, or after the next."""
+        """Close after the current answer, or after the next."""
         self._is_last = True
-        # uvicorn declares that there is always a cycle, and begins with None
+        # uvicorn declares that a cycle always exists, but starts with None
         if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
             self.cycle.keep_alive = False
 
@@ -169,9 +168,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().pause_writing()
         if self._send_timer is None:
             self._send_timer = self.loop.call_later(SEND_TIME, self._give_up)
-        if (
-            self._unread_claim is None
-        ):  # all of it is counted until nearly all is taken: the end of a large answer is small
+        if self._unread_claim is None:  # the whole answer counts until it is nearly sent: its last part is small
             size = self.transport.get_write_buffer_size()
             self._unread_claim = self._answers.take(self.principal, size, self._disconnect)
             if self._unread_claim is None:
@@ -205,7 +202,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _disconnect(self) -> None:
-        """End a connection with more for its reader than there is room for: in a moment, as this may be in a write."""
+        """End a connection with too much unread data, but not within this write."""
         log.info("a reader is disconnected: too much waits for it, or for others of its principal")
         self.loop.call_soon(self.transport.abort)
 
@@ -216,7 +213,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's server without its own idea of signals: `stop` is what ends it."""
+    """uvicorn's server without its signal handlers: `stop` ends it."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -227,7 +224,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Wake once a second, for the Date header, until told to stop."""
+        """Wake once a second, for the Date header, until stopped."""
         counter = 0
         while not self.stopping.is_set():
             await self.on_tick(counter)
@@ -240,7 +237,7 @@ class HttpServer(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises OSError."""
+    """Return a listening socket. Raises OSError."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     bound = socket.socket(family, kind, protocol)
     try:
@@ -264,16 +261,13 @@ async def serve(
     probes: Collection[str] = (),
     is_handed: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then accept no more, `finish` what runs, and end. A second one ends at once. Where
-    `bound` was handed over, clients leave first, each with its answer: who connects anew waits for the next process.
-    `answers` bounds what all readers have not taken. `probes` are paths that are answered in any case.
+    """Serve until SIGTERM or SIGINT; then accept no more, `finish` running work, and end. A second signal ends at once.
+
+    If `bound` was handed over, clients first leave with an answer each: a new connection then waits for the next
+    process. `answers` bounds what all readers leave unread. `probes` are paths that are always answered.
     """
-    connections.lower_limit(
-        _raise_descriptor_limit() // 2
-    )  # the other half is for files, and for connections to elsewhere
-    logging.getLogger("uvicorn.error").setLevel(
-        logging.ERROR
-    )  # a line for each bad request would be the sender's to fill
+    connections.lower_limit(_raise_descriptor_limit() // 2)  # the rest is for files and outgoing connections
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients could fill the log with bad requests
     config = uvicorn.Config(
         application,
         http=partial(HttpProtocol, connections=connections, answers=answers, probes=probes),  # type: ignore[arg-type]
@@ -313,8 +307,8 @@ async def serve(
 
 
 async def _close_connections(listener: HttpServer, second: asyncio.Event) -> None:
-    """Answer what comes on the connections there are, and close each after that; those that stay idle, a little later.
-    A connection that is closed while a request is on its way loses that request, and many clients do not try again."""
+    """Answer requests on the open connections and close each after its answer; idle ones close a little later. Closing
+    a connection loses a request on its way, and many clients do not retry."""
     for connection in list(listener.server_state.connections):
         assert isinstance(connection, HttpProtocol)
         connection.close_after_answer()
@@ -333,7 +327,7 @@ def _abort(listener: HttpServer) -> None:
 
 async def _serve_unchunked(application: Application, scope: Scope, receive: Receive, send: Any) -> None:
     """Serve a client of HTTP/1.0: a body without a length ends with the connection (RFC 9112 section 6.3)."""
-    cycle = send.__self__  # uvicorn's, which would send the body in chunks, and counts what comes of a length
+    cycle = send.__self__  # uvicorn's, which would send chunks, and checks the length
     is_open = False
 
     async def send_unchunked(message: Message) -> None:
@@ -350,7 +344,7 @@ async def _serve_unchunked(application: Application, scope: Scope, receive: Rece
 
 
 async def _wait_first(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:
-    """Wait until `work` is done, or `call` comes: true. What `work` raised is raised."""
+    """Wait until `work` is done, or `call` returns: then True. An error of `work` is raised."""
     calling = asyncio.get_running_loop().create_task(call)
     await asyncio.wait((work, calling), return_when=asyncio.FIRST_COMPLETED)
     if work.done():
@@ -365,7 +359,7 @@ async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 
 def _raise_descriptor_limit() -> int:
-    """Each connection is a descriptor, and the usual soft limit is 1,024. How many there may be."""
+    """Raise the descriptor limit, usually 1,024, since each connection is a descriptor. Return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MAX_CONNECTIONS
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -1,4 +1,4 @@
-"""Hold a session of an HTTP client: its streams, what is kept of them for resumption, and what outlives the process."""
+"""Hold a session of an HTTP client: its streams, their events kept for resumption, and its stored record."""
 
 import asyncio
 import logging
@@ -22,20 +22,23 @@ from toolgate.transports.http.event_ids import RequestIds, StreamNames
 from toolgate.transports.http.event_stream import ANSWER_MARK, EventStream
 from toolgate.transports.http.post import interrupted_answer
 
-PENDING_READER = object()  # a reader that is not there yet
+PENDING_READER = object()  # the reader of a POST's stream until it attaches
 MAX_GET_STREAMS = 8  # streams of GET requests: the specification allows several, and programs open one or two
-MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones go first
-MAX_RIGHTS = 8  # grants of one session: a client that asks for more permissions gets a new one each time
+MAX_STREAMS = 64  # kept for resumption, of one session; the oldest finished ones are dropped first
+MAX_RIGHTS = 8  # grants of one session: each request for more permissions makes a new one
 MAX_FINISHED_SIZE = 8 * 2**20  # bytes of finished streams kept for resumption, of one session
-MAX_UNDELIVERED = 2 * 2**20  # bytes of answers that one session leaves to the next process; the oldest stay behind
+MAX_UNDELIVERED = 2 * 2**20  # bytes of answers that one session leaves to the next process; the newest are kept
 
 log = logging.getLogger("toolgate.http")
 
 
 class HttpSession:
-    """A session and its streams. It is also the session's channel: what no request asked for goes to an open GET
-    stream, and waits for one where there is none. `records` is where it is remembered; `taken` is what an earlier
-    process knew of it, and `key` its id then. `events` bounds what the streams of one principal hold, in bytes."""
+    """A session and its streams, and the channel for unrequested messages, which go to an open GET stream or wait for
+    one.
+
+    `records` stores it. `taken` is an earlier process's record of it, and `key` its id. `events` bounds the bytes in
+    all streams of a principal.
+    """
 
     def __init__(
         self,
@@ -83,7 +86,7 @@ class HttpSession:
 
     @property
     def record_key(self) -> str:
-        """What it is called where it is remembered."""
+        """The key of its record."""
         return self.session.place.key
 
     @property
@@ -92,14 +95,12 @@ class HttpSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something runs or someone listens: such a session does not expire."""
+        """Whether it has running work or a reader: such a session does not expire."""
         return bool(self.tasks) or any(stream.reader is not None for stream in self.streams.values())
 
     def use(self, principal: Principal) -> bool:
-        """Go on with another token of the owner, and with what that may do. False: tokens of too many grants did.
-
-        Revoking any of these grants ends the session, whichever of its tokens came last.
-        """
+        """Continue with another token of the owner and its scopes. Return False if too many grants were used. Revoking
+        any of these grants ends the session, whichever token came last."""
         if principal.grant_key not in self.rights and len(self.rights) >= MAX_RIGHTS:
             return False
         scopes = _union_scopes(self._scopes, usable_scopes(principal.scopes))
@@ -118,21 +119,21 @@ class HttpSession:
     def open_stream(
         self, request_ids: RequestIds | None = None, required_scopes: frozenset[str] = NOTHING
     ) -> EventStream:
-        """A new stream, kept for resumption. `asked` is what is answered on it, `wanted` the scopes that took."""
+        """Return a new stream, kept for resumption. `request_ids` are answered on it, `required_scopes` are needed to
+        resume."""
         return self._keep_stream(self._create_stream(self._names.next(request_ids), required_scopes))
 
     def open_post_stream(
         self, request_ids: RequestIds | None = None, required_scopes: frozenset[str] = NOTHING
     ) -> EventStream:
-        """A new stream whose reader is on its way: many may begin at the same moment, and none makes room for them."""
+        """Return a new stream whose reader is about to attach, so that concurrent requests do not drop it for room."""
         made = self.open_stream(request_ids, required_scopes)
         made.attach(PENDING_READER)
         return made
 
     def open_get_stream(self, scopes: frozenset[str] | None = None) -> EventStream:
-        """Return the stream of a GET request with these scopes: one that waits for such a reader, or a new one.
-        Where there are enough of them, the oldest: its reader is sent away, and what it has not got goes to the next.
-        """
+        """Return a GET stream for these scopes: a waiting one, a new one, or the oldest when there are MAX_GET_STREAMS.
+        The oldest stream's reader is disconnected, and its unsent events go to the next."""
         for stream in self._get_streams:
             if stream.reader is None and not stream.ended and has_scopes(scopes, stream.wanted):
                 return stream
@@ -143,8 +144,7 @@ class HttpSession:
         return stream
 
     def _take_oldest_get_stream(self, scopes: frozenset[str] | None) -> EventStream:
-        """The oldest stream of a GET request that may be told to whoever has these scopes; a new one in its place where
-        there is none."""
+        """Return the oldest GET stream allowed for these scopes, or replace the oldest by a new one."""
         for place, stream in enumerate(self._get_streams):
             if has_scopes(scopes, stream.wanted):
                 return self._get_streams.pop(place)
@@ -152,8 +152,8 @@ class HttpSession:
         return self.open_stream()
 
     def find_event(self, id: str, scopes: frozenset[str] | None = None) -> tuple[EventStream, int] | None:
-        """The stream and the number that an event id names; None where there is no such event, or no longer. Of what no
-        request asked for, whoever lacks scopes for it gets what comes from now on."""
+        """Return the stream and number of an event id, or None if there is no such event any more. For unrequested
+        messages, a caller without the scopes gets a stream of new messages only."""
         name, _, digits = id.rpartition("-")
         digits = digits.removesuffix(ANSWER_MARK)
         if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
@@ -172,7 +172,7 @@ class HttpSession:
         return any(stream.reader is not None for stream in self._get_streams)
 
     def send(self, message: Outbound) -> None:
-        """Send what no request asked for: on the newest GET stream that has a reader, never on two."""
+        """Send an unrequested message on one GET stream: the newest that has a reader."""
         for stream in reversed(self._get_streams):
             if stream.reader is not None:
                 self._add(stream, message)
@@ -180,15 +180,15 @@ class HttpSession:
         self._add(self.open_get_stream(), message)
 
     def _add(self, stream: EventStream, message: Outbound) -> None:
-        """Send it on a GET stream: resuming that stream takes the scopes that the client has now."""
+        """Send it on a GET stream, whose resumption then needs the client's current scopes."""
         stream.wanted |= self.session.scopes or NOTHING
         stream.send(message)
 
     def pause(self) -> None:
-        """What no request asked for comes whenever it comes."""
+        """Do nothing: a GET stream has no end to wait for."""
 
     def end(self) -> None:
-        """Call off what runs, and send every reader away."""
+        """Cancel running work, and disconnect every reader."""
         self._is_ended = True
         for task in list(self.tasks):
             task.cancel()
@@ -196,8 +196,8 @@ class HttpSession:
             stream.close()
 
     def collect_undelivered(self) -> list[StoredEvent]:
-        """What the next process has to tell the client: answers, and what nobody has read yet. Calls that are still
-        under way get an error."""
+        """Return the messages for the next process to deliver: answers and unread messages. Running calls get an
+        error."""
         for stream in list(self.streams.values()):
             named = self._names.parse(stream.id)
             if named is not None and named.request_ids is not None and not stream.ended and not stream.answered:
@@ -218,7 +218,7 @@ class HttpSession:
                 yield StoredEvent("", number, data)
 
     def _undelivered_answers(self) -> Iterator[StoredEvent]:
-        """Those that were not sent yet come first, and of either kind the newest."""
+        """Yield unsent answers first, then sent ones, the newest of each first."""
         answered = [stream for stream in reversed(self.streams.values()) if stream.answered]
         for stream in sorted(answered, key=lambda stream: stream.sent >= stream.answered):
             for data in stream.messages_after(stream.answered - 1)[:1]:
@@ -227,7 +227,7 @@ class HttpSession:
     def _find_earlier_event(
         self, name: str, number: int, is_answer: bool, scopes: frozenset[str] | None
     ) -> tuple[EventStream, int] | None:
-        """The same, of a stream that an earlier process had: what was not left of it is lost."""
+        """Return the stream of an earlier process's event; its events that were not saved are lost."""
         named = self._names.parse(name)
         if named is None or not named.is_known or named.process == self._names.process:
             return None
@@ -244,7 +244,7 @@ class HttpSession:
         return stream, number
 
     def forget(self, stream: EventStream) -> None:
-        """End a stream, with all that is in it: it can't be resumed any more."""
+        """End a stream and drop its events: it can't be resumed any more."""
         stream.close()
         self.streams.pop(stream.id, None)
         self._get_streams = [other for other in self._get_streams if other is not stream]
@@ -262,7 +262,7 @@ class HttpSession:
         return stream
 
     def _make_room(self) -> None:
-        """Forget streams without a reader, oldest first: finished ones, and if that is not enough others."""
+        """Drop streams without a reader, the oldest finished ones first."""
         finished = [stream for stream in self.streams.values() if stream.ended and stream.reader is None]
         kept = sum(stream.size for stream in finished)
         for stream in finished:
@@ -277,13 +277,13 @@ class HttpSession:
                 self.forget(stream)
 
     async def _save(self) -> None:
-        """Write down what is new. Where that can't be done the session ends with the process."""
+        """Store changes. If that fails, the session ends with the process."""
         records, cwd = self._records, self.session.place.cwd
         if records is None or self._is_ended or self.session.revision is None:
             return
         data = encode_details(self._details(records.workspace))
         if data is None or data == self._saved_data:
-            self.session.place.saved_cwd = cwd  # there is nothing to write until it moves on
+            self.session.place.saved_cwd = cwd  # nothing to store until it changes
             return
         is_new, self.is_recorded = not self.is_recorded, True
         try:
@@ -338,5 +338,5 @@ class HttpSession:
 
 
 def _union_scopes(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    """All scopes of both; None is everything."""
+    """Return the scopes of both; None means all scopes."""
     return None if one is None or other is None else one | other

@@ -1,6 +1,6 @@
-"""Keep the sessions of HTTP clients: found by an unguessable id, bound to their owner, ended when idle.
+"""Keep the sessions of HTTP clients, found by an unguessable id, bound to their owner, and ended when idle.
 
-After a restart a session goes on when its client comes back.
+After a restart a session continues when its client comes back.
 """
 
 import asyncio
@@ -19,22 +19,22 @@ from toolgate.server.state.store import StateError
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.session import HttpSession
 
-IDLE = 30 * 60.0  # seconds without a request or an open stream; clients that come later begin anew (404)
-MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one gives way
-MAX_PER_OWNER = 100  # of one owner: hosts that forget their session open one a message, and must not push others out
-MAX_PER_PERSON = 300  # of one person, through any number of clients: strangers may register more of those
-NOTE = 60.0  # seconds between two notes of which sessions were used: after kill -9 they seem idle for that much longer
-RETRY = 1.0  # seconds between two tries to recall sessions
+IDLE = 30 * 60.0  # seconds without a request or an open stream; later requests get a 404 and must initialize again
+MAX_SESSIONS = 10_000  # of one server, about 60 MiB; beyond it the longest idle one ends
+MAX_PER_OWNER = 100  # of one owner: some hosts open a session per message, and must not displace others
+MAX_PER_PERSON = 300  # of one person, through any number of clients: anyone may register more clients
+NOTE = 60.0  # seconds between updates of the stored last uses, which kill -9 loses
+RETRY = 1.0  # seconds between two attempts to recall sessions
 MAX_UNDELIVERED = 32 * 2**20  # bytes of messages that all sessions leave to the next process
 
 log = logging.getLogger("toolgate.http")
 
-Key = str | bytes  # a session's id; or, of a dormant one, its digest, which no client can name since it is no text
+Key = str | bytes  # a session's id, or a dormant one's digest, which as bytes equals no client's text
 
 
 @dataclass(eq=False, slots=True)
 class DormantSession:
-    """A session that an earlier process had open, until its client comes."""
+    """An earlier process's session, until its client returns."""
 
     record_key: str
     process: str  # that had it open
@@ -56,12 +56,12 @@ AnySession = HttpSession | DormantSession
 
 
 class Sessions:
-    """All of one transport's. `on_end` is told when one has ended, whatever the reason. `each` is the most that one
-    owner may have, `personal` the most of one person; None where there is but one. `transport`: what they are on.
+    """The sessions of one `transport`. `on_end` is called for each that ends.
 
-    `records` is where they are remembered, and `take_up(session, uris)` lets one go on that an earlier process had
-    open; without, they end with the process. `note` is how many seconds pass between two notes of which were used.
-    `events` bounds what the streams of one principal hold."""
+    `each` limits one owner's sessions, `personal` one person's; None if there is only one. `records` stores them, and
+    `take_up(session, uris)` resumes an earlier process's; without it they end with the process. `note` is the interval
+    in seconds for storing last uses. `events` bounds the bytes in all streams of a principal.
+    """
 
     def __init__(
         self,
@@ -92,28 +92,28 @@ class Sessions:
         self._of_person: dict[str, OrderedDict[Key, AnySession]] = {}  # the same, by person
         self._expiry_timer: asyncio.TimerHandle | None = None
         self._note_timer: asyncio.TimerHandle | None = None
-        self._note_time = time.monotonic()  # what was used before that is written down
-        self._waking: dict[Key, asyncio.Task[None]] = {}  # dormant sessions that are being taken up
-        self._recall_failed_at: float | None = None  # when that was tried last, and failed
-        self._undropped: dict[str, str] = {}  # records of ended sessions that could not be removed yet → whose
+        self._note_time = time.monotonic()  # earlier uses are stored
+        self._waking: dict[Key, asyncio.Task[None]] = {}  # dormant sessions being resumed
+        self._recall_failed_at: float | None = None  # time of the last failed recall
+        self._undropped: dict[str, str] = {}  # records of ended sessions not removed yet → their owner
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def rights(self) -> Iterator[GrantKey]:
-        """By which there are sessions, dormant ones too."""
+        """Yield the grants that have sessions, dormant ones included."""
         return (right for session in self._sessions.values() for right in session.rights)
 
     def streams(self) -> Iterator[EventStream]:
-        """Of all sessions, read or not."""
+        """Yield the streams of all sessions."""
         return (stream for session in _only_awake(self._sessions.values()) for stream in session.streams.values())
 
     def of_person(self, name: str) -> list[HttpSession]:
-        """All of one person's, through whatever clients."""
+        """Return all sessions of one person, through any client."""
         return list(_only_awake(self._of_person.get(name, {}).values()))
 
     async def recall(self) -> None:
-        """Have the sessions of earlier processes, dormant. Raises StateError: it is tried again as clients come."""
+        """Load the sessions of earlier processes as dormant. Raises StateError; later requests try again."""
         if self._records is None:
             return
         self._recall_failed_at = time.monotonic()
@@ -124,7 +124,7 @@ class Sessions:
         self._watch()
 
     def open(self, principal: Principal) -> HttpSession | None:
-        """A new session; None when there are too many, all in all or of this owner's or person's, and all are busy."""
+        """Return a new session, or None if there are too many, all busy: in total, of this owner or of this person."""
         own: Mapping[Key, AnySession] = self._of_owner.get(principal.owner, {})
         if len(own) >= self._each and not self._evict_idle(own):
             return None
@@ -139,8 +139,8 @@ class Sessions:
         return made
 
     def find(self, id: str, principal: Principal) -> HttpSession | None:
-        """The open session `id`, if this principal owns it; being asked for keeps it, and it goes on with the scopes
-        of the newest token."""
+        """Return the open session `id` if this principal owns it. That keeps it alive, with the newest token's
+        scopes."""
         session: AnySession | None = self._sessions.get(id)
         if session is None or isinstance(session, DormantSession) or session.owner != principal.owner:
             return None
@@ -150,8 +150,8 @@ class Sessions:
         return session
 
     async def wake(self, id: str, principal: Principal) -> HttpSession | None:
-        """The session `id` that an earlier process had open, if this principal owns it. Ids that were made up cost no
-        look at the database. Raises StateError."""
+        """Return the session `id` of an earlier process if this principal owns it. Unknown ids cost no database access.
+        Raises StateError."""
         if self._recall_failed_at is not None:
             await self._recall_again(self._recall_failed_at)
         key: Key = hash_key(id).encode()
@@ -168,17 +168,17 @@ class Sessions:
         return self.find(id, principal)
 
     def close(self, session: AnySession) -> None:
-        """End it for good."""
+        """End the session for good."""
         self._close(session)
 
     async def end(self, session: HttpSession) -> None:
-        """The same; returns when no later process can take it up. Raises StateError where that can't be said."""
+        """End the session and wait until no later process can resume it. Raises StateError if that is uncertain."""
         dropped = self._close(session)
         if dropped is not None:
             await dropped
 
     def close_by_rights(self, rights: Collection[GrantKey]) -> None:
-        """End all that one of these rights opened, or went on with."""
+        """End all sessions that used one of these grants."""
         for session in [
             session for session in self._sessions.values() if not frozenset(rights).isdisjoint(session.rights)
         ]:
@@ -190,7 +190,7 @@ class Sessions:
         self._unwatch()
 
     async def suspend_all(self) -> None:
-        """End all here, for the next process to take up. Where they can't be remembered they end for good."""
+        """End all sessions here, for the next process to resume. If they can't be stored they end for good."""
         if self._records is None:
             self.close_all()
             return
@@ -214,8 +214,8 @@ class Sessions:
                 self._on_end(session.session)
 
     async def _recall_again(self, tried: float) -> None:
-        """Raises StateError where it is too soon: a client that was told there is no such session would not come
-        back."""
+        """Recall sessions, unless the last attempt was too recent: then StateError, since a 404 would end the client's
+        session."""
         if time.monotonic() - tried < RETRY:
             raise StateError("the sessions of earlier processes can't be read: try again")
         await self.recall()
@@ -238,7 +238,7 @@ class Sessions:
         self._add(woken)
 
     def _close(self, session: AnySession) -> "asyncio.Future[None] | None":
-        """What is done when it is forgotten, if it was ever written down."""
+        """End the session. Return the removal of its record, if it has one."""
         if session.id not in self._sessions:
             return None
         self._remove(session)
@@ -254,7 +254,7 @@ class Sessions:
         return self._drop_again()
 
     def _drop_again(self) -> "asyncio.Future[None] | None":
-        """What is done when no record is left of a session that ended."""
+        """Return the removal of all records of ended sessions."""
         if self._records is None or not self._undropped:
             return None
         tried = dict(self._undropped)
@@ -276,7 +276,7 @@ class Sessions:
             by.setdefault(key, OrderedDict())[session.id] = session
 
     def _add_first(self, session: AnySession) -> None:
-        """Add a session that is idle longer than all others."""
+        """Add a session as the longest idle one."""
         self._add(session)
         self._sessions.move_to_end(session.id, last=False)
         for by, key in self._keys(session):
@@ -303,7 +303,7 @@ class Sessions:
         self._expiry_timer = self._note_timer = None
 
     def _note(self) -> None:
-        """Write down which sessions were used since the last time."""
+        """Store which sessions were used since the last time."""
         assert self._records is not None
         self._note_timer = None
         since, self._note_time = self._note_time, time.monotonic()
@@ -318,7 +318,7 @@ class Sessions:
         self._watch()
 
     def _last_uses(self, among: Iterable[AnySession]) -> dict[str, float]:
-        """When each was used last, in seconds since 1970."""
+        """Return the last use of each, in seconds since 1970."""
         assert self._records is not None
         now, epoch = time.monotonic(), self._records.now()
         return {
@@ -348,17 +348,17 @@ class Sessions:
             by[key].move_to_end(session.id)
 
     def _keys(self, session: AnySession) -> tuple[tuple[dict[str, OrderedDict[Key, AnySession]], str], ...]:
-        """The other indexes that hold a session, and its key there."""
+        """Return the other indexes that hold a session, and its key there."""
         return (self._of_owner, session.owner), (self._of_person, session.principal.name)
 
     def _evict_largest(self, principal: Principal) -> bool:
-        """End an idle session of the person with most sessions, or of another with no fewer than this principal."""
+        """End an idle session of the person with most sessions, if that has no fewer than this principal."""
         own = len(self._of_person.get(principal.name, {}))
         largest = sorted(self._of_person.values(), key=len, reverse=True)
         return any(self._evict_idle(among) for among in largest if len(among) >= max(own, 1))
 
     def _evict_idle(self, among: Mapping[Key, AnySession]) -> bool:
-        """End the longest idle one."""
+        """End the longest idle session."""
         for session in among.values():
             if not session.is_busy:
                 self.close(session)

@@ -1,6 +1,6 @@
-"""Answer the POSTs of a revision without sessions: each brings all that is known of its client.
+"""Answer the POSTs of a revision without sessions: each carries all data about its client.
 
-Its headers must say what its body says. Hanging up calls the work off.
+Its headers must match its body. Disconnecting cancels the work.
 Source: MCP 2026-07-28 basic/transports/streamable-http, also "Request Metadata" and "Server Validation".
 """
 
@@ -40,7 +40,7 @@ STATUS = {  # of refusals; the rest is 200
 
 
 class StatelessPosts:
-    """The POSTs of that era. An answer that takes longer than `patience` seconds becomes a stream."""
+    """The POSTs of the stateless era. An answer that takes longer than `patience` seconds becomes a stream."""
 
     def __init__(
         self, services: TransportServices, running: RunningMessages, streams: StreamSender, patience: float
@@ -49,14 +49,14 @@ class StatelessPosts:
         self._running = running
         self._streams = streams
         self._patience = patience
-        self._callers: dict[asyncio.Task[None], Principal] = {}  # by the work that is done for them
+        self._callers: dict[asyncio.Task[None], Principal] = {}  # running work → its principal
 
     def rights(self) -> Iterator[GrantKey]:
-        """By which calls and subscriptions are open."""
+        """Yield the grants that have open calls and subscriptions."""
         return (principal.grant_key for principal in self._callers.values())
 
     def end_by_rights(self, rights: Collection[GrantKey]) -> None:
-        """End those by these rights."""
+        """End the work of these grants."""
         for task, principal in list(self._callers.items()):
             if principal.grant_key in rights:
                 task.cancel()
@@ -115,11 +115,11 @@ class StatelessPosts:
         return task
 
     def _create_stream(self, principal: Principal) -> EventStream:
-        """A stream of one request, which no client comes back to."""
+        """Return a stream for one request, which can't be resumed."""
         return EventStream("", numbered=False, claim=self._services.budgets.events.claim(principal.name))
 
     def _check_headers(self, post: Post, request: Request) -> None:
-        """Raise what is wrong with the request's metadata, in the order of the specification."""
+        """Raise the first fault of the request's metadata, in the specification's order."""
         meta = request.params.get("_meta")
         if not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
@@ -133,8 +133,8 @@ class StatelessPosts:
 
 
 def _check_headers(headers: Headers, request: Request, name_parameter: str | None, mirrored: Mirrored) -> None:
-    """Raise HeaderMismatch when a header that must be there is not, or says something else than the body. Mcp-Name
-    repeats the parameter `name_parameter`."""
+    """Raise HeaderMismatch if a required header is missing or differs from the body. Mcp-Name repeats the parameter
+    `name_parameter`."""
     meta = request.params.get("_meta") or {}
     _check_equal(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
     _check_equal(headers, b"mcp-method", request.method, "Mcp-Method")
@@ -145,7 +145,7 @@ def _check_headers(headers: Headers, request: Request, name_parameter: str | Non
 
 
 def _decode_value(value: str) -> str:
-    """A header's value as it was meant: `=?base64?…?=` is UTF-8 in base64. Raises HeaderMismatch."""
+    """Return a header's decoded value: `=?base64?…?=` is UTF-8 in base64. Raises HeaderMismatch."""
     if not (value.startswith(BEGIN) and value.endswith(END) and len(value) >= len(BEGIN) + len(END)):
         return value
     try:
@@ -159,14 +159,14 @@ def _check_equal(headers: Headers, name: bytes, wanted: Any, title: str, *, enco
     if given is None:
         raise HeaderMismatch(f"the {title} header is missing")
     if isinstance(wanted, str) and given == wanted.encode() and given.isascii() and not given.startswith(b"=?"):
-        return  # nearly always; what is encoded, padded or not ASCII is looked at below
+        return  # nearly always; the code below handles encoded, padded and non-ASCII values
     value = _read_text(given, title)
     if (_decode_value(value) if encoded else value) != wanted:
         raise HeaderMismatch(f"the {title} header does not match the body")
 
 
 def _check_mirrored(headers: Headers, name: str, value: Any) -> None:
-    """A parameter that is there must be mirrored, one that is not must not be."""
+    """Raise HeaderMismatch unless a given parameter is mirrored, and a missing one is not."""
     title = f"Mcp-Param-{name}"
     given = headers.get(b"mcp-param-" + name.encode())
     if value is None:
@@ -187,7 +187,7 @@ def _check_mirrored(headers: Headers, name: str, value: Any) -> None:
 
 
 def _read_text(given: bytes, title: str) -> str:
-    """Visible ASCII, spaces and tabs; the white space around it is not part of it (RFC 9110 section 5.5)."""
+    """Return visible ASCII, spaces and tabs, without surrounding white space (RFC 9110 section 5.5)."""
     value = given.strip(b" \t").decode("latin-1")
     if not (value.isascii() and value.replace("\t", " ").isprintable()):
         raise HeaderMismatch(f"the {title} header has characters that no header may have")

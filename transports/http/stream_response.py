@@ -1,4 +1,4 @@
-"""Send a stream as the response to a request, until it ends or its reader goes."""
+"""Send a stream as the response to a request, until it ends or its reader leaves."""
 
 import asyncio
 import logging
@@ -11,12 +11,12 @@ from toolgate.transports.http.asgi import Receive, Send
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.transport import HttpBudgets
 
-OPEN = b": open\r\n\r\n"  # the first byte at once: proxies and clients wait for one
+OPEN = b": open\r\n\r\n"  # sent at once: proxies and clients wait for a first byte
 PING = b": ping\r\n\r\n"
 PULSE = 15.0  # seconds between comments on a quiet stream
-RETRY = 1_000  # milliseconds after which a reader that was sent away may come back
-LARGE = 64 * 1024  # bytes of events: no more than that waits in the connection for its reader without being counted
-HasRoom = Callable[[int, Callable[[], None]], bool]  # whether so much may be sent; else it calls back when it may
+RETRY = 1_000  # milliseconds until a disconnected reader may come back
+LARGE = 64 * 1024  # bytes of events that wait in the connection without being counted
+HasRoom = Callable[[int, Callable[[], None]], bool]  # whether so many bytes may be sent; else it calls back later
 HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store, no-transform"),  # no-transform: never compressed, which would buffer
@@ -27,8 +27,8 @@ log = logging.getLogger("toolgate.http")
 
 
 class StreamSender:
-    """Sends the streams of one transport, within what principals share. One timer makes every open one send a comment,
-    every `pulse` seconds."""
+    """Sends the streams of one transport, within the principals' shared budgets. One timer sends the comments, every
+    `pulse` seconds."""
 
     def __init__(self, budgets: HttpBudgets, pulse: float) -> None:
         self.streams: set[EventStream] = set()  # that are read now
@@ -49,11 +49,11 @@ class StreamSender:
         until: float | None = None,
         extra: Iterable[tuple[bytes, bytes]] = (),
     ) -> bool:
-        """Send what the stream has and gets after event number `cursor`, until it ends: true; or until the reader goes,
-        is sent away, or is too slow: false.
+        """Send a stream's events after number `cursor`. Return True at its end, False if the reader leaves, is
+        disconnected or too slow.
 
-        `keep`: what was sent stays, to be sent again to one that lost it. `poll`: seconds after which the reader is
-        sent away, to come back; None for no such end. `until`: when it is sent away in any case, in seconds since 1970.
+        `keep`: sent events stay, for a reader that lost them. `poll`: seconds until the reader is disconnected, to come
+        back, or None. `until`: when it is disconnected in any case, in seconds since 1970.
         """
         reader = object()
         stream.attach(reader)
@@ -103,7 +103,7 @@ async def _write(
         stream.news.clear()
         if stream.has_gap(cursor) and not keep:
             log.info("a reader was too slow and is disconnected")
-            return False  # what it should have had is gone, and it could not tell
+            return False  # its next events are gone, and without numbers it could not notice
         waiting = stream.size_after(cursor)
         is_full = waiting > LARGE and not has_room(waiting, stream.news.set)
         events = [] if is_full else stream.events_after(cursor)
@@ -127,7 +127,7 @@ async def _write(
 
 
 async def _watch_disconnect(receive: Receive, stream: EventStream, reader: object) -> None:
-    """Notice that the reader has hung up."""
+    """Notice that the reader has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
     stream.release(reader)

@@ -1,7 +1,7 @@
-"""Hold what every HTTP transport is made of: its endpoints, the services it gets, and the messages it works on.
+"""Define the parts of every HTTP transport: its endpoints, its services, and its running messages.
 
-The counts of what principals share are a courtesy between them. What the kernel enforces is the memory of the container
-and the descriptors of the process.
+The limits per principal keep principals from crowding each other out. The hard limits are the container's memory and
+the process's descriptors.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from toolgate.transports.http.post import Post, PostReply, interrupted_answer
 from toolgate.transports.http.sessions import Sessions
 
 ENDING = "the server is ending"
-MAX_REQUESTS = 3_072  # of known principals at once: the other connections are left to strangers and pages
+MAX_REQUESTS = 3_072  # of known principals at once: other connections stay free for strangers and pages
 MAX_EACH_REQUESTS = 1_024  # of one principal; one more is refused
-MAX_STREAMS = 2_048  # read at once: two thirds of the requests, so that calls find room beside them
-MAX_EACH_STREAMS = 512  # of one principal; its oldest makes room for one more
+MAX_STREAMS = 2_048  # open at once: two thirds of the requests, so that calls find room beside them
+MAX_EACH_STREAMS = 512  # of one principal; beyond it the oldest is disconnected
 
-# Parameters a tool mirrors into headers: header name after `mcp-param-`, in lower case → path of the property
+# Parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path
 Mirrored = Mapping[str, tuple[str, ...]]
 Handler = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class HttpBudgets:
-    """`requests` and `streams` are counts; `bodies`, `answers` and `events` are bytes. `answers` are those that wait in
-    connections for their readers, `events` what streams keep."""
+    """`requests` and `streams` are counts; `bodies`, `answers` and `events` are bytes. `answers` wait in connections,
+    `events` in streams."""
 
     requests: Budget
     streams: Budget
@@ -52,7 +52,7 @@ class HttpBudgets:
 
 
 def create_budgets(answers: Budget, *, is_single_principal: bool = False) -> HttpBudgets:
-    """The server's. `is_single_principal`: there is one principal, whose programs share all requests and streams."""
+    """Return the server's budgets. `is_single_principal`: one principal's programs share all requests and streams."""
     return HttpBudgets(
         Budget(MAX_REQUESTS, MAX_REQUESTS if is_single_principal else MAX_EACH_REQUESTS),
         Budget(MAX_STREAMS, MAX_STREAMS if is_single_principal else MAX_EACH_STREAMS, renews=True),
@@ -68,12 +68,12 @@ def _mirrors_nothing(_tool: str) -> Mirrored:
 
 @dataclass(frozen=True, slots=True)
 class TransportServices:
-    """What a transport gets.
+    """The parts that a transport gets from the server.
 
-    - `sessions`: its own.
-    - `budgets`: what principals share on all transports.
-    - `scope_check`: None where every caller may do everything.
-    - `mirrored_headers(tool)`: the parameters of a tool that headers repeat.
+    - `sessions`: those of this transport.
+    - `budgets`: limits of all transports together.
+    - `scope_check`: None if every caller has every scope.
+    - `mirrored_headers(tool)`: a tool's parameters that headers repeat.
     """
 
     dispatcher: Dispatcher
@@ -84,11 +84,11 @@ class TransportServices:
 
 
 class RunningMessages:
-    """The messages that are worked on."""
+    """The messages in progress."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.is_ending = False  # no request is begun any more; answers and cancellations still come through
+        self.is_ending = False  # no new request starts; answers and cancellations still arrive
         self._dispatcher = dispatcher
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class RunningMessages:
         claim: Claim | None,
         tasks: "set[asyncio.Task[None]] | None" = None,
     ) -> "asyncio.Task[None]":
-        """Start the work on a message; add it to `tasks`, and hold the `claim` of its body, until it is done."""
+        """Start the work on a message. Until it is done, it is in `tasks` and holds the `claim` of its body."""
         work = self._dispatcher.handle_message(message, session, channel)
         task = asyncio_tasks.start(asyncio.get_running_loop(), work)
         if claim is not None:
@@ -116,7 +116,7 @@ class RunningMessages:
     def start_reply(
         self, post: Post, session: Session, reply: PostReply, tasks: "set[asyncio.Task[None]] | None" = None
     ) -> "asyncio.Task[None]":
-        """Start the work on a POST. Its reply ends with the work; where the server's end broke that off, it says so."""
+        """Start the work on a POST. Its reply ends with the work, with an error if the server's end interrupted it."""
         task = self.start(post.message, session, reply, post.take_claim(), tasks)
         if task.done():
             reply.finish()
@@ -131,7 +131,7 @@ class RunningMessages:
 
 
 class Endpoint:
-    """An ASGI application of a transport: a handler a method, for requests that find room among all of them."""
+    """An ASGI application of a transport: one handler per method, within the limit on requests."""
 
     def __init__(self, budgets: HttpBudgets, handlers: Mapping[str, Handler]) -> None:
         self._requests = budgets.requests
@@ -163,19 +163,19 @@ class Transport(Protocol):
 
     @property
     def streams(self) -> Collection[EventStream]:
-        """Those that are read now."""
+        """The streams that have a reader."""
         ...
 
     def endpoints(self) -> Mapping[str, Application]:
-        """Its ASGI applications, by path; a scope has the caller as `toolgate.principal`."""
+        """Its ASGI applications, by path; `toolgate.principal` in the scope is the caller."""
         ...
 
     def rights(self) -> Iterable[GrantKey]:
-        """By which something is open."""
+        """The grants that have open sessions, calls or streams."""
         ...
 
     def end_by_rights(self, rights: Collection[GrantKey]) -> None:
-        """End what these rights opened."""
+        """End what these grants opened."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The pages people see: sign-in, consent, account and the first page.
+"""The web pages: sign-in, consent, account and the first page.
 
-Enter at the file of a page. Only `server/http_app.py` imports it.
+Enter at a page's file. Only `server/http_app.py` imports them.
 """

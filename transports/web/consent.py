@@ -133,8 +133,8 @@ class ConsentPages:
 
 @dataclass(frozen=True, slots=True)
 class _ConsentParams:
-    """Which question, and how to sign in after it: by the provider `via`, or as the person signed in; with `switch` as
-    another person."""
+    """The question to show, and the sign-in after it: by the provider `via`, as the signed-in person, or with `switch`
+    as another."""
 
     question: str
     via: str = ""

@@ -1,6 +1,6 @@
-"""Serve the first page: for strangers what this server is; for a person what is running for them, with its buttons.
+"""Serve the first page: to strangers what this server is, to a person their running work and its buttons.
 
-All of it works without a script; with one, home_events.py sends what changes.
+All of it works without a script; with one, home_events.py sends updates.
 """
 
 import logging
@@ -48,8 +48,8 @@ log = logging.getLogger("toolgate.http")
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What every visitor may know. `state()` is "ready" or "ending"; `mcp` and `sse` are URLs, "" if not served;
-    `snippets` has a client configuration each (title, text, where it belongs)."""
+    """Public facts. `state()` is "ready" or "ending"; `mcp` and `sse` are URLs, "" if not served. `snippets` holds each
+    client's configuration (title, text, where it belongs)."""
 
     name: str
     sandbox: str
@@ -61,7 +61,7 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class ShownSession:
-    """`id` names the session on the page, and does not open it; `since` is in seconds since the epoch."""
+    """`id` names the session on the page, and is no key to it; `since` is in seconds since the epoch."""
 
     id: str
     client: str
@@ -201,10 +201,10 @@ class HomePage:
         urls = {name: url for name, url in (("mcp", facts.mcp), ("sse", facts.sse)) if url}
         return {"name": facts.name, **version, "status": facts.state(), "sandbox": facts.sandbox, **urls}
 
-    # -- what the buttons do
+    # -- actions of the buttons
 
     async def _admit(self, request: Request) -> Response | None:
-        """Return the answer to a stranger, whose form is not read; None for others."""
+        """Return the answer to a stranger, whose form is not read; None for a visitor."""
         if await self.identify_visitor(request) is not None:
             return None
         if self._identify is not None:
@@ -212,7 +212,7 @@ class HomePage:
         return self.context.error_page(403, "people can't sign in on this server")
 
     async def _act(self, request: Request) -> Response:
-        """Do what a button says, and answer with the page, or with a sentence for its script."""
+        """Do a button's action, and answer with the page, or with a sentence for its script."""
         visitor = await self.identify_visitor(request)
         if visitor is None:  # since it was admitted
             return self.context.redirect_to("login")

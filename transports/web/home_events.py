@@ -2,10 +2,10 @@
 
     part    {"name", "html"}: a new version of a part of the page, made by the page's own template
     output  {"id", "text", "first"?}: output of a background task; with `first` it replaces what was there
-    bye     {}: the visitor may not look any more
+    bye     {}: the visitor has lost access
 
 A stream lives no longer than the sign-in it was opened with: the visitor is identified again every few seconds. A slow
-reader holds up its own stream alone, and at most one piece of output waits for it.
+reader delays only its own stream, and at most one piece of output waits for it.
 """
 
 import asyncio
@@ -30,12 +30,12 @@ from toolgate.transports.web.page_context import FORM_TIME, Visitor
 
 MAX_EACH = 8  # live pages of one person; one more is refused
 MAX_ALL = 512
-RECHECK = 3.0  # seconds until the visitor is identified again, and changes that nothing announces are looked for
-PACE = 0.4  # seconds between two updates: changes in between are sent together, so a flood of calls costs no more
-REST = 10  # times what an update cost, until the next one
-PULSE = 15.0  # seconds a stream may be silent: after that a proxy takes it for dead
+RECHECK = 3.0  # seconds until the visitor is identified again, and unannounced changes are looked for
+PACE = 0.4  # seconds between two updates: a flood of calls costs no more
+REST = 10  # pause after an update, as a multiple of its cost
+PULSE = 15.0  # seconds a stream may be silent: proxies take longer silence for a dead connection
 RENEWED = FORM_TIME / 2  # seconds until the script reloads the page, which renews its cookie
-PROXIED = 60.0  # the same behind a proxy that signs people in: it alone knows who has signed out
+PROXIED = 60.0  # the same behind a proxy that signs people in: only that knows who has signed out
 PING = b": ping\n\n"
 
 log = logging.getLogger("toolgate.http")
@@ -94,7 +94,7 @@ class HomeEvents:
             task.cancel()
 
     async def _stream(self, page: "HomeEventStream", receive: Receive, send: Send) -> None:
-        """Send events until the page is closed, or may not be shown any more."""
+        """Send events until the page is closed, or its visitor loses access."""
 
         async def write() -> None:
             cookies = [(name.encode(), value.encode()) for name, value in page.cookies]
@@ -121,10 +121,10 @@ class HomeEvents:
 
 
 class HomeCache:
-    """The parts that all open pages of one person show, made once for all of them.
+    """The parts that all open pages of one person show, rendered once for all of them.
 
-    They are made on the event loop that serves everybody, so a costly update is followed by a long pause, whatever
-    happens meanwhile. `parts` (by name) and `running` (ids of background tasks) are empty before the first update.
+    They are rendered on the shared event loop, so a costly update is followed by a long pause in any case. `parts` (by
+    name) and `running` (ids of background tasks) are empty before the first update.
     """
 
     def __init__(self, home: HomePage, visitor: Visitor) -> None:
@@ -162,7 +162,7 @@ class HomeCache:
         parts: dict[str, str] = {}
         for name in PARTS:
             parts[name] = self._home.context.pages.render_part("home_parts", name, values)
-            await asyncio.sleep(0)  # between two parts others have their turn
+            await asyncio.sleep(0)  # let other tasks run between two parts
         self.parts = parts
         self.running = [shown.run.id for shown in values["going"].runs if shown.is_running]
 
@@ -214,7 +214,7 @@ class HomeEventStream:
         self._news.set()
 
     async def _next_events(self) -> bytes | None:
-        """Return the events to send now; None if the visitor may not look any more."""
+        """Return the events to send now, or None if the visitor has lost access."""
         events = [_event("output", {"id": id, **piece}) for id, piece in self._output.items()]
         self._output = {}
         if time.monotonic() >= self._next_update:
@@ -230,7 +230,7 @@ class HomeEventStream:
         return b"".join(events)
 
     async def _changed_parts(self) -> list[bytes]:
-        """Return the events of parts that have changed, and follow what has begun to run."""
+        """Return the events of changed parts, and follow newly running tasks."""
         due = await self._cache.refresh(max(self._changed_at, time.monotonic() - self._recheck / 2))
         if due:
             self._next_update = min(self._next_update, due)

@@ -31,8 +31,8 @@ ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."
 
 
 class LoginPages:
-    """`callback_paths` are the paths to which providers send browsers back, by provider. Each has its own, so that a
-    code of one is never taken for another's (RFC 9700 section 4.4); the first has the path of a single provider."""
+    """`callback_paths`: provider → the path to which it sends browsers back. Each provider has its own, so that a code
+    of one is never taken for another's (RFC 9700 section 4.4); the first has the path of a single provider."""
 
     def __init__(self, context: SignInContext) -> None:
         self._context = context
@@ -162,8 +162,8 @@ class LoginPages:
         )
 
     async def callback(self, back: str, request: Request) -> Response:
-        """Take back a browser at the path `back`: only with the cookie that it left with (AZ-08, MCP-02), and only
-        from the provider it was sent to."""
+        """Take back a browser at the path `back`: only with the cookie that it left with (AZ-08, MCP-02), and only from
+        its provider."""
         answer = read_query(request)
         state = answer.get("state", "")
         ticket = self._context.cookies.get(request, _login_cookie(state))

@@ -37,8 +37,8 @@ REPEATABLE = frozenset(("resource", "audience"))  # may come more than once (RFC
 
 
 class OAuthRoutes:
-    """`public_url` is the issuer, without a trailing slash; `server` the name that people read; `sentences` describe
-    the scopes; `resources` are the paths of the protected resources, under which some clients look for metadata."""
+    """`public_url` is the issuer, without a trailing slash; `server` the displayed name; `sentences` describe the
+    scopes. `resources` are the paths of the protected resources, under which some clients look for metadata."""
 
     def __init__(
         self,
@@ -85,9 +85,11 @@ class OAuthRoutes:
         }
 
     def _metadata_paths(self) -> Iterator[str]:
-        """At the root, with the issuer's path inserted behind the well-known part, and appended to it (RFC 8414
-        section 3.1, OpenID Connect Discovery section 4); and as though the resource were the issuer, for clients of
-        2025-03-26 that know of nothing else."""
+        """Yield the root path, with the issuer's path inserted behind the well-known part, and appended to it (RFC 8414
+        section 3.1, OpenID Connect Discovery section 4).
+
+        Clients of 2025-03-26 look below the resource, as though that were the issuer.
+        """
         for name in METADATA:
             known = f"/.well-known/{name}"
             yield known
@@ -103,7 +105,7 @@ class OAuthRoutes:
             "/account": _page(account.page, account.revoke),
             "/logout": _page(entrance.logout_page, entrance.logout),
             f"/{STYLE}": _page(self._style),
-            "/authorize": {"GET": asking.authorize},  # no HEAD: these change something
+            "/authorize": {"GET": asking.authorize},  # no HEAD: these requests change something
             **{back: {"GET": partial(entrance.callback, back)} for back in entrance.callback_paths.values()},
         }
         return {path: WebEndpoint(methods, self.context.error_page) for path, methods in handlers.items()}
@@ -124,7 +126,7 @@ class OAuthRoutes:
             if parse_fields(query_string(request)):
                 raise BadFormError("send the parameters in the body, not in the query")
             given = await read_form(request, REPEATABLE)
-            form = [(name, value) for name, value in given if value]  # one without a value counts as missing
+            form = [(name, value) for name, value in given if value]  # an empty one counts as missing
             return _answer(await ask(form, request.headers, self.context.client_address(request)))
 
         return handle
@@ -148,7 +150,7 @@ def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:
 def _answer(answer: OAuthResponse) -> Response:
     """Return an OAuthResponse as an HTTP response."""
     response = json_response(answer.body, answer.status, answer.headers)
-    response.headers.update(NO_STORE)  # in place of Authlib's own, which differ in case
+    response.headers.update(NO_STORE)  # replaces Authlib's own, which differ in case
     return response
 
 

@@ -1,4 +1,4 @@
-"""Give all pages what they share: templates, cookies, redirects, and forms protected against forgery (CSRF).
+"""Share templates, cookies, redirects, and forms protected against forgery (CSRF) between all pages.
 
 A form is bound to the login session. Before there is one, it is bound to a cookie of its own question, so that tabs
 don't disturb each other.
@@ -51,7 +51,7 @@ class PageContext:
         return _token(secret, visitor, page), [self.cookies.set(name, secret, FORM_TIME)]
 
     def find_csrf_fault(self, request: Request, visitor: Visitor, fields: Mapping[str, str], *page: str) -> str | None:
-        """Return None if a form came from that page, as this browser was shown it; else a sentence for the person."""
+        """Return None if the form belongs to that page in this browser; else a sentence for the person."""
         secret = visitor.key or self.cookies.get(request, _form_cookie(page))
         if not secret:
             return NO_COOKIE

@@ -1,6 +1,6 @@
 """Give the sign-in pages what they share: the visitor behind a request, and the outcome of a client's question.
 
-A question answered lately is remembered, so that a double click gets the same answer twice.
+Recent answers are remembered, so that a double click gets the same answer twice.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ EXPIRED = (
     "It waited longer than ten minutes, or was answered before. No access was granted just now.",
     "Go back to the app and connect again.",
 )
-DOUBLE_CLICK = 10.0  # seconds in which the same form is a double click
+DOUBLE_CLICK = 10.0  # seconds within which the same form is a double click
 ANSWERED_TIME = 600.0  # seconds a question can wait: until then it was answered, and has not expired
 MAX_QUESTIONS = 2_000  # the oldest are forgotten
 

@@ -1,7 +1,8 @@
 """Find the files of a skill, and build its entry for the skills extension.
 
-They are the regular files below its folder that are not hidden, within the limits. Links are not followed. Source:
-SEP-2640; agentskills.io/specification."""
+They are the regular files below its folder that are not hidden, within the limits. Links are not followed.
+Source: SEP-2640; agentskills.io/specification.
+"""
 
 import hashlib
 import os

@@ -1,7 +1,8 @@
 """Read a SKILL.md: YAML front matter with a name and a description, then the instructions (agentskills.io).
 
 The text is foreign: it may come with a cloned project. So reads are bounded, links are not followed, and every fault is
-a SkillError."""
+a SkillError.
+"""
 
 import os
 import re

@@ -1,6 +1,7 @@
 """Offer the files of skills as resources, `skill://name/…`, and each skill as a prompt.
 
-tools/builtin/skills/files.py finds the files. The prompt has the same text as InvokeSkill."""
+tools/builtin/skills/files.py finds the files. The prompt has the same text as InvokeSkill.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,6 +1,7 @@
 """InvokeSkill: find skills in their folders, and give a model the instructions of one.
 
-A skill is a folder with a SKILL.md (tools/builtin/skills/frontmatter.py) and any other files."""
+A skill is a folder with a SKILL.md (tools/builtin/skills/frontmatter.py) and any other files.
+"""
 
 import asyncio
 import logging
@@ -48,7 +49,8 @@ class Skills:
     state.
 
     `cache` is a file for results of YAML parsing, for a faster next start; only the server may write it. A folder may
-    be a link, as people make for their own; a SKILL.md and the files beside it may not."""
+    be a link, as people make for their own; a SKILL.md and the files beside it may not.
+    """
 
     def __init__(self, folders: Sequence[Path], cache: Path | None = None) -> None:
         self.folders = [folder.absolute() for folder in folders]
@@ -90,9 +92,7 @@ class Skills:
 
     def watch_roots(self) -> list[Path]:
         """Return the folders whose entries decide the catalogue, or their nearest existing parents, to watch without
-        their subfolders.
-
-        Built-in folders are left out: they never change."""
+        their subfolders. Built-in folders are left out: they never change."""
         roots: set[Path] = set()
         for folder in self.folders:
             if folder != BUILT_IN:
