@@ -1,3 +1,3 @@
-"""Toolgate's core. Its version is told here, since asking the installed distribution costs 13 ms of start-up."""
+"""Serve MCP. The version is a constant: asking the installed distribution costs 13 ms of start-up."""
 
 VERSION = "0.1.0"

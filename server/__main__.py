@@ -1,22 +1,21 @@
-"""The command `toolgate`, and `python -m toolgate.server`."""
+"""Start the command `toolgate`, or `python -m toolgate.server`."""
 
 import sys
 
 
 def main() -> int:
-    """Run the command line; the exit code is 0 done, 1 fault, 2 usage."""
+    """Run the command line and exit with its code: 0 done, 1 fault, 2 usage."""
     _import_msgspec_quickly()
-    from toolgate.server.cli.main import run  # after the line above, which is the point of it
+    from toolgate.server.cli.main import run  # must follow the line above
 
     return run(sys.argv[1:])
 
 
 def _import_msgspec_quickly() -> None:
-    """msgspec prefers typing_extensions, where it is installed, for what typing has since Python 3.11. That
-    module costs 15 ms and 5 MB, so it is out of sight for as long as msgspec is imported."""
+    """Import msgspec without typing_extensions, which costs 15 ms and 5 MB and has nothing that Python 3.11 lacks."""
     if "msgspec" in sys.modules or "typing_extensions" in sys.modules:
         return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # what import takes for "not there"
+    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # an import then finds no such module
     try:
         import msgspec as msgspec
     finally:

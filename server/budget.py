@@ -1,14 +1,14 @@
-"""Share a limited good between principals: bytes, streams, requests.
+"""Share a limited resource between principals: bytes, streams, requests.
 
-A principal may hold `each`, all of them together `all`. Where that is used up, the principal that holds most gives way,
-with what it offered first. So a principal that holds little is served whatever others hold.
+A principal may hold `each`, all principals together `all`. When that is used up, the principal that holds most loses
+its oldest offered claim. So a principal that holds little is always served.
 """
 
 from collections.abc import Callable
 
 
 class Claim:
-    """What one request, body, answer or stream holds of a budget."""
+    """The part of a budget that one request, body, answer or stream holds."""
 
     __slots__ = ("_budget", "_holder", "amount")
 
@@ -18,7 +18,7 @@ class Claim:
         self.amount = 0
 
     def grow(self, amount: int) -> bool:
-        """Hold more. False where there is no room, or where the claim has ended."""
+        """Add `amount`, and return False if there is no room or the claim has ended."""
         holder = self._holder
         if holder is None or not self._budget.make_room(holder, amount, self):
             return False
@@ -27,23 +27,21 @@ class Claim:
         return True
 
     def shrink(self, amount: int) -> None:
-        """Hold less."""
         if self._holder is not None:
             self.amount -= amount
             self._budget.add(self._holder, -amount)
 
     def offer(self, end: Callable[[], None]) -> None:
-        """From now on the claim may end for others: then `end` is called."""
+        """Let the budget end this claim when others need room; `end` is then called."""
         if self._holder is not None:
             self._holder.offered[self] = end
 
     def withdraw(self) -> None:
-        """Take the offer back."""
         if self._holder is not None:
             self._holder.offered.pop(self, None)
 
     def release(self) -> None:
-        """Hold nothing any more, for good."""
+        """Release the whole amount for good."""
         holder = self._holder
         if holder is not None:
             self.shrink(self.amount)
@@ -53,9 +51,10 @@ class Claim:
 
 
 class Budget:
-    """`renews`: a principal at its own limit ends what it offered first, and is not refused.
+    """Hold the claims of all principals. With `renews`, a principal at its own limit loses its oldest offered claim
+    instead of being refused.
 
-    One claim may be larger than `each` where its principal holds nothing else: a message is as large as it is.
+    One claim may be larger than `each` if its principal holds nothing else: the size of a message is not limited twice.
     """
 
     def __init__(self, all: int, each: int, *, renews: bool = False) -> None:
@@ -67,7 +66,7 @@ class Budget:
         self._waiting: set[Callable[[], None]] = set()
 
     def claim(self, principal: str) -> Claim:
-        """A claim that holds nothing yet."""
+        """Return a new, empty claim."""
         holder = self._holders.get(principal)
         if holder is None:
             holder = self._holders[principal] = _Holder(principal)
@@ -75,7 +74,7 @@ class Budget:
         return Claim(self, holder)
 
     def take(self, principal: str, amount: int, end: Callable[[], None] | None = None) -> Claim | None:
-        """A claim of this size; None where there is no room. With `end` it is offered at once."""
+        """Return a claim of this size, or None if there is no room. With `end` it is offered at once."""
         claim = self.claim(principal)
         if not claim.grow(amount):
             claim.release()
@@ -85,8 +84,8 @@ class Budget:
         return claim
 
     def has_room(self, principal: str, amount: int, tell: Callable[[], None] | None = None) -> bool:
-        """Whether a principal may hold so much more. Others give way for it at once. Where it may not, `tell` is called
-        once less is held."""
+        """Return whether a principal may hold `amount` more, and end offered claims to make it so. If not, `tell` is
+        called when less is held."""
         holder = self._holders.get(principal) or _Holder(principal)
         if self.make_room(holder, amount):
             return True
@@ -95,12 +94,12 @@ class Budget:
         return False
 
     def used_by(self, principal: str) -> int:
-        """How much a principal holds."""
+        """Return how much a principal holds."""
         holder = self._holders.get(principal)
         return holder.used if holder is not None else 0
 
     def make_room(self, holder: "_Holder", amount: int, claim: Claim | None = None) -> bool:
-        """End claims until `holder` may hold so much more for `claim`, which is left alone. False: it may not."""
+        """End claims other than `claim` until `holder` may hold `amount` more, and return whether it may."""
         if amount > self.all:
             return False
         while holder.used and holder.used + amount > self.each:
@@ -120,13 +119,12 @@ class Budget:
                 tell()
 
     def leave(self, holder: "_Holder") -> None:
-        """One claim fewer."""
         holder.claims -= 1
         if not holder.claims:
             del self._holders[holder.principal]
 
     def _end_of_largest(self, holder: "_Holder", amount: int, claim: Claim | None) -> bool:
-        """End a claim of the principal that holds most; `holder`'s own where that would be itself."""
+        """End a claim of the principal that holds most, or one of `holder`'s if that is the largest."""
         others = [other for other in self._holders.values() if other.offered and other is not holder]
         largest = max(others, key=lambda other: other.used, default=None)
         if largest is not None and largest.used > holder.used + amount:
@@ -135,19 +133,17 @@ class Budget:
 
 
 class _Holder:
-    """One principal's part of a budget."""
-
     __slots__ = ("claims", "offered", "principal", "used")
 
     def __init__(self, principal: str) -> None:
         self.principal = principal
         self.used = 0
         self.claims = 0
-        self.offered: dict[Claim, Callable[[], None]] = {}  # the longest offered first
+        self.offered: dict[Claim, Callable[[], None]] = {}  # oldest offer first
 
 
 def _end_first(holder: _Holder, spared: Claim | None) -> bool:
-    """End what was offered first. False where nothing is offered."""
+    """End the oldest offered claim, and return False if there is none."""
     claim = next((claim for claim in holder.offered if claim is not spared and claim.amount), None)
     if claim is None:
         return False

@@ -1,4 +1,4 @@
-"""Build the parts of an app as its options ask for them."""
+"""Build the parts of an app from its options."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def state_folder(config: Config) -> Path:
-    """The state folder, made where it is missing. What is made here is its owner's alone."""
+    """Create the state folder if it is missing, readable by its owner only, and return it."""
     state: Path = config.state
     try:
         state.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def state_folder(config: Config) -> Path:
 
 
 def lock_state(state: Path) -> int:
-    """Until this descriptor is closed, nobody puts another state in its place."""
+    """Return a descriptor that keeps other processes from replacing the state until it is closed."""
     try:
         return lock.acquire_shared(state)
     except OSError as error:
@@ -65,8 +65,8 @@ def build_search(config: Config, reader: PageReader) -> search.Search:
 
 
 def build_rate_limiter(config: Config) -> CallRateLimiter | None:
-    """The calls a minute there may be. Where nobody signs in the one caller pays for them itself: only what was said
-    holds."""
+    """Return the limit on calls a minute. Without sign-in there is only one caller, so only a limit set by option
+    applies."""
     said = [word for word in config.limit if word.startswith(limits.CALLS)]
     if config.is_remote and config.auth != "none":
         return CallRateLimiter(limits.parse(said).calls)
@@ -123,7 +123,7 @@ def build_page_reader(config: Config) -> PageReader:
 
 
 def workspace_root(config: Config) -> Path | None:
-    """The folder all tools work in; None where every principal gets one of its own."""
+    """Return the folder all tools work in, or None if every principal gets its own."""
     if config.workspace is None and config.is_remote:
         return None
     try:
@@ -136,7 +136,7 @@ def workspace_root(config: Config) -> Path | None:
 
 
 def hash_options(config: Config, root: Path | None) -> str:
-    """Of what decides what a call does: work may be done again by a server of the same digest only."""
+    """Return a digest of the options that change what a call does: only an equal server may rerun a call."""
     kind = "http" if config.is_remote else "stdio"
     where = "per principal" if root is None else str(root)
     said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
@@ -145,8 +145,8 @@ def hash_options(config: Config, root: Path | None) -> str:
 
 
 def skill_folders(config: Config) -> list[Path]:
-    """In the order of precedence: the first of a name wins. Those in a workspace are the local user's alone: over HTTP
-    an agent could write them."""
+    """Return the folders of skills: the first with a name wins. Over HTTP an agent could write those in a workspace, so
+    they count over stdio only."""
     home = Path(config.environment.get("HOME") or "/")
     if config.is_remote:
         return [*config.skills, home / ".claude/skills", skills.BUILT_IN]

@@ -1,6 +1,6 @@
-"""What is built in: the thirteen tools, in their order, and the resources; and what the skills there are add to that.
+"""Build the parts that come with the server: thirteen tools in order, resources, and a prompt and resource per skill.
 
-They take the path every plugin takes.
+They are registered like the parts of any plugin.
 """
 
 from toolgate.tools.api.registry import Part
@@ -35,12 +35,12 @@ RESOURCES = (task_list, current_plan, inbox, one_task, bg_output, skill_file, wo
 
 
 def builtin_parts(skills: Skills) -> list[Part]:
-    """What is built in; the skills are told of in a tool's description, as their folders are now."""
+    """Return the built-in parts. A tool's description lists the skills found in their folders now."""
     offered = invoke_skill.with_description(tool_description(skills))
     return [*(offered if tool is invoke_skill else tool for tool in TOOLS), *RESOURCES]
 
 
 def skill_parts(skills: Skills) -> list[Part]:
-    """Each skill there is now is a resource and a prompt of its own."""
+    """Return a resource and a prompt for each skill found now."""
     found = skills.catalogue().values()
     return [*map(manifest_of, found), *map(prompt_of, found)]

@@ -1,4 +1,4 @@
-"""`toolgate config CLIENT`: the configuration that adds this server to an MCP client, ready to paste."""
+"""Print the configuration that adds this server to an MCP client (`toolgate config CLIENT`), ready to paste."""
 
 import shlex
 import shutil
@@ -12,12 +12,13 @@ import msgspec
 
 from toolgate.server.protocol.errors import UsageError
 
-Snippet = tuple[str, str]  # the text to paste, and where it belongs
+Snippet = tuple[str, str]  # the text to paste, and the place to paste it
 
 
 @dataclass(frozen=True, slots=True)
 class ClientEntry:
-    """A client: its title, what it reads to start a server or to reach one at a URL, and where a hosted one asks."""
+    """A client: its title, what it reads to start a server or to reach one at a URL, and where a hosted client asks for
+    it."""
 
     title: str
     by_command: Callable[[str, list[str]], Snippet] | None = None
@@ -26,9 +27,9 @@ class ClientEntry:
 
 
 def build_snippet(client: str, options: Sequence[str], public_url: str | None = None) -> Snippet:
-    """Return the configuration for a client, and where it belongs.
+    """Return the configuration for a client, and the place to paste it.
 
-    The client starts a server with `options`; hosted clients, and those that read URLs, reach the one at `public_url`.
+    The client starts a server with `options`. Hosted clients, and those that read URLs, connect to `public_url`.
     """
     entry = CLIENTS.get(client)
     if entry is None:
@@ -44,7 +45,7 @@ def build_snippet(client: str, options: Sequence[str], public_url: str | None = 
 
 
 def list_snippets(public_url: str) -> list[tuple[str, str, str]]:
-    """Return the title, the text to paste and its place for each client that can reach a server at this URL."""
+    """Return the title, text and place of each client that can reach a server at this URL."""
     url = f"{public_url}/mcp"
     found = [(entry.title, *entry.by_url(url)) for entry in CLIENTS.values() if entry.by_url is not None]
     if _is_reachable(public_url):
@@ -53,12 +54,12 @@ def list_snippets(public_url: str) -> list[tuple[str, str, str]]:
 
 
 def _is_reachable(public_url: str | None) -> bool:
-    """Whether hosted clients can reach the server."""
+    """Return whether hosted clients can reach the server."""
     return public_url is not None and public_url.startswith("https://")
 
 
 def _command() -> str:
-    """The absolute path of this very command."""
+    """Return the absolute path of the running command."""
     beside = Path(sys.executable).with_name("toolgate")
     found = str(beside) if beside.exists() else shutil.which("toolgate")
     return found or str(Path(sys.argv[0]).absolute())
@@ -73,7 +74,7 @@ def _json_client(
     url_key: str = "url",
     sign_in: str = "",
 ) -> ClientEntry:
-    """Return a client that reads JSON, `{key: {"toolgate": {…}}}`; `command` and `url` are what else stands there."""
+    """Return a client that reads JSON, `{key: {"toolgate": {…}}}`; `command` and `url` are its further members."""
     return ClientEntry(
         title,
         lambda program, options: (_entry(key, {**(command or {}), "command": program, "args": options}), where),
@@ -100,7 +101,7 @@ def _codex_url(url: str) -> Snippet:
 
 
 def _codex(command: str, options: list[str]) -> Snippet:
-    """TOML, whose strings and lists are spelled as JSON's."""
+    """Return Codex's TOML, in which strings and lists are written as in JSON."""
     program, arguments = (msgspec.json.encode(value).decode() for value in (command, options))
     return f"[mcp_servers.toolgate]\ncommand = {program}\nargs = {arguments}\n{REQUIRED}", CODEX
 

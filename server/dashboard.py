@@ -1,6 +1,6 @@
-"""Read what a principal has going on here, and act on it for the first page.
+"""Read a principal's tasks, plans and callbacks for the first page, and stop them.
 
-Every id is looked up among the principal's own things: there is no other way in.
+Every id is looked up among the principal's own objects only.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.services import Plan
 from toolgate.tools.workspace.spool import Run
 
-MAX_RUNS = 20  # background tasks shown, the running ones first
-MAX_TASKS = 30  # tasks shown, the open ones first
+MAX_RUNS = 20  # background tasks shown, running first
+MAX_TASKS = 30  # tasks shown, open first
 MAX_STEPS = 20  # steps shown of each
 MAX_LINES = 50  # entries of the audit log
-AUDIT_CACHE_TIME = 3.0  # seconds that entries are kept: reading them costs more than the rest of the page
-TAIL = 2_000  # bytes of each background task's output that a page begins with
+AUDIT_CACHE_TIME = 3.0  # seconds that entries are cached: reading them costs more than the rest of the page
+TAIL = 2_000  # bytes of each background task's output in the page itself
 CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
 PACE = 0.3  # seconds between two pieces of output: people read no faster
 OUTPUT_WAIT = 600.0  # seconds: the longest wait for output
@@ -47,8 +47,8 @@ class ShownRun:
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """An active plan. `client` is that of its session, "" if the plan is the principal's; `since` is in seconds since
-    the epoch."""
+    """An active plan. `client` is that of its session, "" for the principal's own plan; `since` is in seconds since the
+    epoch."""
 
     client: str
     goal: str
@@ -69,7 +69,7 @@ class ShownCallback:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What a principal has going on at one moment. `more_tasks` counts those left out."""
+    """A principal's tasks, plans and callbacks at one moment. `more_tasks` counts those left out."""
 
     calls: list[RecentCall]
     runs: list[ShownRun] = field(default_factory=list[ShownRun])
@@ -80,7 +80,7 @@ class Activity:
 
 
 class Dashboard:
-    """`own_entries` is None if calls are not recorded."""
+    """Read and act for one principal. `own_entries` is None if calls are not recorded."""
 
     def __init__(
         self,
@@ -97,15 +97,15 @@ class Dashboard:
         self._clock = clock
         self._workspaces = workspaces
         self._own_entries = own_entries
-        self._reading = asyncio.Lock()  # one reader of the audit log at a time: each holds up its writers
-        self._entries: dict[str, tuple[float, list[EntryData]]] = {}  # by principal: when, and what
+        self._reading = asyncio.Lock()  # one reader of the audit log at a time: each one blocks its writers
+        self._entries: dict[str, tuple[float, list[EntryData]]] = {}  # by principal: time read, entries
 
     @property
     def has_audit_log(self) -> bool:
         return self._own_entries is not None
 
     async def read(self, principal: str, sessions: Iterable[Session]) -> Activity:
-        """Return what `principal` has going on; `sessions` are theirs. Raises StateError."""
+        """Return a snapshot of what `principal` has; `sessions` are theirs. Raises StateError."""
         todos = TodoStore(self._store, principal, "")
         tasks, all_tasks = await todos.list_first(MAX_TASKS, MAX_STEPS) if await todos.may_exist() else ([], 0)
         now = time.time()
@@ -158,7 +158,7 @@ class Dashboard:
         return True
 
     async def output(self, principal: str, id: int) -> AsyncIterator[str]:
-        """Yield the end of a background task's output as plain text, and then what comes, until the task ends."""
+        """Yield the end of a background task's output as plain text, then new output until the task ends."""
         workspace = self._workspaces.find(principal)
         offset, text = -1, AnsiStripper()
         while workspace is not None:
@@ -185,7 +185,7 @@ class Dashboard:
 
     async def _runs(self, principal: str) -> list[ShownRun]:
         workspace = self._workspaces.find(principal)
-        if workspace is None:  # nothing has run since the start, and opening a workspace would count as its use
+        if workspace is None:  # nothing has run since the start; opening a workspace would count as its use
             return []
         shown: list[ShownRun] = []
         runs = sorted(await workspace.list(), key=lambda run: (run.status != "running", -run.id))

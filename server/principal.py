@@ -1,4 +1,4 @@
-"""Who calls. Knows nothing of tokens: whoever verified one says what was in it."""
+"""Name the caller of a request: a person or client as its issuer knows it. Knows nothing of tokens."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -8,14 +8,14 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A person, or a client that speaks for itself, as one issuer knows them; `client` is what they call through.
+    """A person, or a client acting for itself, as known to one issuer.
 
-    `scopes` is what they may do here; None is everything (over stdio, and with `--auth none`). `name` names folders and
-    rows: those of (issuer, subject). `owner` is what sessions, streams and sealed state are bound to: (issuer, client,
-    subject). Neither holds a word that came from outside, so that both may be paths and appear in a log. `until` is
-    when what they called with ends, in seconds since 1970, where nothing but its end can be known of it. `grant` is
-    the id of the grant of ours that the token came of, "" where there is none; `granted` is its scopes, where the
-    client has asked for fewer in the token.
+    - `client`: the client the call came through.
+    - `scopes`: what it may do; None: everything (stdio, and `--auth none`).
+    - `name`: names folders and rows, derived from (issuer, subject). `owner`: binds sessions, streams and sealed state,
+      derived from (issuer, client, subject). Both are digests, so they are safe in paths and logs.
+    - `until`: end of the credential, in seconds since 1970, if revocation can't be checked.
+    - `grant`: id of our grant behind the token, or ""; `granted`: its scopes, if the token was requested with fewer.
     """
 
     issuer: str
@@ -29,7 +29,7 @@ class Principal:
     owner: str = field(init=False)
 
     def __post_init__(self) -> None:
-        # an issuer is a URL and has no line break, so that the first one ends it
+        # an issuer is a URL without line breaks, so the first one ends it
         name = "u-" + _digest(f"{self.issuer}\n{self.subject}".encode("utf-8", "surrogatepass"))
         owner = "o-" + _digest(msgspec.json.encode([self.issuer, self.client, self.subject]))
         object.__setattr__(self, "name", name if self.issuer else LOCAL_NAME)
@@ -37,16 +37,16 @@ class Principal:
 
     @property
     def grant_key(self) -> "GrantKey":
-        """What lets them come: with it ends what they have open."""
+        """Return what access depends on: when it ends, all that the principal has open ends."""
         return self.grant or (self.subject, self.client)
 
 
 LOCAL_NAME = "local"
-GrantKey = str | tuple[str, str]  # a grant's id; or subject and client, as access tokens name them, where there is none
+GrantKey = str | tuple[str, str]  # a grant's id; without one the subject and client of an access token
 
 
 def derive_subject(issuer: str, subject: str) -> str:
-    """The subject in tokens of our own for a person that `issuer` knows: no two issuers' people are ever the same."""
+    """Return the subject in our own tokens for a person of `issuer`; subjects of different issuers never collide."""
     return "p-" + _digest(msgspec.json.encode([issuer, subject]))
 
 
@@ -54,4 +54,4 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:40]
 
 
-LOCAL = Principal("", "", "")  # the one user over stdio and with --auth none
+LOCAL = Principal("", "", "")  # the single user over stdio and with --auth none

@@ -1,7 +1,7 @@
-"""Show what long work is doing, on one line of a terminal that is taken away again.
+"""Show the current step of long work on one line of a terminal, and erase the line afterwards.
 
-It goes to standard error, and only where that is a terminal: no file, no pipe and no protocol ever has a byte of it. It
-takes no control code but a carriage return, and no colour, so that NO_COLOR has nothing to forbid.
+The line goes to standard error, and only to a terminal: never to a file, a pipe or the protocol. It uses a carriage
+return and no other control code or colour, so NO_COLOR does not apply.
 """
 
 import os
@@ -13,24 +13,24 @@ from typing import TextIO
 
 from toolgate.server.text import to_line
 
-PAUSE = 0.1  # seconds between two numbers: people read no faster
-NARROW = 80  # columns, where a terminal doesn't say
+PAUSE = 0.1  # seconds between two updates: people read no faster
+NARROW = 80  # columns, if the terminal does not say
 
-At = Callable[[int, int], None]  # how many are done, of how many; 0 where that is not known
+At = Callable[[int, int], None]  # done, total (0 if not known)
 
 
 class TerminalProgress:
-    """One line of `stream`; with None, nothing is shown."""
+    """One line on `stream`; with None nothing is shown."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._shown: list[str] = []  # the innermost last
-        self._width = 0  # of what stands there
+        self._shown: list[str] = []  # innermost last
+        self._width = 0  # of the text on the line
         self._last = 0.0
 
     @contextmanager
     def show(self, what: str) -> Generator[At]:
-        """Say that `what` is being done, as long as it is."""
+        """Show `what` while the context lasts."""
         self._shown.append(what)
         self._show(what)
         try:
@@ -42,7 +42,7 @@ class TerminalProgress:
                 self._show(self._shown[-1])
 
     def clear(self) -> None:
-        """Make room for something else that is printed."""
+        """Erase the line, so that other output can be printed."""
         if self._stream is not None and self._width:
             self._write(f"\r{' ' * self._width}\r")
             self._width = 0
@@ -57,7 +57,7 @@ class TerminalProgress:
         if self._stream is None:
             return
         line = to_line(text + more, _columns(self._stream) - 1)
-        # back to the beginning: what a log or a child prints meanwhile takes this line's place
+        # the cursor goes back to the beginning: other output then overwrites this line
         self._write(f"\r{line:{self._width}}\r")
         self._width = len(line)
 
@@ -66,16 +66,16 @@ class TerminalProgress:
         try:
             self._stream.write(text)
             self._stream.flush()
-        except (OSError, ValueError):  # the terminal is gone: the work goes on
+        except (OSError, ValueError):  # the terminal is gone; the work continues
             self._stream = None
 
 
 def terminal_progress(environment: Mapping[str, str]) -> TerminalProgress:
-    """Return progress on standard error, shown where that is a terminal that can go back to the line's beginning."""
+    """Return progress on standard error, shown only on a terminal that supports a carriage return."""
     stream = sys.stderr
     try:
         is_shown = stream is not None and stream.isatty() and environment.get("TERM", "dumb") != "dumb"
-    except ValueError:  # it is closed
+    except ValueError:  # standard error is closed
         is_shown = False
     return TerminalProgress(stream if is_shown else None)
 

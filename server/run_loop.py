@@ -1,4 +1,4 @@
-"""Run the server's main coroutine so that only its own end ends the process."""
+"""Run the server's main coroutine, so that the process ends only when it returns."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ log = logging.getLogger("toolgate")
 def run_server(
     main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Run `main()` to its end in a loop of its own. Unlike `asyncio.run` it does not wait for threads that hang, and a
-    SystemExit or KeyboardInterrupt out of some task (a plugin's `sys.exit()`) is logged and the loop goes on."""
+    """Run `main()` in a new loop. Unlike `asyncio.run` it does not wait for hung threads. A SystemExit or
+    KeyboardInterrupt from another task (a plugin's `sys.exit()`) is logged, and the loop goes on."""
     loop = new_loop()
     asyncio.set_event_loop(loop)
     work = loop.create_task(main())
@@ -45,8 +45,8 @@ def run_server(
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run`, which hears of Ctrl-C whenever it comes: Python's own way sleeps through one that comes just as
-    the loop falls asleep. Raises KeyboardInterrupt when the work has been cancelled; at once when it comes again."""
+    """Run like `asyncio.run`, but notice Ctrl-C even as the loop falls asleep. Raises KeyboardInterrupt when the work
+    has been cancelled, or at once on a second Ctrl-C."""
     pressed = False
 
     async def listening() -> T:
@@ -56,7 +56,7 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         def press() -> None:
             nonlocal pressed
             pressed = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop is still woken, which that alone is not
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # still wakes the loop
             task.cancel()
 
         loop.add_signal_handler(signal.SIGINT, press)
@@ -86,6 +86,6 @@ def cancel_on_signal() -> asyncio.Event:
 
 
 def exit_if_hung(code: int) -> None:
-    """End the process at once if a thread still hangs that the interpreter would wait for."""
+    """End the process at once if a hung thread would keep the interpreter from exiting."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         os._exit(code)

@@ -1,4 +1,4 @@
-"""Hold the parts that all sessions of one server share: what is served, to whom, and by which rules.
+"""Hold the parts that all sessions of one server share: the registry, the policy, the notifications and the limits.
 
 `app` builds it. The methods use its parts.
 """
@@ -28,21 +28,21 @@ from toolgate.tools.api.services import CallerState, Services, Settings
 
 Method = Callable[[Call], Any]
 
-KINDS = ("tools", "prompts", "resources")  # the lists that change
+KINDS = ("tools", "prompts", "resources")  # the lists that can change
 
 
 class ServicePool:
-    """Lend each session, or each principal without one, the services that its tool calls use.
+    """Lend each session, or each principal without one, the services its tool calls use.
 
-    `create(principal, state, notices)` makes Services: once a session, or once a principal where there is none.
-    `find_state(principal)` gives where a principal's commands are, whatever the session.
+    `create(principal, state, notices)` makes Services: one per session, or one per principal without a session.
+    `find_state(principal)` returns the state of a principal's commands, the same for all its sessions.
     """
 
     def __init__(self, create: Callable[[str, CallerState, Notices], Services]) -> None:
         self.find_state: Callable[[str], CallerState] = lambda principal: CallerState()
         self._create = create
         self._notices: dict[str, Notices] = {}
-        self._of_principals: dict[str, Services] = {}  # stateless era
+        self._of_principals: dict[str, Services] = {}  # of the stateless era
         self._of_sessions: dict[Session, Services] = {}
 
     def notices(self, principal: str) -> Notices:
@@ -52,7 +52,7 @@ class ServicePool:
         return held
 
     def of_session(self, session: Session) -> Services:
-        """Return what a call of this session uses: the session's own where it has a key, else the principal's."""
+        """Return the services for a call: the session's own if it has a key, else the principal's."""
         if not session.key:
             return self.of_principal(session.principal)
         held = self._of_sessions.get(session)
@@ -62,11 +62,11 @@ class ServicePool:
         return held
 
     def peek(self, session: Session) -> Services | None:
-        """Return the session's services, or None if it has used none yet: a look creates nothing."""
+        """Return the session's services, or None if it has used none yet. Creates nothing."""
         return self._of_sessions.get(session)
 
     def of_principal(self, principal: str) -> Services:
-        """Return what is the principal's, whatever the session."""
+        """Return the principal's own services."""
         held = self._of_principals.get(principal)
         if held is None:
             state, notices = self.find_state(principal), self.notices(principal)
@@ -74,7 +74,7 @@ class ServicePool:
         return held
 
     def forget(self, principal: str) -> None:
-        """Create the principal's services again at the next call."""
+        """Drop the principal's services; the next call creates new ones."""
         self._of_principals.pop(principal, None)
         for session in [session for session in self._of_sessions if session.principal == principal]:
             del self._of_sessions[session]
@@ -90,18 +90,18 @@ class Server:
     registry: Registry
     settings: Settings
     call_timeout: float  # seconds after which any call is ended
-    task_after: float  # seconds after which a call that may become a task by itself does
+    task_after: float  # seconds after which a call becomes a task, if it may
     seal: Sealer
     services: ServicePool
     call_tasks: CallTasks
     policy: CallPolicy = field(default_factory=CallPolicy)
     observers: Observers = field(default_factory=Observers)  # of each tools/call
-    questions: PendingQuestions = field(default_factory=PendingQuestions)  # for callers whose client can't ask
+    questions: PendingQuestions = field(default_factory=PendingQuestions)  # on the server's page
     notifications: Notifications = field(default_factory=Notifications)
-    streaming: bool = True  # progress is sent at all
-    full_structure: bool = False  # lean tools have structured content too
-    trace: Callable[[Method], Method] | None = None  # wraps each method, where its calls are traced
-    note_use: Callable[[str], None] | None = None  # hears of each call of a principal
+    streaming: bool = True  # whether progress is sent
+    full_structure: bool = False  # structured content also for lean tools
+    trace: Callable[[Method], Method] | None = None  # wraps each method, if calls are traced
+    note_use: Callable[[str], None] | None = None  # called with the principal at each call
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
@@ -126,7 +126,7 @@ class Server:
         self.services.forget_session(session)
 
     def swap_registry(self, registry: Registry) -> None:
-        """Serve `registry`, and announce the lists that have changed. Calls under way end on the old one."""
+        """Serve `registry`, and announce the lists that have changed. Calls in flight finish with the old one."""
         before, self.registry = self.registry, registry
         self.pages = {}
         for kind in KINDS:
@@ -137,7 +137,7 @@ class Server:
             self.updates.renew()
 
     def _watch(self, principal: str, uri: str) -> AsyncIterator[object] | None:
-        """Return what finds out when the principal's resource `uri` changes, or None."""
+        """Return a watch for changes of the principal's resource `uri`, or None if there is none."""
         found = self.registry.resource(uri)
         if found is None:
             return None

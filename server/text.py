@@ -1,35 +1,35 @@
-"""Make foreign text safe to show, by one of three rules; and say in words what the system refused.
+"""Make foreign text safe to show by one of three rules, and put system errors into words.
 
 to_line             for a status line: what is not printable becomes a blank
 escape_unprintable  for logs and tables: what is not printable is escaped, so nothing is lost
-escape_invisible    for a person's decision: what is printable but can't be seen is escaped too
+escape_invisible    for a person's decision: what is printable but invisible is escaped too
 """
 
 import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-MARKS = 2  # combining marks on one letter: more than any script needs hide what is around them
-# Runs of characters to look at one by one. The rest, letters of common scripts, is seen as what it is.
+MARKS = 2  # combining marks on one letter: no script needs more, and more can hide the text around
+# Runs of characters to check one by one. The rest, letters of common scripts, is shown as it is.
 ODD = (
     "[^ -~\u00a1-\u00ac\u00ae-\u02ff\u0391-\u03a1\u03a3-\u0482\u05d0-\u05ea\u0620-\u064a\u2010-\u2027\u2030-\u205e"
     "\u2190-\u23ff\u3041-\u3096\u4e00-\u9fff\uac00-\ud7a3\U0001f300-\U0001f64f]+"
 )
 
-# Printable in Unicode, yet invisible: fillers, joiners, variation selectors, the blank of Braille.
+# Printable in Unicode, yet invisible: fillers, joiners, variation selectors, the Braille blank.
 UNSEEN = (
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0000-\U000e0fff]"
 )
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return "/path: permission denied": what failed, in the system's words, without the number."""
+    """Return what failed in the system's words, without the number: "/path: permission denied"."""
     reason = error.strerror.lower() if error.strerror else str(error) or type(error).__name__
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
 def suggest(word: str, choices: Iterable[str]) -> str:
-    """Return " (did you mean X?)", or "" where nothing is close."""
+    """Return " (did you mean X?)", or "" if no name is close."""
     from toolgate.tools.api.text import closest  # start-up
 
     found = closest(word, choices)
@@ -42,14 +42,14 @@ def to_line(text: str, limit: int) -> str:
 
 
 def escape_unprintable(text: str) -> str:
-    """Return the text with an escape for each character that a terminal or a log could take for a command."""
+    """Return the text with an escape for each character that a terminal or a log could treat as a command."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def escape_invisible(text: str) -> str:
-    """Return the text with an escape (\\u202e) for each character that a person can't see as what it is."""
+    r"""Return the text with an escape (\u202e) for each character that a person can't see."""
     return re.sub(ODD, _escape, text)
 
 
@@ -65,8 +65,8 @@ def _escape(found: "re.Match[str]") -> str:
 
 @lru_cache(4_096)
 def _classify_character(character: str) -> tuple[bool, str, bool]:
-    """Return whether it is a mark on the letter before, its escape, and whether it can be seen."""
-    import json  # start-up: most servers show no such character, and the patterns above are compiled by then as well
+    """Return whether the character is a mark on the letter before, its escape, and whether it is visible."""
+    import json  # start-up: few servers show such a character
     import unicodedata
 
     is_mark = unicodedata.combining(character) > 0 or unicodedata.category(character) == "Me"

@@ -1,9 +1,8 @@
-"""Watch folders, and call back when their entries change; and find out when subscribed files change.
+"""Watch folders and report changes of their entries, and of the files that clients subscribed to.
 
-Only folders whose own entries matter are watched, each by itself and never as a tree: a large project or home directory
-costs nothing. For a folder that does not exist the nearest one above it is watched. For all
-subscribed files there is one watch: a change in the folder of a file, or of a link on the way to it, wakes it. What
-counts is the file's own stamp.
+Each folder is watched by itself, never as a tree: a large project or home directory costs nothing. For a missing folder
+the nearest existing one above is watched. All subscribed files share one watch. It wakes on changes in the folder of a
+file, or of a link on the way to it; a file counts as changed when its own stamp differs.
 """
 
 import asyncio
@@ -21,17 +20,17 @@ from toolgate.tools.builtin.skills.skills import Skills
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
-# watchfiles gathers the system's events in a thread of its own, and looks there for them at this step. It is
-# also how long the end of a watch may take, and how long the folders must be quiet before they are looked at.
+# The step at which watchfiles' thread looks for events. It is also how long ending a watch may take, and how long
+# folders must be quiet before they are looked at.
 STEP = 80  # ms
-DEBOUNCE = 1_000  # ms; longest that changes are gathered for while they keep coming
-MAX_WATCHED = 2_000  # files and folders: the system has some ten thousand watches for all that runs on it
-FILES_DEBOUNCE = 300  # ms that changes of files are gathered for while they keep coming
-RETRY = 30.0  # seconds until a watch that has ended is tried again: where no watches are left, each try logs a line
-RECENT = 100_000_000  # ns before a watch begins in which a change is told, too: the way here takes a few threads
-MAX_LINKS = 40  # on the way to a file: what Linux follows
+DEBOUNCE = 1_000  # ms; the longest that changes are gathered while more keep coming
+MAX_WATCHED = 2_000  # files and folders: the system has some ten thousand watches for all its processes
+FILES_DEBOUNCE = 300  # ms that changes of files are gathered while more keep coming
+RETRY = 30.0  # seconds before a watch that has ended is tried again: without free watches each try logs a line
+RECENT = 100_000_000  # ns before a watch begins in which changes are still reported: starting it passes several threads
+MAX_LINKS = 40  # on the way to a file; Linux's own limit
 
-Stamp = tuple[int, int, int, int] | None  # None: there is nothing
+Stamp = tuple[int, int, int, int] | None  # None: no file
 
 T = TypeVar("T")
 
@@ -39,9 +38,9 @@ log = logging.getLogger(__name__)
 
 
 async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
-    """Call `changed` after each change of a name or description in the catalogue; until cancelled.
+    """Call `changed` after each change of a name or description in the catalogue, until cancelled.
 
-    What counts as a change is what differs from the last `skills.describe`.
+    A change is any difference from the last `skills.describe`.
     """
     told = skills.last_described
 
@@ -62,17 +61,17 @@ async def watch_folders(
     look: Callable[[], Awaitable[None]],
     debounce: int = DEBOUNCE,
 ) -> None:
-    """Wait for `look` when the watch has begun, and after each change of an entry of the folders that `roots` gives
-    then, in a thread; until cancelled.
+    """Call `look` when the watch begins and after each change in the folders that `roots`, called in a thread, returns.
+    Runs until cancelled.
 
-    Start it when the first request is answered: its imports take 50 ms. Returns early, with a line in the log,
-    where the system has no watches left.
+    Start it when the first request is answered: its imports take 50 ms. Returns early, with a log line, if the system
+    has no watches left.
     """
     from concurrent.futures import ThreadPoolExecutor  # start-up
 
     loop = asyncio.get_running_loop()
     stop = threading.Event()
-    thread = ThreadPoolExecutor(1, "watch")  # its own: it would hold one of the loop's few for good
+    thread = ThreadPoolExecutor(1, "watch")  # its own: it would occupy one of the loop's few threads for good
 
     async def in_thread(work: Callable[..., T], *given: object) -> T:
         under_way = loop.run_in_executor(thread, work, *given)
@@ -87,22 +86,22 @@ async def watch_folders(
         while True:
             try:
                 notify = await in_thread(_start_watch, roots, stop)
-            except (OSError, RuntimeError) as error:  # no watches left; no watchers left (the library's own error)
-                log.warning("%s folders can't be watched, what is new is seen at the next start: %s", what, error)
+            except (OSError, RuntimeError) as error:  # no watches or instances left (the library's error)
+                log.warning("%s folders can't be watched: changes are seen at the next start: %s", what, error)
                 return
-            with contextlib.closing(notify):  # armed anew each time, as a folder may be another of the same name
-                await _try_look(what, look)  # after arming: nothing is missed
+            with contextlib.closing(notify):  # opened again each time: the same path may be another folder now
+                await _try_look(what, look)  # after the watch is open, so nothing is missed
                 try:
                     await in_thread(notify.watch, debounce, STEP, 0, stop)
-                except RuntimeError as error:  # the library's own, such as of a name that is not UTF-8: a change, too
+                except RuntimeError as error:  # the library's, for example a name that is not UTF-8
                     log.debug("%s folders: %s", what, error)
-                    await asyncio.sleep(debounce / 1000)  # as long as it would have gathered changes for
+                    await asyncio.sleep(debounce / 1000)  # as long as changes would have been gathered
     finally:
         thread.shutdown()
 
 
 async def _try_look(what: str, look: Callable[[], Awaitable[None]]) -> None:
-    """One look that fails is not the end of the watch: the next change may be what heals it."""
+    """Call `look` and log a failure: the next change may fix it."""
     try:
         await look()
     except Exception:
@@ -110,23 +109,23 @@ async def _try_look(what: str, look: Callable[[], Awaitable[None]]) -> None:
 
 
 def _start_watch(roots: Callable[[], Iterable[Path]], stop: threading.Event) -> "RustNotify":
-    from watchfiles._rust_notify import RustNotify  # start-up; `watch` has no word for "not deeply, several"
+    from watchfiles._rust_notify import RustNotify  # start-up; `watch` can't take several flat folders
 
     while True:
         try:
             return RustNotify(list(filter(_is_utf8, map(str, roots()))), False, False, 0, False, True)
-        except FileNotFoundError:  # gone since: there are other roots now
+        except FileNotFoundError:  # gone meanwhile: the roots have changed
             if stop.is_set():
                 raise
 
 
 def _is_utf8(name: str) -> bool:
-    """Whether the library can take it: it knows no other file names."""
+    """Return whether the library can watch this path: it takes UTF-8 names only."""
     return name.encode("utf-8", "ignore") == os.fsencode(name)
 
 
 class WatchedPath:
-    """A path that somebody waits for a change of."""
+    """A path that a subscription waits for."""
 
     def __init__(self, stamp: Stamp, root: Path | None) -> None:
         self.stamp = stamp
@@ -139,21 +138,22 @@ class WatchedPath:
         self.stamp = stamp
         self.changes += 1
         self.changed.set()
-        self.changed.clear()  # who waits now is woken
+        self.changed.clear()  # wakes those waiting now
 
 
 class FileChanges:
-    """`of(path)` gives something each time what is at the path has changed, come or gone; until it is closed."""
+    """Report changes of files: `of(path)` yields each time the file at the path changed, appeared or went, until
+    closed."""
 
     def __init__(self) -> None:
         self._paths: dict[Path, WatchedPath] = {}
-        self._is_full = False  # and the log has it
-        self._others = asyncio.Event()  # other paths are held than are watched
+        self._is_full = False  # and the log says so
+        self._others = asyncio.Event()  # set when other paths are held than are watched
         self._task: asyncio.Task[None] | None = None
 
     async def follow(self, path: Path, root: Path | None = None) -> AsyncIterator[None]:
-        """Of several changes that follow closely not each one is told. That a folder above has moved is seen where it
-        is inside `root`, or the file's own."""
+        """Yield after changes of the path; close ones may count as one. A folder moved above the path is noticed inside
+        `root`, or if it is the file's own."""
         since = time.time_ns() - RECENT
         stamp = await asyncio.to_thread(_stamp, path)
         held = self._add(path, stamp, root)
@@ -161,7 +161,7 @@ class FileChanges:
             return
         told = held.changes
         try:
-            if stamp is not None and stamp[-1] > since:  # perhaps after it was read, or subscribed to
+            if stamp is not None and stamp[-1] > since:  # perhaps changed after it was read or subscribed to
                 yield
             while True:
                 while held.changes == told:
@@ -187,7 +187,7 @@ class FileChanges:
         if len(self._paths) >= MAX_WATCHED:
             if not self._is_full:
                 self._is_full = True
-                log.warning("%d files are watched, the most there can be: changes of others are not told", MAX_WATCHED)
+                log.warning("%d files are watched, the most allowed: changes of others are not reported", MAX_WATCHED)
             return None
         self._is_full = False
         held = self._paths[path] = WatchedPath(stamp, root)
@@ -197,14 +197,14 @@ class FileChanges:
         return held
 
     async def _run(self) -> None:
-        """Watch what is held, until nothing is."""
+        """Watch the held paths until none is left."""
         while self._paths:
             self._others.clear()
             following = asyncio.create_task(watch_folders("subscribed", self._roots, self._check, FILES_DEBOUNCE))
             others = asyncio.create_task(self._others.wait())
             try:
                 await asyncio.wait([others, following], return_when=asyncio.FIRST_COMPLETED)
-                if following.done():  # no watches were left, or worse; the next one sees what has changed since
+                if following.done():  # no watches were left, or a fault; the next watch reports changes since
                     if following.exception() is not None:
                         log.error("the watch of subscribed files has ended", exc_info=following.exception())
                     await asyncio.wait([others], timeout=RETRY)
@@ -214,7 +214,7 @@ class FileChanges:
                 await asyncio.wait([following])
 
     def _roots(self) -> Iterable[Path]:
-        """In the watch's thread."""
+        """Return the folders to watch. Runs in the watch's thread."""
         held = [(path, held.root) for path, held in list(self._paths.items())]
         return {
             _nearest_folder(folder)
@@ -241,12 +241,12 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _resolve_links(path: Path) -> Iterator[tuple[Path, Path]]:
-    """Each link on the way, and what becomes of the path as it is followed."""
+    """Return each link on the way, and the path after following it."""
     for _ in range(MAX_LINKS):
         link = next((part for part in (*reversed(path.parents), path) if part.is_symlink()), None)
         if link is None:
             return
-        with contextlib.suppress(OSError):  # another by now: the change will be told
+        with contextlib.suppress(OSError):  # replaced meanwhile: that change will be reported
             path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
         yield link, path
 
@@ -256,11 +256,11 @@ def _linked_paths(path: Path) -> list[Path]:
 
 
 def _folders_above(path: Path, root: Path | None) -> list[Path]:
-    """The path, its folder, and all folders above it as far as `root`, which is what they must be inside."""
+    """Return the path, its folder, and all folders above it up to `root`, which must contain them."""
     inside = [folder for folder in path.parents if root is not None and folder.is_relative_to(root)]
     return [path, path.parent, *inside]
 
 
 def _nearest_folder(path: Path) -> Path:
-    """The folder itself, or the nearest there is above it."""
+    """Return the folder itself, or the nearest existing one above it."""
     return next(folder for folder in (path, *path.parents) if os.path.isdir(folder))

@@ -1,10 +1,9 @@
-"""Limit how often strangers do what costs or leaves something, by their address and the blocks around it.
+"""Limit how often strangers cause work or stored rows, by their address and the blocks around it.
 
 One rented machine has a /64 of IPv6 addresses, and often a /48: a count by address alone limits nothing there. So each
-try counts for the address and for every block in `prefixes`. No count can use up the total: a block may
-have no more than a fixed part of what is left of it, so the fuller the minute is, the less the greedy get, and a block
-that has had nothing gets its turn until thousands of blocks take part.
-Source: Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
+try counts for the address and for every block in `prefixes`. A block may use only a fixed part of what is left of the
+total. So no block can use it all up, and thousands of other blocks still get their turn. Source: Choudhury and Hahne,
+Dynamic Queue Length Thresholds for Shared-Memory Packet Switches (1998).
 """
 
 import ipaddress
@@ -12,14 +11,14 @@ from collections.abc import Callable
 
 from toolgate.server.policy.rate_limit import SlidingWindow
 
-V4 = (32, 24)  # an address; the smallest block that is routed alone
-V6 = (64, 56, 48)  # a host or a link; what a home gets; what a company or a tunnel gets
-BLOCK_FACTOR = 2  # times as many for a block as for the next narrower one: customers of one provider are neighbours
-BLOCK_SHARE = 8  # the widest block may have an eighth of what is left of the total
+V4 = (32, 24)  # an address; the smallest block routed alone
+V6 = (64, 56, 48)  # a host or link; a home's block; a company's or tunnel's block
+BLOCK_FACTOR = 2  # limit of a block, compared with the next narrower one: customers of one provider are neighbours
+BLOCK_SHARE = 8  # the widest block may use an eighth of what is left of the total
 
 
 def prefixes(address: str) -> tuple[str, ...]:
-    """The blocks that an address is in, the narrowest first; what is no address is its own only one."""
+    """Return the blocks that contain an address, the narrowest first; a malformed address is its own only block."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
@@ -31,8 +30,8 @@ def prefixes(address: str) -> tuple[str, ...]:
 
 
 class AddressLimiter:
-    """At most `each` in any minute for one address (IPv6: one /64), twice that for each wider block, and `all` for
-    everybody; of those the widest block gets no more than a `BLOCK_SHARE`-th of what is left."""
+    """Allow at most `each` a minute for one address (IPv6: one /64), twice that for each wider block, and `all` in
+    total. Of what is left of the total, the widest block gets one part in `BLOCK_SHARE`."""
 
     def __init__(self, each: int, all: int, now: Callable[[], float]) -> None:
         self._each = each
@@ -42,7 +41,7 @@ class AddressLimiter:
         self._of: dict[str, SlidingWindow] = {}  # of this minute and the last: a few for each of `all`
 
     def take(self, address: str) -> bool:
-        """Count one. False: it is one too many, and not counted."""
+        """Count one try, and return whether it is allowed. A refused one is not counted."""
         now, blocks = self._now(), prefixes(address)
         if self._total.wait(now, self._all):
             return False
@@ -60,6 +59,6 @@ class AddressLimiter:
         return True
 
     def _forget(self, now: float) -> None:
-        """Drop the blocks of minutes ago, before there are more than two minutes of them."""
+        """Drop the blocks of past minutes, so that at most two minutes are in memory."""
         if len(self._of) >= 2 * len(V6) * self._all:
             self._of = {block: minute for block, minute in self._of.items() if not minute.is_over(now)}

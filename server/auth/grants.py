@@ -1,4 +1,4 @@
-"""List and revoke what people have granted to clients. A command needs no more than the database for it."""
+"""List and revoke what people have granted to clients. Needs only the database, so commands can use it."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -23,27 +23,27 @@ class GrantSummary:
 
     id: str
     client: OAuthClient
-    person: str  # the name; "" once it is forgotten
-    issuer: str  # who signs them in; "" as above
+    person: str  # "" once it is removed
+    issuer: str  # of the person; "" as above
     scopes: tuple[str, ...]
     made_at: float
-    used_at: float | None  # when a token was last made of it
+    used_at: float | None  # last time a token was issued
     expires_at: float
-    redirect_uri: str = ""  # where its code went; "" where there was none
+    redirect_uri: str = ""  # of its code, or ""
 
     @property
     def redirect_host(self) -> str:
-        """That, as a person reads it."""
+        """Return the redirect URI's host, in words for a person."""
         return display_host(self.redirect_uri) if self.redirect_uri else ""
 
 
 async def list_denied_tokens(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
-    """The ids of all access tokens that are denied and have not expired: for `OwnTokens`."""
+    """Return the ids of all denied, unexpired access tokens, for `OwnTokens`."""
     return await store.transact(lambda connection: grant_rows.list_denied_tokens(connection, now()))
 
 
 class Grants:
-    """`deny` forgets access tokens in this process; others see it in the database within seconds."""
+    """The grants in the database. `deny` drops access tokens in this process; others see it within seconds."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Grants:
         self._now = now
 
     async def list_grants(self, person: "Person | None" = None) -> list[GrantSummary]:
-        """A person's that still hold, or everybody's; the newest first."""
+        """Return the valid grants of a person, or of everybody, the newest first."""
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def look(connection: "Connection") -> list[GrantSummary]:
@@ -69,8 +69,8 @@ class Grants:
         return await self._store.transact(look)
 
     async def revoke_grant(self, person: "Person | None", id: str) -> bool:
-        """End one of a person's grants, or with None any grant: its tokens die, and the client has to ask again,
-        also where it has a code that it did not redeem yet. False: there is no such one."""
+        """End one of a person's grants, or with None any grant, and return whether it existed. Its tokens become
+        invalid, and so does a code not yet redeemed."""
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def end(connection: "Connection") -> list[str] | None:
@@ -86,8 +86,8 @@ class Grants:
         return self._forget(await self._store.transact(end))
 
     async def revoke_all(self, *, subject: str | None = None, client: str | None = None) -> int:
-        """End all that a subject of ours has granted, or all that a client was, or with neither everything, with what
-        was given though nobody was asked. Gives how many grants these were."""
+        """End all grants of one subject, of one client, or of everybody, with all tokens issued without consent. Return
+        the number of grants."""
         now = self._now()
 
         def end(connection: "Connection") -> tuple[int, list[str]]:
@@ -103,7 +103,7 @@ class Grants:
         return count
 
     async def add_client(self, client: OAuthClient) -> None:
-        """Know a client that the operator vouches for."""
+        """Add a client that the operator vouches for."""
         metadata = {
             "client_name": client.name,
             "redirect_uris": client.redirect_uris,
@@ -117,7 +117,7 @@ class Grants:
         )
 
     async def list_clients(self) -> list[tuple[OAuthClient, float, float | None]]:
-        """All clients but the configured ones, with when they came and when a person last approved them."""
+        """Return all clients but the configured ones, each with the times of its registration and last approval."""
 
         def look(connection: "Connection") -> list[tuple[OAuthClient, float, float | None]]:
             return [(client_from_row(row), row.made_at, row.granted_at) for row in client_rows.list_clients(connection)]
@@ -125,7 +125,7 @@ class Grants:
         return await self._store.transact(look)
 
     async def remove_client(self, id: str) -> bool:
-        """Forget a client, and end all that was granted to it. False: there is none of that id."""
+        """Remove a client and end its grants; return whether it existed."""
         now = self._now()
 
         def remove(connection: "Connection") -> list[str] | None:

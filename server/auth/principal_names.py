@@ -1,4 +1,4 @@
-"""Find the names by which rules call a principal: `account:ada`, `github:583231`."""
+"""Find a principal's names for rules: `account:ada`, `github:583231`."""
 
 from collections import OrderedDict
 from typing import TYPE_CHECKING
@@ -8,18 +8,18 @@ from toolgate.server.policy.sign_in_methods import PASSWORD, format_identity
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
-MAX_KNOWN = 10_000  # principals whose names are kept
+MAX_KNOWN = 10_000  # principals with cached names
 
 
 class PrincipalNames:
-    """A name once found never changes: no subject is given away, no account renamed."""
+    """A cache of names, which never change: no subject is reused, no account renamed."""
 
     def __init__(self, store: "Store") -> None:
         self._store = store
         self._known: OrderedDict[str, frozenset[str]] = OrderedDict()
 
     async def find_names(self, principal: str) -> frozenset[str]:
-        """All that a principal is called. Raises StateError."""
+        """Return all names of a principal. Raises StateError."""
         if principal not in self._known:
             self._known[principal] = frozenset((principal,)) | await self._look_up(principal)
             while len(self._known) > MAX_KNOWN:
@@ -27,7 +27,7 @@ class PrincipalNames:
         return self._known[principal]
 
     async def _look_up(self, principal: str) -> frozenset[str]:
-        """Look for the person in the database: they are there before they have a token."""
+        """Find the person in the database, where they are before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
         from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
         from toolgate.server.state import grant_rows

@@ -1,7 +1,7 @@
-"""Describe this server as an OAuth protected resource: its names, its metadata and its challenges.
+"""Describe this server as an OAuth protected resource: names, metadata and challenges.
 
-All URLs come from the one public URL that was configured, never from a request.
-Source: RFC 9728; RFC 6750 section 3; MCP 2026-07-28 basic/authorization.
+All URLs come from the configured public URL, never from a request. Source: RFC 9728; RFC 6750 section 3; MCP 2026-07-28
+basic/authorization.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,8 +15,8 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 
 
 class ProtectedResource:
-    """The protected resource at `public_url`, whose tokens come from `issuer`. `served()` gives the scopes there are;
-    `paths` are those of its transports, the one that stands for the whole first."""
+    """The protected resource at `public_url`, with tokens from `issuer`. `served()` returns the scopes served; `paths`
+    are its transports', the first stands for the whole server."""
 
     def __init__(
         self,
@@ -37,11 +37,12 @@ class ProtectedResource:
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """What tokens for it may name: one for a transport is good on all. The first is the one we mint."""
+        """Return the audiences that tokens may name: one for a transport is valid on all. Our tokens name the first."""
         return tuple(self.public_url + path for path in PATHS)
 
     def metadata(self, path: str) -> dict[str, Any]:
-        """The document about the transport at `path`. `resource` is what a person typed: some clients insist on it."""
+        """Return the metadata for the transport at `path`. Its `resource` is the URL a person typed: some clients
+        insist on it."""
         return {
             "resource": self.public_url + path,
             "authorization_servers": [self.issuer],
@@ -51,12 +52,12 @@ class ProtectedResource:
         }
 
     def metadata_url(self, path: str) -> str:
-        """Where that document is: the well-known part goes between host and path (RFC 9728 section 3.1)."""
+        """Return the URL of the metadata: the well-known part goes between host and path (RFC 9728 section 3.1)."""
         return f"{self._origin}{WELL_KNOWN}{self._prefix}{path}"
 
     def metadata_paths(self) -> dict[str, str]:
-        """Where documents are asked for → the transport each is about: at the root, with the path inserted, and
-        appended; with the public URL's prefix and, since a proxy may have taken it off, without."""
+        """Return each path of the metadata → its transport. There are paths at the root, with the transport's path
+        inserted and appended, each with and without the public URL's prefix, which a proxy may remove."""
         found = {WELL_KNOWN: self.paths[0]}
         for path in self.paths:
             for prefix in {"", self._prefix}:
@@ -69,8 +70,8 @@ class ProtectedResource:
     def challenge(
         self, path: str, wanted: Iterable[str] | None = None, error: str | None = None, description: str | None = None
     ) -> str:
-        """The value of WWW-Authenticate. `wanted` are the scopes to ask for: all there are unless it is given, since
-        hosted clients read them once. `error` belongs in it only when a token was sent (RFC 6750 section 3.1)."""
+        """Return the value of WWW-Authenticate. `wanted` are the scopes to request; by default all, because hosted
+        clients read them once. `error` is only for requests with a token (RFC 6750 section 3.1)."""
         members = {
             "error": error,
             "error_description": description,
@@ -81,7 +82,7 @@ class ProtectedResource:
 
 
 def _quotable(value: str) -> str:
-    """Nothing that could end the quoted string: what is told are our own words and URLs, so that nothing is lost."""
+    """Return the text without what could end a quoted string. It is our own, so nothing is lost."""
     return "".join(character for character in value if character.isascii() and character.isprintable()).translate(
         {ord('"'): None, ord("\\"): None}
     )

@@ -1,7 +1,7 @@
-"""End what belongs to people and clients whose access has been revoked.
+"""End the sessions, streams and commands of people and clients whose access has been revoked.
 
-A session, an open stream and a background command outlast the request whose token was verified. So every few seconds
-the watch asks which of their grants are still valid, whichever process revoked the others, and ends the rest.
+They outlast the request whose token was verified. So every few seconds the watch checks which grants behind them are
+still valid, whichever process revoked the others, and ends the rest.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from toolgate.server.principal import GrantKey
 from toolgate.server.state.store import StateError
 
-CHECK_INTERVAL = 10.0  # seconds: what a revoked grant has open ends within that and a few moments
-END_TIMES = 2  # checks that end a barred person: their tokens die seconds later elsewhere (`access_tokens.FRESH`)
+CHECK_INTERVAL = 10.0  # seconds between two checks: what a revoked grant has open ends soon after
+END_TIMES = 2  # checks that end a barred person: other processes notice seconds later (`access_tokens.FRESH`)
 
 log = logging.getLogger("toolgate.auth")
 
 
 class RevocationWatch:
-    """Ends what is open by grants that are no longer valid.
+    """End what is open under invalid grants.
 
-    `find_valid(keys)` returns the grants that are valid; `revoke_barred_people()` revokes the access tokens of people
-    who could no longer sign in, and returns their principals; both may raise StateError. `list_open()`: the grants by
-    which something is open here; `end_grants(keys)` ends that, `end_person(name)` what else a person has running.
+    - `find_valid(keys)` returns the valid grants. `revoke_barred_people()` revokes the access tokens of people who may
+      no longer sign in, and returns their principals. Both may raise StateError.
+    - `list_open()`: the grants with something open here; `end_grants(keys)` ends that, `end_person(name)` the rest.
     """
 
     def __init__(
@@ -39,11 +39,10 @@ class RevocationWatch:
         self._list_open = list_open
         self._end_grants = end_grants
         self._end_person = end_person
-        self._barred: dict[str, int] = {}  # names of barred people → how often they were ended
+        self._barred: dict[str, int] = {}  # principal → how often it was ended
 
     async def run(self, every: float) -> None:
-        """Check now, since access may have been revoked while no server ran, then every so many seconds until
-        cancelled."""
+        """Check now, since access may have been revoked while no server ran, then at intervals until cancelled."""
         while True:
             try:
                 await self.check_once()
@@ -54,14 +53,14 @@ class RevocationWatch:
             await asyncio.sleep(every)
 
     async def check_once(self) -> None:
-        """End now what has to end: tokens first, so that nothing new starts."""
+        """Check once: revoke tokens first, so that nothing new starts, then end what is open."""
         barred = await self._revoke_barred_people()
         open_now = frozenset(self._list_open())
         ended = open_now.difference(await self._find_valid(open_now)) if open_now else None
         if ended:
             log.info("ended the sessions, streams and commands of %d revoked grants", len(ended))
             await self._end_grants(ended)
-        self._barred = {name: self._barred.get(name, 0) for name in barred}  # barred once more: end again
+        self._barred = {name: self._barred.get(name, 0) for name in barred}  # barred again: end again
         for name, times in self._barred.items():
             if times < END_TIMES:
                 await self._end_person(name)

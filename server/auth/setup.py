@@ -30,8 +30,8 @@ log = logging.getLogger("toolgate.auth")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`tokens`, `keys` and what is below them are those of our own authorization server; None where an outside issuer
-    has them. `close` ends what was opened."""
+    """What a server with sign-in needs. `tokens`, `keys` and all below are those of our own authorization server; None
+    with an external issuer. `close` releases all of it."""
 
     resource: ProtectedResource
     verifier: TokenVerifier
@@ -95,15 +95,15 @@ def _own(
 
 
 def client_fetch_hosts(allow_private: Sequence[str], public_url: str) -> list[str]:
-    """What may be fetched although it is not public, where a caller names the address: documents and keys of
-    clients. `--allow-private` is for the tools, whose callers were let in; but a server that only this machine reaches
-    may fetch from this machine (draft-ietf-oauth-client-id-metadata-document section 6)."""
+    """Return the private addresses that may be fetched for a caller: clients' documents and keys. `--allow-private` is
+    for tools, whose callers are signed in. A server that only this machine reaches may fetch from this machine
+    (draft-ietf-oauth-client-id-metadata-document section 6)."""
     is_local = is_loopback(urlsplit(public_url).hostname or "")
     return [host for host in allow_private if is_local and is_loopback(host)]
 
 
 def check_config(config: Config) -> None:
-    """Raise UsageError for what `open_access` would refuse, before anything listens."""
+    """Raise UsageError for configurations that `open_access` refuses, before the server listens."""
     if config.auth == "oauth":
         if config.clients is not None:
             clients_file.read_clients(config.clients)
@@ -126,8 +126,8 @@ PROVE_PROXY = (
 
 
 def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None:
-    """Raise UsageError where commands, which reach this machine's own network, could sign in as any person; warn
-    where other processes could."""
+    """Raise UsageError if commands, which reach this machine's network, could sign in as any person; warn if other
+    processes could."""
     forged = describe_forgeable_header(config)
     if forged and can_commands_reach_host:
         raise UsageError(f"{forged}, and so can commands: {PROVE_PROXY}")
@@ -154,8 +154,8 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignInM
 
 
 def _credentials(config: Config) -> dict[str, tuple[str, str]]:
-    """Our client ids and secrets at other issuers: from files, or `TOOLGATE_<WAY>_ID` and `…_SECRET`; never from the
-    command line, which every process can read."""
+    """Return our client ids and secrets at other issuers, from files or `TOOLGATE_<WAY>_ID` and `…_SECRET`. They never
+    come from the command line, which every process can read."""
     found: dict[str, tuple[str, str]] = {}
     for method in provider_methods():
         file: Path | None = getattr(config, method.client_key)
@@ -172,7 +172,7 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
 
 
 def _outside(resource: ProtectedResource, allow_private: Sequence[str]) -> Access:
-    """The operator named the issuer, so its host may be a private one."""
+    """Return a fetcher that may reach the private host of an issuer that the operator named."""
     web = Web([*allow_private, urlsplit(resource.issuer).hostname or ""])
     tokens = ExternalTokens(resource.issuer, resource.audience, web.fetch)
 

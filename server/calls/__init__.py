@@ -1,4 +1,4 @@
-"""One tools/call from the client's side: what is asked of it, what it is sent, and its tasks.
+"""Serve the client's side of a tools/call: questions, progress, logs, and its tasks.
 
 Enter at `client`. The methods import it; it imports no method and no transport.
 """

@@ -1,8 +1,8 @@
-"""The client's end of one tool call: progress, logs and questions, in whichever way its revision has them.
+"""Send the client of one call progress, logs and questions, in the way its revision has them.
 
 Up to 2025-11-25 a question is a request to the client. From 2026-07-28 it ends the call (`InputRequired`), and the
-retry brings the answers. A form that the client can't show waits on the server's own page, where there is one. Knows
-nothing of tools: it is the `Peer` their Context speaks to.
+retry brings the answers. A form that the client can't show waits on the server's page, if there is one. Knows nothing
+of tools: it is the `Peer` of their Context.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 
 ELICIT = "elicitation/create"
-INSTANT = 0.25  # seconds: a person takes longer to read a form; programs without one answer it in tens of milliseconds
+INSTANT = 0.25  # seconds: no person reads a form faster; a program without a person answers within tens of milliseconds
 UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
 CAPABILITY = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what an answer must look like to be one
+SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what a valid answer looks like
     "elicitation/create": lambda answer: (
         answer.get("action") in ("accept", "decline", "cancel")
         and isinstance(answer.get("content", {}), (dict, type(None)))
@@ -38,7 +38,7 @@ SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what an answer must l
 
 
 class InputRequired(BaseException):
-    """Ends the call with questions. No Exception: a tool's `except Exception` must not swallow it."""
+    """End the call with questions. Not an Exception, so that a tool's `except Exception` can't swallow it."""
 
     def __init__(self, requests: dict[str, dict[str, Any]]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class InputRequired(BaseException):
 
 
 def can_show_forms(call: Call) -> bool:
-    """Whether the client can show the person a form."""
+    """Return whether the client can show a form to a person."""
     declared = call.session.capabilities.get("elicitation")
     # {} means forms; a client that declares modes must name them (client/elicitation, "Capabilities")
     has_forms = isinstance(declared, dict) and ("form" in declared or "url" not in declared)
@@ -54,7 +54,7 @@ def can_show_forms(call: Call) -> bool:
 
 
 def refuse_task(required: bool) -> bool:
-    """What is said to a call that can't become a task. Raises NoTasks when it has to."""
+    """Return False for a call that can't become a task. Raises TasksUnsupportedError if it is `required` to."""
     if required:
         raise TasksUnsupportedError(
             f"this is done as a task only, and the client did not declare {TASKS}", {"extensions": {TASKS: {}}}
@@ -63,7 +63,7 @@ def refuse_task(required: bool) -> bool:
 
 
 class NoClient:
-    """The client's end of work that no request asked for: nobody hears it, and nobody can be asked."""
+    """Stand in for the client of work without a request: drops messages and refuses questions."""
 
     wants_progress = False
     is_held = True
@@ -89,15 +89,15 @@ class NoClient:
         return False
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        raise CannotAskError("nobody is there to be asked", {})
+        raise CannotAskError("there is no client to ask", {})
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         return await function()
 
 
 class CallClient:
-    """Speaks to the client on behalf of one call. `hold` bounds a question, in seconds. `questions` are those that the
-    server's own page shows."""
+    """Speak to the client on behalf of one call. `hold` limits the wait for an answer, in seconds. `questions` are
+    those on the server's own page."""
 
     is_held = True
 
@@ -107,15 +107,15 @@ class CallClient:
         self._questions = questions
         self._hold = hold
         self._began = time.monotonic()
-        self._used_questions: list[PendingQuestion] = []  # whose answers, given on the page, this call has used
-        self._left_questions: list[PendingQuestion] = []  # that wait there without it
-        self._ending = "over"  # or "asking" the client, or "waiting" for what was left
+        self._used_questions: list[PendingQuestion] = []  # answered on the page, and used by this call
+        self._left_questions: list[PendingQuestion] = []  # still waiting on the page
+        self._ending = "over"  # or "asking" the client, or "waiting" for the page
         self._heartbeat: asyncio.TimerHandle | None = None
         self._last_progress = -math.inf
         self._progressed = self._began  # when progress was last sent
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
-        self._instant_keys: set[str] = set()  # questions whose answers came sooner than a person gives them
+        self._instant_keys: set[str] = set()  # keys of questions answered faster than a person can
         self._answers: dict[str, Any] = {}
         self._once_results: dict[str, Any] = {}
         if call.revision.stateless:
@@ -136,7 +136,7 @@ class CallClient:
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self._token is None or not math.isfinite(progress):
             return
-        if progress <= self._last_progress:  # it must grow (basic/utilities/progress)
+        if progress <= self._last_progress:  # progress must grow (basic/utilities/progress)
             progress = math.nextafter(self._last_progress, math.inf)
         self._last_progress = progress
         self._progressed = time.monotonic()
@@ -148,8 +148,7 @@ class CallClient:
         self._call.channel.send(Notification("notifications/progress", params))
 
     def start_heartbeat(self, first: float, seconds: float) -> None:
-        """Tell a client that waits that the call lives: after `first` seconds without a word, then whenever it was told
-        nothing for `seconds`."""
+        """Send progress after `first` seconds of silence, then after every `seconds` of silence."""
         self._heartbeat = asyncio.get_running_loop().call_later(first, self._beat, first, seconds)
 
     def _beat(self, pause: float, seconds: float) -> None:
@@ -163,7 +162,7 @@ class CallClient:
         self._heartbeat = asyncio.get_running_loop().call_later(left, self._beat, pause, seconds)
 
     def stop(self) -> None:
-        """The call is answered: no progress may follow (basic/patterns/progress)."""
+        """End progress: the call is answered (basic/patterns/progress)."""
         self._token = None
         if self._heartbeat is not None:
             self._heartbeat.cancel()
@@ -187,7 +186,7 @@ class CallClient:
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        """The answers. A form goes to the page where the client can't show it."""
+        """Return the answers. A form that the client can't show goes to the page."""
         at_page = {key: request for key, request in requests.items() if self._is_for_page(request)}
         others = {key: request for key, request in requests.items() if key not in at_page}
         self._check(others)
@@ -215,13 +214,13 @@ class CallClient:
         return {key: _check_shape(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
 
     def _page_timeout(self, timeout: float | None) -> float:
-        """How many seconds a question on the page is waited for: none where nobody looks at it."""
+        """Return how many seconds to wait for an answer on the page: 0 if it is not open."""
         if not self._questions.is_watched(self._call.session.principal):
             return 0.0
         return min(timeout or self._hold, self._began + self._hold - time.monotonic())
 
     def _put_on_page(self, key: str, request: dict[str, Any]) -> PendingQuestion:
-        """The question on the page."""
+        """Return the question on the page."""
         call, params = self._call, request.get("params") or {}
         schema = params.get("requestedSchema")
         return self._questions.find_or_add(
@@ -241,12 +240,12 @@ class CallClient:
         return is_form and not can_show_forms(self._call) and self._questions.url is not None
 
     def leave_waiting(self) -> None:
-        """The call ends with a question that is left on the page."""
+        """End the call with a question left on the page."""
         self._ending = "waiting"
 
     def release(self) -> None:
-        """The call is over. When it ends with a question, the next one takes what was answered before, and what was
-        done once; of an approval the next one's requestState knows, where there is one."""
+        """End the call. If it ends with a question, the retry gets the answers and `once` results so far. An approval
+        is left out if the retry's requestState carries it."""
         if self._ending != "over":
             for asked in self._used_questions:
                 if self._ending == "waiting" or not asked.view.approval:
@@ -257,15 +256,15 @@ class CallClient:
         self._used_questions, self._left_questions = [], []
 
     def _binding(self) -> list[Any]:
-        """What a question on the page is asked for: this client's very same call."""
+        """Return what a question on the page is bound to: this client's identical call."""
         return [self._call.session.owner, self._client(), *self._identity()]
 
     def _client(self) -> str:
-        """The program that asks, as it signed in, or as it calls itself."""
+        """Return the client's name: as it signed in, or as it calls itself."""
         return self._call.session.client or client_name(self._call.meta)
 
     def _check(self, requests: Mapping[str, dict[str, Any]]) -> None:
-        """Raise CannotAsk for what the client did not declare it can be asked."""
+        """Raise CannotAskError for a capability that the client did not declare."""
         lacking = {CAPABILITY[request["method"]] for request in requests.values() if not self._can_answer(request)}
         if lacking:
             why = f"this client did not declare {', '.join(sorted(lacking))}" if self._call.can_ask else UNREACHABLE
@@ -286,7 +285,7 @@ class CallClient:
         return self._once_results[key]
 
     def input_required(self, questions: InputRequired) -> dict[str, Any]:
-        """The result that ends this try of the call; what is known so far travels with it, sealed."""
+        """Return the result that ends this try of the call. What is known so far travels with it, sealed."""
         self._ending = "asking"
         carried = {
             "answers": self._answers,
@@ -313,7 +312,7 @@ class CallClient:
                 raise InvalidParams("'inputResponses' must be an object")
             if 0 <= time.time() - asked < INSTANT:
                 self._instant_keys.update(responses.keys() - self._answers.keys())
-            self._answers = {**responses, **self._answers}  # what was answered stays answered
+            self._answers = {**responses, **self._answers}  # earlier answers win
 
     def _replay_answers(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         missing = {key: request for key, request in requests.items() if not self._fits(key, request)}
@@ -333,7 +332,7 @@ class CallClient:
         try:
             answer = await self._call.session.request(method, request.get("params") or {}, self._call.channel, timeout)
         except TimeoutError:
-            raise UnansweredError(f"nobody answered within {timeout:g} s", {CAPABILITY[method]: {}}) from None
+            raise UnansweredError(f"no answer within {timeout:g} s", {CAPABILITY[method]: {}}) from None
         except ClientRefusedError as refused:
             raise UnansweredError(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
         if time.monotonic() - sent < INSTANT:
@@ -344,13 +343,13 @@ class CallClient:
         return key in self._instant_keys
 
     def _identity(self) -> list[Any]:
-        """What makes the retry the same request: its method, name and arguments."""
+        """Return what makes a retry the same request: method, name and arguments."""
         params = self._call.params
         return [self._call.method, params.get("name"), params.get("uri"), params.get("arguments")]
 
 
 def _check_shape(method: str, answer: Any) -> Any:
-    """The answer, if it has the shape of one. Raises Unanswered."""
+    """Return the answer if it has a valid shape. Raises UnansweredError."""
     if not isinstance(answer, dict) or not SHAPES[method](answer):
         raise UnansweredError("the client's answer has no shape known here", {CAPABILITY[method]: {}})
     return answer

@@ -12,12 +12,12 @@ from typing import Any
 from toolgate.server.text import escape_invisible
 from toolgate.tools.api.text import clean_text
 
-MAX_SHOWN = 4_000  # characters of one argument: a screen or two
-MAX_ALL = 12_000  # of all of them
-MAX_NAME = 100  # of the name of one
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # that needs no quotes
+MAX_SHOWN = 4_000  # characters of one argument: about two screens
+MAX_ALL = 12_000  # of all arguments
+MAX_NAME = 100  # of an argument's name
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # needs no quotes
 BLANKS = re.compile(" {9,}")
-MAX_HELD = 4 * 1024  # characters of a sequence that does not end: beyond that it is text
+MAX_HELD = 4 * 1024  # characters of an unfinished sequence: more are treated as text
 SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences: colours, the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles, links
@@ -28,7 +28,8 @@ UNFINISHED = re.compile(r"(?:\r|\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[PX^_]
 
 
 def format_arguments(given: Mapping[str, Any]) -> str:
-    """A line for each argument, in JSON. Of a long one the middle is left out, and counted outside of the quotes."""
+    """Format one argument a line, in JSON. A long one loses its middle; the count of lost characters stands outside the
+    quotes."""
     lines: list[str] = []
     left = MAX_ALL
     for name, value in given.items():
@@ -52,17 +53,17 @@ def _shorten(value: Any, most: int) -> str:
 
 
 def _quote(text: str, is_text: bool) -> str:
-    """Visible, in quotes, with the blanks counted that would push the rest out of sight."""
+    """Return the text in quotes. Runs of blanks that would push the rest out of sight become a count."""
     plain = escape_invisible(_json(text) if is_text else text)
     return BLANKS.sub(lambda found: f'" … {len(found[0]):,} spaces … "', plain)
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)  # of the standard library: it takes lone surrogates, too
+    return json.dumps(value, ensure_ascii=False)  # the standard library's: it takes lone surrogates
 
 
 class AnsiStripper:
-    """Make plain text of output that comes in pieces: a piece may end within a character or a sequence."""
+    """Convert output that comes in pieces to plain text. A piece may end within a character or a sequence."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

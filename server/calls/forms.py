@@ -1,4 +1,4 @@
-"""Parse the form of an elicitation, read a person's words for its fields, and check an answer.
+"""Parse an elicitation's form, read a person's input for its fields, and check an answer.
 
 Source: MCP 2025-11-25 client/elicitation, "Requested Schema": a flat object of strings, numbers, booleans, and choices.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
 
-MAX_TEXT = 20_000  # characters of one text, where the form says nothing: some pages
-LARGEST = 1e15  # a number of the schema's from here on says nothing: a person can't read it, and Python may fail to
+MAX_TEXT = 20_000  # characters of one text, if the form sets no limit: some pages
+LARGEST = 1e15  # larger limits of a schema are ignored: no person can read them, and Python may fail to
 EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.?[^@\s]*")
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:\S+")
 YES, NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
@@ -21,7 +21,7 @@ Kind = Literal["text", "number", "integer", "yes_no", "choice", "choices"]
 
 @dataclass(frozen=True, slots=True)
 class ElicitationField:
-    """One property of the form, as `declared`. `choices` are the values to choose from, each with its title."""
+    """One property of the form, as `declared`. `choices` maps each value to its title."""
 
     name: str
     kind: Kind
@@ -33,26 +33,26 @@ class ElicitationField:
 
     @property
     def default(self) -> Any:
-        """The value that is meant where none is given; None: there is none."""
+        """Return the default value, or None."""
         value = self.schema.get("default")
         if isinstance(value, (int, float)) and not abs(value) < LARGEST:
             return None
         return value if value is not None and self.find_error(value) is None else None
 
     def limit(self, name: str, without: float) -> float:
-        """What the schema says under `name`, such as "maxLength"; what is no number says nothing."""
+        """Return the schema's limit called `name`, such as "maxLength"; what is not a number counts as no limit."""
         given = self.schema.get(name)
         if isinstance(given, bool) or not isinstance(given, (int, float)):
             return without
         return given if abs(given) < LARGEST else without
 
     def find_error(self, value: Any) -> str | None:
-        """What is wrong with this value, or None."""
+        """Return what is wrong with this value, or None."""
         return CHECKS[self.kind](self, value)
 
     def parse(self, words: str) -> Any:
-        """The value that a person means by these words: of several choices, with commas between them; a choice is its
-        number in the list, its value or its title. Raises ValueError, which says what is wrong."""
+        """Return the value that a person typed. Several choices are separated by commas; a choice is its number in the
+        list, its value or its title. Raises ValueError, which says what is wrong."""
         value = PARSERS[self.kind](self, words)
         wrong = self.find_error(value)
         if wrong is not None:
@@ -61,7 +61,7 @@ class ElicitationField:
 
 
 def parse_fields(schema: Mapping[str, Any]) -> list[ElicitationField]:
-    """Those of a form, in its order."""
+    """Return the fields of a form, in order."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return []
@@ -72,7 +72,7 @@ def parse_fields(schema: Mapping[str, Any]) -> list[ElicitationField]:
 
 
 def find_error(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
-    """What is wrong with the values of an accepted form, in words for the person; None when nothing is."""
+    """Return what is wrong with an accepted form, in words for the person, or None."""
     known = {field.name: field for field in parse_fields(schema)}
     for name in content:
         if name not in known:
@@ -103,7 +103,7 @@ def _parse_field(name: str, declared: Mapping[str, Any], required: bool) -> Elic
 
 
 def _parse_choices(declared: Mapping[str, Any]) -> dict[str, str]:
-    """Value → title, in each of the ways it is spelled."""
+    """Return value → title, from any of the ways a schema lists choices."""
     titled = declared.get("oneOf") or declared.get("anyOf")
     if isinstance(titled, list):
         given = [each for each in titled if isinstance(each, Mapping) and isinstance(each.get("const"), str)]
@@ -124,7 +124,7 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-# -- what is wrong with a value
+# -- checking a value
 
 
 def _wrong_text(field: ElicitationField, value: Any) -> str | None:
@@ -203,7 +203,7 @@ CHECKS: Mapping[Kind, Callable[[ElicitationField, Any], str | None]] = {
 }
 
 
-# -- what a person means
+# -- reading a person's input
 
 
 def _read_text(_: ElicitationField, words: str) -> str:

@@ -1,6 +1,6 @@
-"""Notify observers of each tools/call: that it began, and how it ended.
+"""Notify observers of the start and end of each tools/call.
 
-No observer may cost a call its answer: what one raises is logged.
+A failing observer never costs a call its answer: its exception is logged.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """How a call ended. `outcome` is ok, error (the tool says so), refused, cancelled, fault, asked (the person has to
-    answer first, and the client calls again), or task: it goes on as the one named `task`, and ends once more then."""
+    """How a call ended. `outcome` is ok, error (the tool failed), refused, cancelled, fault, asked (the person must
+    answer first, and the client calls again), or task: it goes on as the one named `task`, and ends again later."""
 
     outcome: str
     task: str | None
@@ -35,34 +35,34 @@ class CallEnd:
 
 class Observer(Protocol):
     def call_started(self, call: Call) -> Any:
-        """Return what `call_ended` gets as `begun`."""
+        """Return a value that `call_ended` gets as `begun`."""
         ...
 
     def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:
-        """The answer is made: `call.output` is what the tool gave, if it ran."""
+        """Note that the call was answered. `call.output` is the tool's output, if it ran."""
         ...
 
     def task_lost(self, kept: StoredTask) -> None:
-        """A task ended with the process that worked on it."""
+        """Note that a task ended because its process died."""
         ...
 
     def scope_missing(self, principal: str, client: str, request: Request) -> None:
-        """A tools/call was refused before it was one, since its caller lacks the scope it takes."""
+        """Note that a tools/call was refused before it started, because its caller lacks the scope."""
         ...
 
 
 class Observers:
-    """All of them, told one after the other."""
+    """Notify several observers in order."""
 
     def __init__(
         self, observers: Sequence[Observer] = (), prepare: Callable[[Call], Awaitable[None]] | None = None
     ) -> None:
-        """`prepare` does what of this takes long, before a call begins."""
+        """Store the observers. `prepare` runs before each call, for work that takes long."""
         self._observers = tuple(observers)
         self._prepare = prepare
 
     def wrap(self, answer: Answer) -> Answer:
-        """`answer`, with every observer told of each call."""
+        """Return `answer` with every observer notified of each call."""
         if not self._observers:
             return answer
 
@@ -81,10 +81,10 @@ class Observers:
         return observing
 
     def task_ended(self, call: Call, kept: StoredTask) -> None:
-        """The task that `call` became is over, or left to the next process."""
+        """Note that the task of `call` has ended, or is left to the next process."""
         if kept.is_live or not self._observers:
             return
-        if call.observed is None:  # another process began it
+        if call.observed is None:  # begun by another process
             self._begin(call)
         outcome = ENDS[kept.status]
         self._end(call, _of_output(call) if outcome == "ok" else outcome, kept.id, time.time() - kept.created)
@@ -126,7 +126,7 @@ def _of_error(error: BaseException) -> str:
 
 
 def _of_result(call: Call, result: dict[str, Any]) -> tuple[str, str | None]:
-    """The outcome, and the task the call became."""
+    """Return the outcome, and the task that the call became."""
     if result.get("resultType") == "task":
         return "task", result["taskId"]
     return "asked" if result.get("resultType") == "input_required" else _of_output(call), None

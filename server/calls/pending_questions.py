@@ -1,9 +1,8 @@
-"""Questions that wait for a person on the server's own page, since the client that a call came through can't ask.
+"""Hold questions that wait for an answer on the server's page, for clients that can't ask.
 
-Each is its principal's, and goes with one call through one client: with its method, name and exact arguments, and with
-the very words of the question. A call waits for the answer as long as it may; after that the question waits alone, and
-the same call, made again, takes the answer. An answer is for one call; who ends with another question hands it back.
-Knows neither the page nor what is asked. In the memory of this process: with the server they all end.
+A question belongs to one call of one principal through one client: to its method, name, exact arguments and wording.
+The call waits as long as it may. Then the question waits alone, and the same call, repeated, gets the answer. An answer
+is used once; a call that ends with another question returns it. All of it is in memory and ends with the server.
 """
 
 import asyncio
@@ -22,22 +21,26 @@ from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
 
-LIFETIME = 600.0  # seconds that a question waits, and then its answer: as long as anybody remembers the conversation
-MAX_QUESTIONS = 32  # of a principal: one more costs them their oldest, and nobody else anything
-MAX_QUESTION_BYTES = 256 * 2**10  # of all that these show: the page is made anew whenever something changes
+LIFETIME = 600.0  # seconds a question waits, and then its answer: a person still remembers the conversation
+MAX_QUESTIONS = 32  # per principal: one more drops that principal's oldest
+MAX_QUESTION_BYTES = 256 * 2**10  # bytes shown to one principal: the page is built again after each change
 ACTIONS = ("accept", "decline", "cancel")
 GONE = "This question does not wait any more: it was answered, has expired, or its call has ended."
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionView:
-    """A question as its page shows it. `tool` is the name of the tool or prompt, or the URI of what is read. `schema`
-    is a flat one, as of elicitation/create. `approval`: whether the tool may run at all, with `arguments` as a person
-    has to see them. Times are in seconds since 1970."""
+    """A question as the page shows it.
+
+    - `tool`: name of the tool or prompt, or the URI of a resource.
+    - `schema`: a flat one, as in elicitation/create.
+    - `approval`: whether it asks if the tool may run at all, with `arguments` as shown to the person.
+    - `asked`, `expires`: seconds since 1970.
+    """
 
     id: str
     tool: str
-    client: str  # as `Session.client` has it
+    client: str  # as in `Session.client`
     asked: float
     expires: float
     message: str
@@ -48,16 +51,16 @@ class QuestionView:
 
 @dataclass(eq=False, slots=True)
 class PendingQuestion:
-    """One question with its answer, asked by `call` in the words of `question`: it is good for no others. `held`: by a
-    call under way. `done` is what earlier tries of the call have done once."""
+    """A question and its answer, bound to `call` and to the wording in `question`. `is_held`: a running call waits for
+    it. `once_results`: results that earlier tries of the call stored by `once`."""
 
     principal: str
     call: bytes
     question: bytes
     view: QuestionView
-    answer: "asyncio.Future[dict[str, Any] | None]"  # None: there will be none
-    size: int  # bytes of what is shown
-    right: "GrantKey | None" = None  # that its call came by
+    answer: "asyncio.Future[dict[str, Any] | None]"  # None: it was dropped
+    size: int  # bytes of what the page shows
+    right: "GrantKey | None" = None  # what the access of its call depends on
     is_held: bool = True
     once_results: Mapping[str, Any] = field(default_factory=dict[str, Any])
     timer: asyncio.TimerHandle | None = None
@@ -65,8 +68,7 @@ class PendingQuestion:
 
 @dataclass(eq=False, slots=True)
 class QuestionWatcher:
-    """Somebody who looks at a principal's questions, for as long as it is entered: `async for` gives something after
-    each change."""
+    """An open page with a principal's questions, while the context lasts: `async for` yields after each change."""
 
     principal: str
     _all: dict[str, "list[QuestionWatcher]"]
@@ -94,23 +96,23 @@ class QuestionWatcher:
 
 
 class PendingQuestions:
-    """All of one server. `url` is where they are answered; None as long as there is no such place."""
+    """The questions of one server. `url` is the page that shows them, or None if there is none."""
 
     def __init__(self, url: str | None = None, now: Callable[[], float] = time.time) -> None:
         self.url = url
         self._now = now
-        self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question; the oldest first
+        self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question, oldest first
         self._watchers: dict[str, list[QuestionWatcher]] = {}
 
     # -- for the page
 
     def waiting(self, principal: str) -> list[QuestionView]:
-        """What waits for this principal's answer; the oldest first."""
+        """Return the principal's unanswered questions, oldest first."""
         return [each.view for each in self._questions.get(principal, {}).values() if not each.answer.done()]
 
     def answer(self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None) -> str | None:
-        """Take the person's answer: "accept" with the form's values, "decline" or "cancel". None when all is well, or
-        what is wrong with it, in words for the person."""
+        """Store the person's answer: "accept" with the form's values, "decline" or "cancel". Return None, or what is
+        wrong with it in words for the person."""
         from toolgate.server.calls import forms  # start-up: most servers never ask
 
         asked = self._questions.get(principal, {}).get(id)
@@ -127,11 +129,11 @@ class PendingQuestions:
         return wrong
 
     def follow(self, principal: str) -> QuestionWatcher:
-        """To be entered by a page that shows them: meanwhile the principal is `watched`."""
+        """Return a context for a page that shows the questions; meanwhile `is_watched` is true."""
         return QuestionWatcher(principal, self._watchers)
 
     def is_watched(self, principal: str) -> bool:
-        """Whether the person has the page open."""
+        """Return whether the person has the page open."""
         return principal in self._watchers
 
     # -- for calls
@@ -149,8 +151,8 @@ class PendingQuestions:
         approved: str | None = None,
         right: "GrantKey | None" = None,
     ) -> PendingQuestion:
-        """That question of that call (any JSON values), which the caller now holds: one that waits alone, or has its
-        answer, or a new one. `approved` are the arguments, shown, that are to be approved."""
+        """Return the question for this call (any JSON values), held by the caller: one that waits alone, an answered
+        one, or a new one. `approved` are the arguments to approve, as shown."""
         by, binding = _digest(call), _digest([call, question])
         own = self._questions.get(principal, {}).values()
         found = next((each for each in own if each.question == binding and not each.is_held), None)
@@ -176,8 +178,8 @@ class PendingQuestions:
         return asked
 
     async def wait(self, asked: Sequence[PendingQuestion], seconds: float) -> list[dict[str, Any]]:
-        """The answers, which are the caller's now. Raises StillWaiting after `seconds`, with the questions left, and
-        Unanswered where one has expired. Whoever is cancelled takes the questions along."""
+        """Return the answers, and remove them here. Raises StillWaitingError after `seconds`, which leaves the
+        questions waiting, and UnansweredError if one has expired. Cancellation drops the questions."""
         unanswered = [each.answer for each in asked if not each.answer.done()]
         if unanswered and seconds > 0:
             try:
@@ -197,7 +199,7 @@ class PendingQuestions:
         return found
 
     def once_results(self, principal: str, call: Callable[[], Any]) -> Mapping[str, Any]:
-        """What earlier tries of that call have done once."""
+        """Return the `once` results of earlier tries of that call."""
         own = self._questions.get(principal)
         if own is None:
             return {}
@@ -208,34 +210,34 @@ class PendingQuestions:
         )
 
     def hand_back(self, asked: PendingQuestion) -> None:
-        """The next such call may take the answer."""
+        """Return the answer, so that the same call can use it again."""
         if self.url is not None:
             asked.is_held = False
             self._add(asked)
 
     def drop(self, asked: PendingQuestion) -> None:
-        """There will be no answer."""
+        """Drop the question without an answer."""
         self._remove(asked)
         if not asked.answer.done():
             asked.answer.set_result(None)
 
     def drop_all(self, principal: str) -> None:
-        """The principal is gone for good."""
+        """Drop all questions of a principal that is gone."""
         for asked in list(self._questions.get(principal, {}).values()):
             self.drop(asked)
 
     def rights(self) -> Iterator["GrantKey"]:
-        """By which something was asked that waits."""
+        """Yield what the access of each waiting question's call depends on."""
         return (each.right for own in self._questions.values() for each in own.values() if each.right is not None)
 
     def drop_rights(self, rights: "Collection[GrantKey]") -> None:
-        """Drop what was asked by these."""
+        """Drop the questions asked under these."""
         for own in list(self._questions.values()):
             for asked in [each for each in own.values() if each.right in rights]:
                 self.drop(asked)
 
     def close(self) -> None:
-        """From now on nobody can be asked, and nobody waits."""
+        """Drop all questions, and take no more."""
         self.url = None
         for principal in list(self._questions):
             self.drop_all(principal)
@@ -243,9 +245,9 @@ class PendingQuestions:
     def _refusal(self, waiting: QuestionView, *, is_gone: bool) -> UnansweredError:
         required: dict[str, Any] = {"elicitation": {}}
         if is_gone or self.url is None:
-            return UnansweredError("nobody answered, and the question does not wait any more", required)
+            return UnansweredError("the question has expired without an answer", required)
         return StillWaitingError(
-            f"nobody has answered yet. The person can answer at {self.url} within {LIFETIME / 60:g} minutes: tell them "
+            f"no answer yet. The person can answer at {self.url} within {LIFETIME / 60:g} minutes: tell them "
             "that, and make the very same call again when they have",
             required,
         )
@@ -259,7 +261,7 @@ class PendingQuestions:
         self._notify_watchers(asked.principal)
 
     def _restart_timer(self, asked: PendingQuestion) -> None:
-        """Its time begins anew."""
+        """Restart the question's lifetime."""
         if asked.timer is not None:
             asked.timer.cancel()
         asked.view = replace(asked.view, expires=self._now() + LIFETIME)
@@ -284,10 +286,10 @@ def _digest(value: Any) -> bytes:
 
 
 def _to_json(value: Any) -> bytes:
-    """Its JSON."""
+    """Return its JSON."""
     try:
         return msgspec.json.encode(value, order="deterministic")
-    except UnicodeEncodeError:  # half of a surrogate pair, which is told from others as well
-        import json  # start-up: hardly ever
+    except UnicodeEncodeError:  # half of a surrogate pair, escaped so that different ones differ
+        import json  # start-up: rare
 
         return json.dumps(value, sort_keys=True).encode()

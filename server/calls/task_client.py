@@ -1,4 +1,4 @@
-"""Speak to the client of a call that may become a task: at first as of any call, afterwards through the task.
+"""Speak to the client of a call that may become a task: directly at first, later through the task.
 
 Source: extension io.modelcontextprotocol/tasks.
 """
@@ -21,8 +21,8 @@ log = logging.getLogger("toolgate.deferrals")
 
 
 class TaskClient(CallClient):
-    """`timer` watches the work until the call becomes a task. `by_itself`: it becomes one when it takes long.
-    `encode_call()` says how to run it again, where that does no harm."""
+    """The client of such a call. `timer` limits the work until the call becomes a task; `by_itself`: it does when it
+    takes long. `encode_call()` returns how to run it again, or None if that could do harm."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class TaskClient(CallClient):
         self._tool: str = call.params["name"]
         self._encode_call = encode_call
         self._when_changed: list[Callable[[], None]] = []
-        self._lock = asyncio.Lock()  # the tool and the clock may want it at the same time
+        self._lock = asyncio.Lock()  # the tool and the timer may create the task at the same time
 
     @property
-    def is_held(self) -> bool:  # type: ignore[override]  # of any other call it never changes
+    def is_held(self) -> bool:  # type: ignore[override]  # constant for other calls
         return self.call_task is None and not self._by_itself
 
     @property
@@ -58,7 +58,7 @@ class TaskClient(CallClient):
         return self.call_task is not None or super().wants_progress
 
     def start_heartbeat(self, first: float, seconds: float) -> None:
-        if self.call_task is None:  # a task that is polled need not say that it lives
+        if self.call_task is None:  # a client that polls a task needs no heartbeat
             super().start_heartbeat(first, seconds)
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
@@ -81,7 +81,8 @@ class TaskClient(CallClient):
         return await self.call_task.ask(requests, timeout)
 
     def _page_timeout(self, timeout: float | None) -> float:
-        """A task holds up nobody: its questions are waited for as long as they stay, whoever looks."""
+        """Return the wait for a question on the page. A task blocks no request, so it waits even if the page is
+        closed."""
         return super()._page_timeout(timeout) if self.call_task is None else timeout or LIFETIME
 
     async def as_task(self, required: bool) -> bool:
@@ -91,7 +92,7 @@ class TaskClient(CallClient):
         return True
 
     async def _begin(self) -> CallTask:
-        """A task for this call. Raises ToolError."""
+        """Create a task for this call. Raises ToolError."""
         session = self._call.session
         return await self._tasks.begin(session.principal, self._tool, self._encode_call(), session.right)
 
@@ -99,7 +100,7 @@ class TaskClient(CallClient):
         self._when_changed.append(tell)
 
     def become_task(self, task: CallTask) -> None:
-        """From now on the call is this task."""
+        """Continue the call as this task."""
         assert self.work is not None
         self.stop()
         self.timer.release(self.work)
@@ -115,7 +116,7 @@ class TaskClient(CallClient):
             tell()
 
     async def wait_for_outcome(self, patience: float | None) -> None:
-        """Wait until the work is done or the call a task, which it becomes after `patience` seconds."""
+        """Wait until the work is done or the call has become a task, at the latest after `patience` seconds."""
         assert self.work is not None
         either = (self.work, self.became_task)
         await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +131,7 @@ class TaskClient(CallClient):
                 return
             try:
                 task = await self._begin()
-            except ToolError as error:  # it is held like any other call
+            except ToolError as error:  # it goes on as an ordinary call
                 log.warning("a call of %s does not become a task: %s", self._call.params.get("name"), error.text)
                 self._by_itself = False
                 self._notify_change()

@@ -1,7 +1,7 @@
 """Run calls that outlive their requests: tasks (extension io.modelcontextprotocol/tasks, SEP-2663).
 
-A CallTask lives in the process that does its work. Its row is in the state database before a client hears of it. The
-methods say what the work is, and `notify` hears of each change.
+A CallTask lives in the process that does its work. Its row is in the state database before a client learns of it. The
+methods supply the work, and `notify` is called at each change.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from toolgate.tools.api.errors import UnansweredError
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
 
-LIFETIME = 24 * 3600.0  # seconds from its creation in which a client can ask for a task: over night and then some
-LONGEST = 23 * 3600.0  # seconds it may take, so that the news of its end can be had for an hour
-MAX_OUTCOME = 16 * 2**20  # bytes of a result that is kept: what one message can bring
-MAX_MESSAGE = 4_000  # characters of a status message: what Bash shows of its output in one
-PAUSE = 1.0  # seconds between two tellings of status messages: they change faster than anybody reads
-STOPPING = 1.0  # seconds for what was called off to end, and for what it came to to be written down
-FULL = "the result could not be kept: too much is kept already that nobody has read; ask for the other tasks first"
+LIFETIME = 24 * 3600.0  # seconds from its creation during which a client can ask for a task: a night and some more
+LONGEST = 23 * 3600.0  # seconds of work at most, so that the result can be read for an hour
+MAX_OUTCOME = 16 * 2**20  # bytes of a stored result: what one message can carry
+MAX_MESSAGE = 4_000  # characters of a status message: as many as Bash shows of its output
+PAUSE = 1.0  # seconds between two notifications of status messages: people read no faster
+STOPPING = 1.0  # seconds for cancelled work to end, and for its outcome to be stored
+FULL = "the result could not be kept: too much is kept already that is unread; ask for the other tasks first"
 WITHDRAWN = "cancelled: what allowed the call was taken back"
 LOST = "the server ended while this task was under way; it was not run again, since that could do harm"
 
@@ -38,21 +38,21 @@ log = logging.getLogger("toolgate.deferrals")
 
 
 class CallTask:
-    """A task whose work this process does. `row` is what a client may see of it."""
+    """A task whose work runs in this process. `kept` is what a client may see of it."""
 
     def __init__(self, home: "CallTasks", row: StoredTask, right: "GrantKey | None" = None) -> None:
         self.kept = self.first_row = row
-        self.right = right  # that its call came by; with it the work ends
+        self.right = right  # what its access depends on; the work ends with it
         self.work: asyncio.Task[Any] | None = None
         self._tasks = home
-        self._questions: dict[str, tuple[dict[str, Any], asyncio.Future[Any]]] = {}  # what is not answered yet
-        self._keys: set[str] = set()  # ever used
-        self._has_asked = False  # and so is not run again
+        self._questions: dict[str, tuple[dict[str, Any], asyncio.Future[Any]]] = {}  # unanswered
+        self._keys: set[str] = set()  # all that were ever used
+        self._has_asked = False  # if so, it is not run again after a crash
         self._notify_timer: asyncio.TimerHandle | None = None
 
     @property
     def outstanding(self) -> Mapping[str, dict[str, Any]]:
-        """What the client is asked: key → request."""
+        """Return the unanswered questions: key → request."""
         return {key: request for key, (request, _) in self._questions.items()}
 
     def attach_work(self, work: "asyncio.Task[Any]") -> None:
@@ -60,7 +60,7 @@ class CallTask:
         self._tasks.track(work)
 
     def progress(self, message: str | None) -> None:
-        """Show a status message."""
+        """Set a status message."""
         if not message or not self.kept.is_live:
             return
         readable = replace_surrogates(message[:MAX_MESSAGE])
@@ -69,11 +69,11 @@ class CallTask:
             self._notify_timer = asyncio.get_running_loop().call_later(PAUSE, self._notify)
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        """Wait for the client's answers, which `answer` brings. Raises Unanswered after `timeout` seconds."""
+        """Return the client's answers, which `answer` takes. Raises UnansweredError after `timeout` seconds."""
         loop = asyncio.get_running_loop()
         keys = {key: self._unused_key(key) for key in requests}
         futures = {keys[key]: loop.create_future() for key in requests}
-        if not self._has_asked:  # once asked, it is not run again, and its keys are not used anew
+        if not self._has_asked:  # a task that has asked is not run again, and its keys are not reused
             await self._tasks.rows.save(self.kept)
             self._has_asked = True
         self._questions |= {keys[key]: (request, futures[keys[key]]) for key, request in requests.items()}
@@ -82,7 +82,7 @@ class CallTask:
             self._tasks.write(self.kept)
             await asyncio.wait(futures.values(), timeout=timeout)
             if not all(future.done() for future in futures.values()):
-                raise UnansweredError(f"nobody answered within {timeout:g} s", {})
+                raise UnansweredError(f"no answer within {timeout:g} s", {})
         finally:
             dropped = [self._questions.pop(key, None) for key in futures]
             if any(dropped):
@@ -90,7 +90,7 @@ class CallTask:
         return {key: futures[keys[key]].result() for key in requests}
 
     def answer(self, answers: Mapping[str, Any]) -> None:
-        """Take answers to what is asked; others are ignored."""
+        """Take the answers to open questions; others are ignored."""
         taken = answers.keys() & self._questions.keys()
         for key in taken:
             _, future = self._questions.pop(key)
@@ -100,7 +100,7 @@ class CallTask:
             self._tasks.write(self.kept)
 
     async def end(self, status: str, message: str | None, outcome: bytes | None) -> None:
-        """It is over; nothing happens when it already was. Who cancelled it knows how it ended."""
+        """End the task; nothing happens if it has ended. A cancellation counts as read: the client caused it."""
         if not self.kept.is_live:
             return
         self.kept = replace(
@@ -126,7 +126,7 @@ class CallTask:
         return fresh
 
     def _update_status(self) -> None:
-        """Show what is asked now."""
+        """Set the status and the open questions."""
         if not self.kept.is_live:
             return
         questions = encode_value(self.outstanding) if self._questions else None
@@ -143,15 +143,18 @@ class CallTask:
 
 
 def tool_of(id: str) -> str:
-    """The tool whose call became the task `id`: who may ask for the one may ask for the other, without a look at the
-    database. An id that was made up names none that is kept."""
+    """Return the tool whose call became the task `id`, without reading the database: the scope of the tool is that of
+    the task. A forged id names no stored task."""
     return id.partition(".")[2]
 
 
 class CallTasks:
-    """Those of one process. `serves` says whose deferrals, left by a dead process, may be taken over; `again(deferral,
-    how)` does the work of one once more; `now` is in seconds since the epoch. `server` says with what the work is done
-    here: what another `server` left is its own kind's to take over."""
+    """The tasks of one process.
+
+    - `serves(principal)`: whether this process may take over the principal's tasks from a dead one.
+    - `now()`: seconds since the epoch.
+    - `server`: digest of the options that the work depends on; only an equal server takes over its tasks.
+    """
 
     def __init__(
         self,
@@ -168,13 +171,13 @@ class CallTasks:
         self.is_closing = False
         self.notify: Callable[[StoredTask], bool] = lambda kept: False  # returns whether a subscription was notified
         self.rerun: Callable[[CallTask, bytes], None] | None = None
-        self.on_lost: Callable[[StoredTask], None] = lambda kept: None  # hears of what ended with its process
+        self.on_lost: Callable[[StoredTask], None] = lambda kept: None  # called with a task whose process died
         self._serves = serves
-        self._running: dict[str, CallTask] = {}  # what is not over, or could not be written down yet
+        self._running: dict[str, CallTask] = {}  # running, or not stored yet
         self._writes: set[asyncio.Task[None]] = set()
 
     async def begin(self, principal: str, tool: str, again: bytes | None, right: "GrantKey | None" = None) -> CallTask:
-        """A new one, durable when this returns. Raises ToolError when there are too many, or it can't be kept."""
+        """Store and return a new task. Raises ToolError if there are too many, or it can't be stored."""
         id = f"{secrets.token_urlsafe(18)}.{tool}"
         try:
             kept = await self.rows.add(id, principal, LIFETIME, again)
@@ -190,7 +193,7 @@ class CallTasks:
         return held if held is not None and held.kept.principal == principal else None
 
     async def find(self, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
-        """What there is of the principal's, by id: from now on, they have been read."""
+        """Return the principal's tasks by id, and mark them as read."""
         wanted = dict.fromkeys(ids)
         here = {id: held for id in wanted if (held := self.find_running(principal, id)) is not None}
         elsewhere = [id for id in wanted if id not in here]
@@ -209,38 +212,38 @@ class CallTasks:
                     held.kept = replace(held.kept, read=True)
                 found[id] = held.kept
                 if not held.kept.is_live:
-                    self.write(held.kept)  # it could not be written down before
+                    self.write(held.kept)  # an earlier write failed
         now = self.now()
         return {id: kept for id, kept in found.items() if kept.expires > now}
 
     async def cancel(self, deferral: CallTask, why: str = "cancelled by the client") -> None:
-        """Call the work off. What it still comes to is told to nobody."""
+        """Cancel the work; its further output is dropped."""
         if deferral.kept.is_live and deferral.work is not None:
             deferral.work.cancel()
         await deferral.end("cancelled", why, None)
 
     async def cancel_all(self, principal: str) -> None:
-        """Call off all that this process does for a principal."""
+        """Cancel all of a principal's tasks in this process."""
         for deferral in [held for held in self._running.values() if held.kept.principal == principal]:
             await self.cancel(deferral)
 
     def rights(self) -> Iterator["GrantKey"]:
-        """By which something is under way."""
+        """Yield what the access of each running task depends on."""
         return (held.right for held in self._running.values() if held.right is not None)
 
     async def cancel_rights(self, rights: "Collection[GrantKey]") -> None:
-        """Call off what came by these."""
+        """Cancel the tasks running under these."""
         for deferral in [held for held in self._running.values() if held.right in rights]:
             await self.cancel(deferral, WITHDRAWN)
 
     async def forget(self, deferral: CallTask) -> None:
-        """Drop a task that no client was told of."""
+        """Drop a task that no client has heard of."""
         deferral.kept = replace(deferral.kept, status="cancelled")
         self._running.pop(deferral.kept.id, None)
         await asyncio.shield(self._write(self.rows.remove(deferral.kept.id)))
 
     async def resume(self) -> None:
-        """Take over what was under way when another process died: do it again, or say that it failed."""
+        """Take over the running tasks of dead processes: run each again, or record that it failed."""
         if self.rows.is_empty or self.is_closing:
             return
         for kept, how in await self.rows.adopt(self._serves):
@@ -249,11 +252,11 @@ class CallTasks:
                 await held.end("failed", LOST, encode_value({"code": InternalError.code, "message": LOST}))
                 self.on_lost(held.kept)
             else:
-                log.info("running task %s again: the server had ended under it", kept.id)
+                log.info("running task %s again: its server process died", kept.id)
                 self.rerun(held, how)
 
     async def close(self, grace: float) -> None:
-        """Let what is under way finish, at most `grace` seconds, and call off the rest: the next process finds it."""
+        """Let running tasks finish within `grace` seconds, and cancel the rest: the next process finds them."""
         self.is_closing = True
         if self.work:
             await asyncio.wait(list(self.work), timeout=grace)
@@ -264,16 +267,16 @@ class CallTasks:
                 await asyncio.wait(list(left), timeout=STOPPING)
 
     def track(self, work: "asyncio.Task[Any]") -> None:
-        """Keep hold of the work on a task until it ends."""
+        """Keep a reference to the work until it ends."""
         self.work.add(work)
         work.add_done_callback(self.work.discard)
 
     def write(self, kept: StoredTask) -> "asyncio.Task[None]":
-        """Write down what has become of one; where that fails it is known here for as long as the process lives."""
+        """Store the task; if that fails, this process keeps it until it ends."""
         return self._write(self._save(kept))
 
     def mark_read(self, seen: Iterable[StoredTask]) -> None:
-        """The client has been given these."""
+        """Mark tasks as read by the client."""
         news = [kept.id for kept in seen if not kept.is_live and not kept.read]
         if news:
             self._write(self._save_read(news))
@@ -282,7 +285,7 @@ class CallTasks:
         try:
             written = await self.rows.save(kept, _full_failure(kept))
         except StateError:
-            log.exception("what became of task %s could not be written down", kept.id)
+            log.exception("the state of task %s could not be stored", kept.id)
             return
         if kept.is_live:
             return
@@ -297,10 +300,10 @@ class CallTasks:
         try:
             await self.rows.mark_read(ids)
         except StateError:
-            log.warning("that %d tasks were read could not be written down", len(ids))
+            log.warning("%d tasks could not be marked as read", len(ids))
 
     def _write(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
-        """Write in a task of its own: what is cancelled meanwhile must not lose it."""
+        """Store the task in an asyncio task of its own, which a cancellation does not reach."""
         task = asyncio.get_running_loop().create_task(work)
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
@@ -308,7 +311,7 @@ class CallTasks:
 
 
 def _full_failure(kept: StoredTask) -> StoredTask | None:
-    """What becomes of a task for whose result there is no room; None where it has gone to the client already."""
+    """Return the failure of a task without room for its result, or None if the client has the result already."""
     if kept.status != "completed" or kept.read:
         return None
     error = encode_value({"code": InternalError.code, "message": FULL})

@@ -1,6 +1,6 @@
 """Ask the person at the terminal what a called server asks, field by field.
 
-Each line of the server's text is marked as the server's, and no character of it reaches the terminal as a command.
+Each line of the server's text is marked as the server's, and no character of it controls the terminal.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from toolgate.server.text import escape_invisible
 
 TTY = "/dev/tty"
 LINE = 65_536  # bytes of one answer
-MAX_ASKED = 20_000  # characters of a question: our own, of approval, are shorter
-MAX_SHOWN = 500  # of anything else
-MAX_CHOICES = 200  # that are listed
+MAX_ASKED = 20_000  # characters of a question: our longest, for an approval, is shorter
+MAX_SHOWN = 500  # of any other text
+MAX_CHOICES = 200  # listed
 NOBODY = "the server asks for something, and there is no terminal to answer at: declined"
 
 
 class Terminal:
-    """One that a person can be asked at: `source` is read, and the other written."""
+    """A terminal to ask at: reads `source` and writes to the other."""
 
     def __init__(self, source: int, sink: int) -> None:
         self._source = source
@@ -34,7 +34,7 @@ class Terminal:
         os.write(self._sink, text.encode("utf-8", "replace"))
 
     async def read_line(self, prompt: str) -> str | None:
-        """What the person types in answer to the prompt; None where the input has ended (Ctrl-D)."""
+        """Return the line typed after the prompt, or None at the end of input (Ctrl-D)."""
         self.write(prompt)
         while b"\n" not in self._rest:
             await self._wait_readable()
@@ -47,7 +47,7 @@ class Terminal:
         return line.decode("utf-8", "replace")
 
     async def _wait_readable(self) -> None:
-        """Without a thread: one that reads a terminal can't be called off."""
+        """Wait for input without a thread, which could not be cancelled while it reads."""
         loop = asyncio.get_running_loop()
         ready: asyncio.Future[None] = loop.create_future()
 
@@ -64,14 +64,14 @@ class Terminal:
 
 
 class TerminalElicitation:
-    """Answers the elicitations of a called server. `declined`: there was nobody to ask."""
+    """Answer a called server's elicitations. `declined`: a question was declined because there was no terminal."""
 
     def __init__(self) -> None:
         self.has_declined = False
-        self._lock = asyncio.Lock()  # at a time
+        self._lock = asyncio.Lock()  # one question at a time
 
     async def answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of elicitation/create. Raises LookupError for what was not offered to be answered."""
+        """Return the result of elicitation/create. Raises LookupError for any other request."""
         if method != "elicitation/create" or params.get("mode", "form") != "form":
             raise LookupError(f"{method} was not declared")
         async with self._lock:
@@ -86,7 +86,7 @@ class TerminalElicitation:
 
 @contextlib.contextmanager
 def open_terminal() -> Generator[Terminal | None]:
-    """The terminal of this process; or what it reads, where that is one; or None."""
+    """Return the process's terminal, or standard input if it is one, or None."""
     try:
         tty = os.open(TTY, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -113,7 +113,7 @@ async def _ask_form(terminal: Terminal, params: Mapping[str, Any]) -> dict[str, 
 
 
 async def _ask_yes_no(terminal: Terminal) -> dict[str, Any]:
-    """A question without fields, as for approval: yes or no."""
+    """Ask a question without fields, as for approval: yes or no."""
     while True:
         line = await terminal.read_line("[y/n] ")
         if line is None:
@@ -146,7 +146,7 @@ async def _ask_fields(terminal: Terminal, fields: list[ElicitationField]) -> dic
 
 
 def _parse_value(field: ElicitationField, line: str) -> Any:
-    """None is left out. Raises ValueError."""
+    """Return the value, or None if it is left out. Raises ValueError."""
     if line.strip():
         return field.parse(line)
     if field.default is not None:
@@ -189,12 +189,12 @@ def _format_hint(field: ElicitationField) -> str:
 
 
 def quote_lines(text: str, most: int) -> str:
-    """The server's words, each line marked as theirs."""
+    """Return the server's words, each line marked as the server's."""
     return "".join(f"  | {escape_line(line, most)}\n" for line in _truncate(text, most).split("\n"))
 
 
 def escape_line(text: str, most: int) -> str:
-    """The server's words on one line, with nothing in them that the terminal would obey."""
+    """Return the server's words on one line, without anything that controls the terminal."""
     return escape_invisible(_truncate(text, most))
 
 

@@ -1,4 +1,4 @@
-"""The options: the table that declares them, and what flags, variables and the file say.
+"""Declare the options, and read them from flags, environment and config file.
 
 Enter at `load`. No other room reads the environment.
 """

@@ -1,4 +1,4 @@
-"""Put the options' values together: flags beat the environment, the environment beats the file.
+"""Read the options: flags beat the environment, the environment beats the config file.
 
 No other module reads the environment.
 """
@@ -23,17 +23,17 @@ from toolgate.server.text import describe_os_error, suggest
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
-SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of a search engine
+SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of search engines
 TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # credentials for a trace collector
 FLAGS = {flag: option for option in (CONFIG, *OPTIONS) for flag in (option.flag, option.short) if flag}
 SYSTEM_STATE = Path("/var/lib/toolgate")
-STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # what shows that a state folder is in use
+STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # entries that show that a state folder is in use
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
 @dataclass(frozen=True, slots=True)
 class ClassicSettings:
-    """What the classic `scorpiox-env.txt` says: which tools are hidden, and whether progress is sent."""
+    """The settings of the classic `scorpiox-env.txt`: hidden tools, and whether progress is sent."""
 
     hidden_tools: tuple[str, ...] = ()
     streaming: bool = True
@@ -41,7 +41,7 @@ class ClassicSettings:
 
 
 class Config:
-    """The value of every option, as attributes: `config.allow_private`. `file` is the config file that was named."""
+    """The value of every option, as an attribute: `config.allow_private`. `file` is the config file that was named."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Config:
         self.file = file
         self.classic = classic
         self.environment = environment
-        self.socket_variables = socket_variables or {}  # about the socket that a service manager hands over
+        self.socket_variables = socket_variables or {}  # for a socket from a service manager
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _default_state(environment)
@@ -71,7 +71,7 @@ class Config:
 
     @property
     def is_remote(self) -> bool:
-        """Whether HTTP is served: callers are not the user who started the server."""
+        """Return whether HTTP is served: callers may be other people than the user who started the server."""
         return bool(self.transports)
 
     @property
@@ -81,30 +81,30 @@ class Config:
 
     @property
     def access_token(self) -> str:
-        """Return the access token for a server at --url, or "". No flag has it: all users see command lines."""
+        """Return the access token for --url, or "". There is no flag for it: all users can see command lines."""
         return self.environment.get("TOOLGATE_TOKEN", "")
 
     @property
     def is_tracing(self) -> bool:
-        """Whether OpenTelemetry's own variables name a collector for traces."""
+        """Return whether OpenTelemetry's own variables name a trace collector."""
         off = self.environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
         return not off and any(self.environment.get(name, "").strip() for name in kinds)
 
     @property
     def trace_protocol(self) -> str:
-        """Return the protocol that those variables name, or ""."""
+        """Return the protocol in OpenTelemetry's variables, or ""."""
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
         return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
 
     @property
     def has_colour(self) -> bool:
-        """Whether a terminal wants colour (no-color.org)."""
+        """Return whether the terminal's output has colour (no-color.org)."""
         return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
 
     def to_flags(self) -> list[str]:
-        """Return the options that have a value, as flags with absolute paths, for a server over stdio without a config
-        file: it is the same from any folder. Options for HTTP are left out."""
+        """Return the options that have a value as flags with absolute paths, for a server over stdio without a config
+        file. The flags work from any folder. Options for HTTP are left out."""
         words: list[str] = []
         for option in OPTIONS:
             value = self._given.get(option.key)
@@ -124,7 +124,7 @@ class Config:
 
     @property
     def server_environment(self) -> dict[str, str]:
-        """Return the environment of a server that we spawn: keys of search engines are not among its flags."""
+        """Return the environment of a server that we start. It has the keys of search engines, which are no flags."""
         keys = {name: value for name, value in self.environment.items() if SEARCH_KEY.fullmatch(name)}
         return {**self.own_environment, **keys}
 
@@ -134,7 +134,7 @@ class Config:
 
     @property
     def is_public(self) -> bool:
-        """Whether other machines may reach what is served."""
+        """Return whether other machines may reach the server."""
         public = urlsplit(self.public_url or "http://127.0.0.1").hostname or ""
         return self.is_remote and not (is_loopback(self.host) and is_loopback(public))
 
@@ -146,15 +146,15 @@ class Config:
 
     @property
     def command_environment(self) -> dict[str, str]:
-        """Return the environment of commands: over stdio the server's without TOOLGATE_ variables and credentials of a
-        trace collector, over HTTP and in a sandbox a short list."""
+        """Return the environment of commands. Over stdio it is the server's without TOOLGATE_ variables and trace
+        credentials; over HTTP and in a sandbox a short list."""
         if self.is_remote or self.sandbox_level != "none":
             return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
         return {name: value for name, value in self.own_environment.items() if not TRACE_HEADERS.fullmatch(name)}
 
 
 def read_flags(words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the options of a plain `toolgate [options]`, or None where the words say more than that."""
+    """Return the options of a plain `toolgate [options]`, or None if there are other words."""
     flags: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
@@ -174,12 +174,12 @@ def read_flags(words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
-    """Return the options of flags, environment and file. Raises UsageError, which names the option at fault."""
+    """Return the options from flags, environment and file. Raises UsageError, which names the invalid option."""
     is_ours = environment is None
     environment = dict(os.environ if environment is None else environment)
     handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
     for name in handed if is_ours else ():
-        del os.environ[name]  # child processes must not take the socket for theirs
+        del os.environ[name]  # child processes must not use the socket
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _read_file(named, environment)
     for option in OPTIONS:
@@ -211,7 +211,7 @@ def _convert(option: Option, source: str, raw: Any) -> Any:
 
 
 def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """Return what the config file says: the named one, or the user's own. No other is ever read."""
+    """Return the config file's content: the named file, or else the user's own."""
     path = Path(named) if named else _xdg_folder(environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "config.toml"
     try:
         text = path.read_text(encoding="utf-8")
@@ -223,7 +223,7 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
         raise UsageError(f"--config: can't read {describe_os_error(error)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"--config: {path} is not UTF-8 text") from None
-    import tomllib  # start-up: most have no config file
+    import tomllib  # start-up: few have a config file
 
     try:
         table = tomllib.loads(text)
@@ -245,7 +245,7 @@ def _format_value(value: Any) -> str:
 
 
 def _parse_toml(value: Any) -> Any:
-    """Return a TOML value as the word of a command line: one conversion serves both."""
+    """Return a TOML value as a command-line word, so that one parser serves both."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -254,8 +254,8 @@ def _parse_toml(value: Any) -> Any:
 
 
 def _read_classic(path: Path) -> ClassicSettings:
-    """Read `KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only take away."""
-    try:  # a cloned repository may hold a link to anything, or a pipe that waits for ever
+    """Read `KEY=VALUE` lines of the original server: TOOLS, TOOL_<NAME>, STREAMING. They can only remove features."""
+    try:  # a cloned repository may hold a link to any file, or a pipe that never ends
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:
         return ClassicSettings()
@@ -283,14 +283,14 @@ def _read_classic(path: Path) -> ClassicSettings:
 
 
 def _default_state(environment: Mapping[str, str]) -> Path:
-    """Return the default state folder. Root's is the system's (FHS): the users that commands run as can't pass through
-    /root. A state folder already in use in the home stays, and so does a home that HOME names on purpose."""
+    """Return the default state folder. Root's is the system's (FHS): sandbox users can't pass through /root. A state
+    folder in use in the home stays, and so does a home that HOME sets."""
     own = _xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
     is_used = any((own / name).exists() for name in STATE_CONTENT)
     if sys.platform != "linux" or os.geteuid() != 0 or environment.get("XDG_DATA_HOME") or is_used:
         return own
     home = environment.get("HOME")
-    is_own = not SYSTEM_STATE.exists() or SYSTEM_STATE.stat().st_uid == 0  # a unit's is its user's
+    is_own = not SYSTEM_STATE.exists() or SYSTEM_STATE.stat().st_uid == 0  # a unit's folder belongs to its user
     return SYSTEM_STATE if is_own and (not home or Path(home) == _root_home()) else own
 
 
@@ -298,7 +298,7 @@ def _root_home() -> Path:
     """Return root's home folder, as the system has it."""
     try:
         return Path(pwd.getpwuid(0).pw_dir)
-    except KeyError:  # a container may know no users
+    except KeyError:  # a container may have no users
         return Path("/root")
 
 

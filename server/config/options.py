@@ -31,7 +31,7 @@ from toolgate.server.policy import rules
 from toolgate.server.policy.sign_in_methods import external_methods, login_forms, provider_methods
 from toolgate.tools.workspace import limits
 
-# What of a list in the environment has colons of its own: a URL, [an address], an IPv6 network, a host with its port
+# Items of an environment list with colons: a URL, [an address], an IPv6 network, host:port
 URL = r"(?:[A-Za-z0-9+.-]+=)?[A-Za-z][A-Za-z0-9+.-]*://(?:\[[^\]]*\]|[^/:]*)(?::[0-9]{1,5}(?![^/:]))?(?:/[^:]*)?"
 BRACKETED_IPV6 = r"\[[^\]]*\](?::[0-9]+)?"
 IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
@@ -40,9 +40,9 @@ HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `parse` turns a word into the value and raises ValueError. Without a `metavar` it is a switch, with
-    () as its default a list. `item_pattern` matches further items of a list that have a colon, `splitter` takes a list
-    in the environment apart in another way."""
+    """One option. `parse` converts a word to the value and raises ValueError. Without a `metavar` it is a switch; the
+    default () makes it a list. `item_pattern` matches list items with a colon; `splitter` splits an environment list in
+    another way."""
 
     name: str
     help: str
@@ -85,8 +85,8 @@ class Option:
         return isinstance(self.default, tuple)
 
     def split_variable(self, word: str) -> list[str]:
-        """Return the items of a list in the environment. ":" separates folders, as in PATH. For the rest, commas and
-        white space do; where there are none, ":" does, but not within a URL, an IPv6 address or host:port."""
+        """Return the items of an environment list. ":" separates folders, as in PATH. Other lists are separated by
+        commas and white space, or else by ":" outside of URLs, IPv6 addresses and host:port."""
         if self.splitter is not None:
             return self.splitter(word)
         if self.parse is parse_path:
@@ -100,7 +100,7 @@ class Option:
 _http = partial(Option, is_http_only=True)
 _rule = partial(Option, parse=rules.check_rule_word, default=(), metavar="RULE", splitter=rules.split_rules)
 
-CONFIG = Option("config", "config file (TOML)", metavar="FILE")  # says where the others may be: it is not among them
+CONFIG = Option("config", "config file (TOML)", metavar="FILE")  # not in the table: it locates the others
 OPTION_GROUPS = {
     "Serving": (
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),

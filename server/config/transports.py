@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class HttpTransport:
     """A row.
 
-    - `name`: of its option, in metrics and in traces; `short` is the option's letter, `help` its line.
+    - `name`: the option, also in metrics and traces; `short` is the option's letter, `help` its help line.
     - `path`: where clients connect, below the public URL.
     - `factory`: `module:class`, imported when the transport is served.
     - `is_resumable`: its sessions outlive the process.
@@ -25,7 +25,7 @@ class HttpTransport:
     is_resumable: bool = False
 
 
-HTTP_TRANSPORTS = (  # the first stands for the whole server where one path must
+HTTP_TRANSPORTS = (  # the first stands for the whole server in metadata
     HttpTransport(
         "http",
         "-t",

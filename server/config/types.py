@@ -1,4 +1,4 @@
-"""Turn the word of an option into its value. Each function raises ValueError with what the word must be."""
+"""Parse the words of options. Each function raises ValueError, which says what the word must be."""
 
 import ipaddress
 import re
@@ -16,12 +16,12 @@ TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
 HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
-AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # some servers take it for another path
+AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # some servers read it as another path
 HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
 
 def parse_bool(word: str) -> bool:
-    """Return whether the word means on: "1", "true", "yes", "on", or the opposites."""
+    """Return whether the word means on: "1", "true", "yes", "on", or their opposites."""
     if word.lower() in TRUE_WORDS:
         return True
     if word.lower() in FALSE_WORDS:
@@ -30,7 +30,7 @@ def parse_bool(word: str) -> bool:
 
 
 def one_of(*words: str) -> Callable[[str], str]:
-    """Return a function that accepts one of a few words."""
+    """Return a parser that accepts one of these words."""
     text = f"must be {', '.join(words[:-1])} or {words[-1]}"
 
     def parse_word(word: str) -> str:
@@ -52,7 +52,7 @@ def parse_seconds(word: str) -> float:
 
 
 def parse_long_time(word: str) -> int:
-    """Return seconds, an hour at least: less is a slip, and people would lose files."""
+    """Return seconds, at least an hour: less is a typing mistake that would cost people their files."""
     value = limits.parse_duration(word)
     if value < 3600:
         raise ValueError("must be a time such as 90d, an hour at least")
@@ -60,7 +60,7 @@ def parse_long_time(word: str) -> int:
 
 
 def parse_port(word: str) -> int:
-    """Return the port. 0 is a free port that the system chooses; the log names it."""
+    """Return the port. With 0 the system chooses one, which the log names."""
     if not re.fullmatch("[0-9]{1,5}", word) or int(word) > 65_535:
         raise ValueError("must be 0 to 65535")
     return int(word)
@@ -71,7 +71,7 @@ def parse_path(word: str) -> Path:
         raise ValueError("must be a path")
     try:
         return Path(word).expanduser().absolute()
-    except (RuntimeError, OSError) as error:  # no such home, no current directory
+    except (RuntimeError, OSError) as error:  # no home or no current directory
         raise ValueError(str(error)) from None
 
 
@@ -82,7 +82,7 @@ def parse_server_name(word: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host` is a name or an address of this machine alone."""
+    """Return whether `host` is a name or an address of this machine only."""
     if host == "localhost":
         return True
     try:
@@ -92,7 +92,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_public_url(word: str) -> str:
-    """Return the URL as clients are told it: no slash at the end, the host in lower case, no default port."""
+    """Return the URL as clients see it: without a final slash or default port, the host in lower case."""
     parts = _parse_trusted_url(word)
     if parts.path.rstrip("/").endswith(PATHS):
         last = parts.path.rstrip("/")[-4:]
@@ -119,7 +119,7 @@ def parse_openai_challenge(word: str) -> str:
 
 
 def parse_login(word: str) -> str:
-    """How people sign in."""
+    """Return how people sign in."""
     method, value = parse_method(word)
     if method.value == "ISSUER":
         return f"{method.name}={parse_issuer(value)}"
@@ -135,7 +135,7 @@ def parse_network(word: str) -> str:
 
 
 def parse_issuer(word: str) -> str:
-    """Return an issuer's URL as it calls itself, with scheme and host in lower case."""
+    """Return an issuer's URL as it names itself, with scheme and host in lower case."""
     _parse_trusted_url(word)
     scheme, _, rest = word.partition("://")
     host, slash, path = rest.partition("/")
@@ -143,14 +143,14 @@ def parse_issuer(word: str) -> str:
 
 
 def parse_host(word: str) -> str:
-    """Return the name of a host, without a port."""
+    """Return a host name without a port."""
     if not HOST.fullmatch(word):
         raise ValueError("must be a host name such as example.com, without a port")
     return word
 
 
 def parse_web_url(word: str) -> str:
-    """Return an http or https URL; --allow-private decides where it may lead."""
+    """Return an http or https URL; --allow-private limits its address."""
     parts = urlsplit(word)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("must be an http or https URL without ? and #")
@@ -158,7 +158,7 @@ def parse_web_url(word: str) -> str:
 
 
 def parse_contact(word: str) -> str:
-    """Return a URL or an e-mail address that is safe in a header."""
+    """Return a URL or an e-mail address that is safe in an HTTP header."""
     if not re.fullmatch(r"[A-Za-z0-9.@:/_~+%=-]{3,200}", word):
         raise ValueError("must be a URL or an e-mail address")
     return word
@@ -173,7 +173,7 @@ def parse_uid_range(word: str) -> range:
 
 
 def _parse_trusted_url(word: str) -> SplitResult:
-    """Return the parts of a URL that clients are told to trust: https, or http on this machine."""
+    """Return the parts of a trusted URL: https, or http on this machine."""
     refusal = ValueError("must be an https URL with a host and nothing after the path; http only on loopback")
     if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
         raise refusal

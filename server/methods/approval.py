@@ -1,14 +1,14 @@
-"""Asks a person before a tool runs, where a rule wants that: with its name and its exact arguments.
+"""Ask a person to approve a tool call, if a rule requires that, by the tool's name and exact arguments.
 
 Up to 2025-11-25 the question is a request to the client. From 2026-07-28 it ends the call, and the retry brings the
-answer; an answer counts only beside the sealed requestState that its question went out with, for the same principal,
-tool and arguments (`Seal`), and once: what it takes for that, a nonce, is kept here until it is used. A tool that asks
-something itself runs again on the next retry: that one's requestState carries the approval on, under another nonce.
-Where the client shows no forms the question waits on the server's own page, if it has one (`Questions`): there, too,
-the answer is for the same arguments, and for one call. Knows nothing of rules' grammar, nor of what a tool does.
+answer. An answer counts once, and only with the sealed requestState of its question (`Sealer`): same principal, tool
+and arguments. The nonce that ensures this is kept here until it is used. A tool that asks a question itself runs again
+on the next retry, so that requestState carries the approval on, under another nonce. If the client shows no forms, the
+question waits on the server's page (`PendingQuestions`), for the same arguments and one call. Knows nothing of the
+grammar of rules.
 
-Decisions, as `Call.decision` has them: "allowed", "denied" (by a rule), "approved", "declined", "cancelled",
-"unanswered", "cannot_ask", "asked" (the retry will tell).
+Decisions, as in `Call.decision`: "allowed", "denied" (by a rule), "approved", "declined", "cancelled", "unanswered",
+"cannot_ask", "asked" (the retry decides).
 """
 
 import time
@@ -25,27 +25,27 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
 
-FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # to accept it is the answer
-RESERVE = 5.0  # seconds of the hold that are left to the tool, at most a quarter
+FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # accepting it is the answer
+RESERVE = 5.0  # seconds of the hold reserved for the tool, at most a quarter
 REFUSALS = {
     "decline": ("declined", "the person who was asked declined it: it was not run"),
     "cancel": ("cancelled", "the person who was asked closed the question without an answer: it was not run"),
 }
 AT_ONCE = {"decline": "the client declined it", "cancel": "the client closed the question"}
-IN_REQUEST = "approval"  # what the question goes by where it is a request to the client
+IN_REQUEST = "approval"  # key of the question as a request to the client
 TRY_NO_OTHER = "Don't look for another way to the same end; say what you wanted to do, and ask how to go on."
 
 
 async def require_approval(
     server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context
 ) -> Context:
-    """The context to run the tool with, now that it may. Notes the decision in the call. Raises ToolError when it may
-    not, and InputRequired when the person has to be asked first."""
-    call.decision = "denied"  # as long as nothing else is known
+    """Return the context to run the tool with, once it may run, and note the decision in the call. Raises ToolError if
+    it may not, and InputRequired if the person must be asked first."""
+    call.decision = "denied"  # until more is known
     verdict, rule = await server.policy.verdict(call.session, tool, arguments)
     if verdict == "denied":
         raise ToolError(_format_denial(tool, rule))
-    # of arguments that don't fit nobody is asked: the tool says what is wrong with them
+    # invalid arguments need no approval: the tool refuses them itself
     if verdict == "allowed" or rule is None or tool.check_arguments(arguments) is not None:
         call.decision = "allowed"
         return context
@@ -56,27 +56,27 @@ async def require_approval(
     if action != "accept":
         call.decision, told = REFUSALS[action]
         if context.answered_at_once(key):
-            told = f"{AT_ONCE[action]} at once: likely nobody is there to approve it. It was not run"
+            told = f"{AT_ONCE[action]} at once: probably no person saw the question. It was not run"
         raise ToolError(f"{tool.name} takes a person's approval, and {told}. {TRY_NO_OTHER}")
     call.decision = "approved"
     return context if call.revision.stateless else context.after(time.monotonic() - began)
 
 
 def carry_approval(server: Server, call: Call, context: Context) -> None:
-    """The tool asks something itself: have what was approved hold for the retry, and for no other."""
+    """Carry an approval over to the retry, and to no other call: the tool asks a question itself."""
     approved = call.decision == "approved"
     call.approval = (server.policy.nonces.issue(call.session.principal), True, _cwd(context)) if approved else None
 
 
 def _cwd(context: Context) -> str:
-    """The folder that commands have moved to; "" where none has. What is approved is approved there."""
+    """Return the folder that commands have moved to, or "". An approval holds for this folder only."""
     cwd = context.caller_state.cwd
     return "" if cwd is None else str(cwd)
 
 
 def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, str]:
-    """What the person has said to the question that this is the retry of, and the key of that; None where nobody has,
-    it is used up, or was asked elsewhere."""
+    """Return the person's answer from the retry, and its question's key. The answer is None if there is none, it was
+    used before, or it was given for another folder."""
     carried, call.approval = call.approval, None
     if carried is None:
         return None, ""
@@ -94,7 +94,7 @@ def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, 
 async def _ask_person(
     server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule
 ) -> str:
-    """The person's action; or, where the answer comes with the retry, the end of this try."""
+    """Return the person's action. If the answer comes with the retry, the call ends here."""
     message = format_question(tool, arguments, _cwd(context))
     request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}
     if not context.can("elicitation"):
@@ -129,7 +129,7 @@ def _format_denial(tool: Tool, rule: Rule | None) -> str:
     told = f"{tool.name} is refused here by the rule --deny {rule}"
     if rule is None or rule.pattern is None:
         return told
-    return f"{told}. It says what whoever runs this server does not want: don't spell it otherwise, do without it."
+    return f"{told}. The operator of this server does not want this: don't spell it another way, do without it."
 
 
 def _format_cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
@@ -137,17 +137,17 @@ def _format_cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
     return (
         f"{tool.name} takes a person's approval here (--approve {rule}), and this client can't ask for it: {why}. "
         "It was not run. Use a client that shows forms, on revision 2025-06-18 or later; or have "
-        "whoever runs this server exempt what is harmless by --allow."
+        "the operator of this server exempt harmless calls with --allow."
     )
 
 
 def _question_key(nonce: str) -> str:
-    """What the question goes by: no tool can ask under the same key."""
+    """Return the key of the question, which no tool can guess."""
     return f"approval-{nonce}"
 
 
 def format_question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -> str:
-    """What the person reads: what runs if they accept, all of it or how much is left out."""
+    """Return the text of the question: the call that runs if the person accepts, and how much of it is left out."""
 
     named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})"
     if place:

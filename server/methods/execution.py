@@ -1,8 +1,7 @@
 """Run the function behind one request: a tool, a prompt, a resource, a completion.
 
-All of them get a Context to speak to the client through, a time limit, a heartbeat and questions to the person. A call
-that may become a task runs in an asyncio task of its own, which goes on after the request is answered (extension
-io.modelcontextprotocol/tasks).
+Each gets a Context for the client, a time limit, a heartbeat and questions to the person. A call that may become a task
+runs in its own asyncio task, which continues after the request is answered (extension io.modelcontextprotocol/tasks).
 """
 
 import asyncio
@@ -28,12 +27,12 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError, WrongArgumentsError
 from toolgate.tools.api.tool import Tool
 
-HEARTBEAT = 10.0  # seconds between signs of life to a client that sent a progress token
-FIRST_BEAT = 1.0  # seconds: over HTTP the answer is a stream from then on, and its client needs an event to resume from
+HEARTBEAT = 10.0  # seconds between heartbeats to a client that sent a progress token
+FIRST_BEAT = 1.0  # seconds: over HTTP the answer becomes a stream then, and the client needs an event to resume from
 
 
 class TimeLimitError(Exception):
-    """The work was held as long as any is, and stopped."""
+    """The work reached its time limit and was stopped."""
 
 
 Work = Callable[[Context], Awaitable[dict[str, Any]]]
@@ -45,8 +44,8 @@ async def execute(
 ) -> dict[str, Any]:
     """Return the result of `work(context)`, or the one that asks the client for input first (2026-07-28).
 
-    `timer` bounds the work; None: as any call. Raises TimeLimitError, MissingClientCapability (2026-07-28), and
-    whatever the work raises.
+    `timer` limits the work; None: the limit of any call. Raises TimeLimitError, MissingClientCapability (2026-07-28),
+    and whatever the work raises.
     """
     timer = timer or server.deadlines
     caller = caller or CallClient(call, server.seal, server.questions, server.settings.hold, server.streaming)
@@ -65,7 +64,7 @@ async def execute(
         raise TimeLimitError from None
     except InputRequired as questions:
         return caller.input_required(questions)
-    except BaseExceptionGroup as group:  # a question asked inside a task group
+    except BaseExceptionGroup as group:  # asked inside a task group
         asked = group.subgroup(InputRequired)
         if asked is not None:
             return caller.input_required(InputRequired(_all_questions(asked)))
@@ -78,7 +77,7 @@ async def execute(
         if isinstance(refusal, StillWaitingError):
             caller.leave_waiting()
         if not call.revision.stateless or isinstance(refusal, UnansweredError):
-            raise  # who could be asked has nothing to declare
+            raise  # the client can answer: there is no capability to demand
         raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
     finally:
         timer.release(task)
@@ -89,7 +88,7 @@ async def execute(
 async def execute_or_refuse(
     server: Server, call: Call, work: Work, what: str, data: Any = None, timer: DeadlineTimer | None = None
 ) -> dict[str, Any]:
-    """`execute`, for work whose result has no place for a refusal: it is an error of the request, with `data`."""
+    """Like `execute`, for work whose result can't carry a refusal: it becomes an error of the request, with `data`."""
     try:
         return await execute(server, call, work, timer=timer)
     except WrongArgumentsError as error:
@@ -113,17 +112,17 @@ def _all_questions(group: BaseExceptionGroup[InputRequired]) -> dict[str, dict[s
 
 
 class StoredCall(msgspec.Struct, frozen=True):
-    """What it takes to make a call once more."""
+    """A call stored so that it can run again."""
 
     name: str
     arguments: Any
     revision: str
     capabilities: dict[str, Any]
-    grant: str = ""  # of ours that the call came by
+    grant: str = ""  # our grant that the call used
 
 
 class _SilentChannel:
-    """The channel of a call whose request was another process's."""
+    """Drop messages: the request of this call belonged to another process."""
 
     can_ask = False
 
@@ -133,12 +132,12 @@ class _SilentChannel:
 
 
 def can_become_task(call: Call, tool: Tool) -> bool:
-    """Whether a call can become a task: the client knows them, and the tool says so or is able to ask for it."""
+    """Return whether a call can become a task: the client knows tasks, and the tool allows or can request it."""
     return call.session.has_extension(TASKS) and (tool.as_task or tool.function.context is not None)
 
 
 async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -> dict[str, Any]:
-    """Return what `execute` does, or the result that says that the call has become a task."""
+    """Return the result of `execute`, or the result that says that the call has become a task."""
     encode_call = partial(_encode_call, call, tool)
     caller = _task_client(server, server.deadlines, call, encode_call, by_itself=tool.as_task)
     task = asyncio_tasks.start(asyncio.get_running_loop(), _run_work(server, call, work, caller))
@@ -146,7 +145,7 @@ async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -
     try:
         if not task.done():
             await caller.wait_for_outcome(server.task_after if tool.as_task else None)
-    except BaseException:  # above all a cancellation: the answer is not awaited any more
+    except BaseException:  # mostly a cancellation: the request ended
         if caller.call_task is not None:
             await server.call_tasks.forget(caller.call_task)
         task.cancel()
@@ -161,7 +160,7 @@ async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -
 
 
 def rerun(server: Server, task: CallTask, how: bytes, prepare: Callable[[Call], Work]) -> None:
-    """Start the work on a task that a dead process left. `prepare` may raise RpcError."""
+    """Continue a task that a dead process left. `prepare` may raise RpcError."""
     stored = msgspec.json.decode(how, type=StoredCall)
     task.right = stored.grant or None
     revision = STATELESS.get(stored.revision) or next(reversed(STATELESS.values()))
@@ -211,7 +210,7 @@ def _encode_call(call: Call, tool: Tool) -> bytes | None:
 
 
 async def _run_work(server: Server, call: Call, work: Work, caller: TaskClient) -> Outcome:
-    """The work and what came of it: given, not raised, since it may be what would end the loop."""
+    """Return the outcome of the work, even an exception: raised, it could end the loop."""
     outcome: Outcome
     caller.work = asyncio.current_task()
     try:
@@ -226,12 +225,12 @@ async def _run_work(server: Server, call: Call, work: Work, caller: TaskClient) 
 
 
 async def _end_task(server: Server, call: Call, task: CallTask, outcome: Outcome) -> None:
-    """Record what came of the work as the end of the task."""
+    """End the task with the outcome of its work."""
     work = task.work
     assert work is not None
     if server.call_tasks.deadlines.release(work):
         outcome = TimeLimitError()
-    # one that is not live was cancelled; where the server ends, the next process finds it as it is
+    # a task that is not live was cancelled; at shutdown it stays as it is for the next process
     if task.kept.is_live and not (server.call_tasks.is_closing and work.cancelling()):
         found = _encode_outcome(call, outcome)
         if isinstance(found, bytes):
@@ -244,7 +243,7 @@ async def _end_task(server: Server, call: Call, task: CallTask, outcome: Outcome
 
 
 def _encode_outcome(call: Call, outcome: Outcome) -> bytes | RpcError:
-    """The result as it is kept, or the error that is."""
+    """Return the result in its stored form, or the error to store."""
     try:
         match outcome:
             case dict():

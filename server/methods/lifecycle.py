@@ -1,4 +1,4 @@
-"""Begin a conversation in both eras, set its log level, and cancel a request of it."""
+"""Open a conversation in both eras, set its log level, and cancel its requests."""
 
 import logging
 from collections.abc import Collection, Iterable
@@ -15,11 +15,11 @@ from toolgate.server.server import Server
 
 log = logging.getLogger("toolgate.session")
 
-EXTENSIONS: dict[str, dict[str, Any]] = {  # what is served beside the core, and its settings
+EXTENSIONS: dict[str, dict[str, Any]] = {  # extensions beside the core, with their settings
     TASKS: {},
     "io.modelcontextprotocol/skills": {"directoryRead": True},
 }
-FAMILIES = (  # what the tools are for → the tools
+FAMILIES = (  # purpose → tools
     ("commands", ("Bash", "BackgroundBash")),
     ("the web", ("ReadDocs", "WebSearch")),
     ("pictures", ("ReadImage",)),
@@ -27,7 +27,7 @@ FAMILIES = (  # what the tools are for → the tools
     ("skills", ("InvokeSkill",)),
     ("questions to the person", ("AskUserQuestion",)),
 )
-PREFERENCES = (  # tool → when it is the one to take
+PREFERENCES = (  # tool → when to prefer it
     (
         "BackgroundBash",
         "Prefer BackgroundBash to your own shell for servers, builds and what should go on while you work.",
@@ -37,7 +37,7 @@ PREFERENCES = (  # tool → when it is the one to take
 
 
 async def initialize(server: Server, call: Call) -> dict[str, Any]:
-    """initialize: the newest revision we share, or our newest of that era."""
+    """Answer initialize: the newest revision both sides know, or our newest of that era."""
     session, params = call.session, call.params
     if session.revision is not None:
         raise InvalidRequest("this session is initialized already")
@@ -50,7 +50,7 @@ async def initialize(server: Server, call: Call) -> dict[str, Any]:
     told = str(client.get("name", "?"))[:64], str(client.get("version", "?"))[:32]
     session.client = session.client or told[0]
     log.debug("client %r %r, revision %s", *told, revision.name)
-    await session.save()  # before the client can know its id
+    await session.save()  # stored before the client knows its id
     return {
         "protocolVersion": revision.name,
         "capabilities": _capabilities(revision),
@@ -60,7 +60,7 @@ async def initialize(server: Server, call: Call) -> dict[str, Any]:
 
 
 def discover(server: Server, call: Call) -> dict[str, Any]:
-    """server/discover: what a client of the stateless era may know before it asks for anything."""
+    """Answer server/discover: what a client of the stateless era may know before its first request."""
     known = {
         "supportedVersions": list(SUPPORTED),
         "capabilities": _capabilities(call.revision),
@@ -78,7 +78,7 @@ def mark_ready(session: Session, params: dict[str, Any]) -> None:
 
 
 async def set_log_level(call: Call) -> dict[str, Any]:
-    """logging/setLevel; in the stateless era a request carries its level in `_meta`."""
+    """Answer logging/setLevel; in the stateless era each request has its level in `_meta`."""
     level = call.params.get("level")
     if level not in LEVELS:
         raise InvalidParams(f"'level' must be one of {', '.join(LEVELS)}")
@@ -88,7 +88,7 @@ async def set_log_level(call: Call) -> dict[str, Any]:
 
 
 async def resume_session(server: Server, session: Session, uris: Iterable[str]) -> None:
-    """Go on with a session that an earlier process began, subscribed to what it still may read."""
+    """Resume a session of an earlier process, with the subscriptions it may still have."""
     session.ready = True
     server.notifications.sessions.add(session)
     async for uri in yield_in_turns(uris, len):
@@ -100,14 +100,14 @@ async def resume_session(server: Server, session: Session, uris: Iterable[str]) 
 
 
 def cancel_request(session: Session, params: dict[str, Any]) -> None:
-    """notifications/cancelled; one about something unknown or already answered is ignored."""
+    """Handle notifications/cancelled; for an unknown or answered request it is ignored."""
     id = params.get("requestId")
     if isinstance(id, (int, str)) and not isinstance(id, bool):
         session.cancel(id)
 
 
 def _capabilities(revision: Revision) -> dict[str, Any]:
-    """Exactly what is served."""
+    """Return the capabilities of what is served."""
     declared: dict[str, Any] = {
         "tools": {"listChanged": True},
         "prompts": {"listChanged": True},
@@ -122,10 +122,10 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
 
 
 def format_instructions(served: Collection[str]) -> str | None:
-    """Return what a model is told of a server with these tools before it looks at any, or None for no built-in tool.
+    """Return what a model reads about a server with these tools before it looks at any, or None without built-in tools.
 
-    Clients that load tools on demand show little else: it says what the server is for, and when to prefer it to what
-    the client has of its own. Only tools that are served are named.
+    Clients that load tools on demand show little else. It says what the server is for, and when to prefer it to the
+    client's own tools. It names only tools that are served.
     """
     families = [
         f"{purpose} ({', '.join(names)})"

@@ -1,8 +1,7 @@
 """Answer tools/list, prompts/list, resources/templates/list and resources/list.
 
-What does not depend on the caller is encoded once a page, until the registry changes. A cursor names the last item of
-its page, so that items that come or go elsewhere move no other item to another page. Source: MCP
-server/utilities/pagination.
+Pages that don't depend on the caller are encoded once per registry. A cursor names the last item of its page, so items
+added or removed elsewhere move no other item to another page. Source: MCP server/utilities/pagination.
 """
 
 import asyncio
@@ -27,9 +26,9 @@ from toolgate.tools.api.resource import Resource
 
 log = logging.getLogger("toolgate.lists")
 
-PAGE = 250  # items: few clients ask for a second page, and none should need one for what people really have
+PAGE = 250  # items: few clients ask for a second page, and few servers have more
 MAX_CURSOR = 16_384  # characters; a URI of 8 KiB fits
-LISTING_TIME = 5.0  # seconds a template may take to say what there is
+LISTING_TIME = 5.0  # seconds a template may take to list its resources
 
 Parts = Callable[[Registry], Mapping[str, Any]]
 Formatter = Callable[[Any, Revision], dict[str, Any]]
@@ -49,13 +48,13 @@ def list_parts(server: Server, field: str, parts: Parts, format_part: Formatter,
         if call.revision.result_types:
             result = serialization.add_result_type(result, server.identity(call.revision))
         encoded = msgspec.Raw(msgspec.json.encode(result))
-        if begin % PAGE == 0:  # others come of cursors that were made up, or are out of date
+        if begin % PAGE == 0:  # other positions come from cursors that are forged or out of date
             server.pages[page] = encoded
     return encoded
 
 
 async def list_resources(server: Server, call: Call) -> dict[str, Any]:
-    """resources/list: the fixed ones, then what each template has for this caller; of both what they may read."""
+    """Answer resources/list: the fixed resources, then those of each template, as far as the caller may read them."""
     hidden = await resources.hidden_schemes(server, call.session)
 
     def is_allowed(uri: str) -> bool:
@@ -76,7 +75,7 @@ async def list_resources(server: Server, call: Call) -> dict[str, Any]:
 
 
 async def _list_template(template: Resource, context: Context) -> list[ResourceLink]:
-    """A listing that fails or dawdles costs its own entries and no other's."""
+    """Return a template's resources. A listing that fails or is slow costs only its own entries."""
     if template.lists is None:
         return []
     try:
@@ -84,7 +83,7 @@ async def _list_template(template: Resource, context: Context) -> list[ResourceL
             return await template.list_links(context)
     except asyncio.CancelledError:
         raise
-    except BaseException:  # a plugin's: whatever it raises
+    except BaseException:  # whatever a plugin raises
         log.warning("the listing of %s from %s failed", template.uri, template.source, exc_info=True)
         return []
 
@@ -94,7 +93,7 @@ def _page(field: str, items: list[dict[str, Any]], following: str | None) -> dic
 
 
 def page_start(cursor: object, what: str, keys: Sequence[str]) -> int:
-    """Where the page begins that `cursor` (None for the first) asks for in the list `what`. Raises InvalidParams."""
+    """Return where the page for `cursor` (None: the first) begins in the list `what`. Raises InvalidParams."""
     if cursor is None:
         return 0
     refusal = InvalidParams("unknown cursor: ask for the first page again")
@@ -112,11 +111,11 @@ def page_start(cursor: object, what: str, keys: Sequence[str]) -> int:
     try:
         return keys.index(key) + 1
     except ValueError:
-        return min(index - 1, len(keys))  # the item has gone: what came behind it moved up
+        return min(index - 1, len(keys))  # the item is gone: later ones moved up
 
 
 def page_end(begin: int, what: str, keys: Sequence[str], size: int = PAGE) -> tuple[int, str | None]:
-    """Where that page ends, and the cursor of the next one; None for the last."""
+    """Return where that page ends, and the cursor of the next page, or None."""
     index = begin + size
     if index >= len(keys):
         return len(keys), None

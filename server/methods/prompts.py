@@ -14,7 +14,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError
 
 COMPLETION_TIME = 5.0  # seconds: the person is typing
-MAX_VALUE = 8_192  # characters of what was typed so far
+MAX_VALUE = 8_192  # characters typed so far
 
 
 async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
@@ -41,7 +41,7 @@ async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str
     server.policy.require_rate(call)
 
     async def work(_: Context) -> dict[str, Any]:
-        # no question may come of it: only calls, prompts and what is read may ask (2026-07-28 basic/patterns/mrtr)
+        # only calls, prompts and resources may ask (2026-07-28 basic/patterns/mrtr)
         context = Context(server.services.of_session(call.session), NoClient())
         try:
             return {"completion": await completions.complete(name, value, others, context)}
@@ -52,7 +52,7 @@ async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str
 
 
 def _find_completions(server: Server, ref: Any) -> Completions:
-    """What the reference points at: a prompt by name, a template by its text, or any URI of one."""
+    """Return the completions of what the reference names: a prompt, a template, or a template's URI."""
     registry = server.registry
     match ref:
         case {"type": "ref/prompt", "name": str(name)}:

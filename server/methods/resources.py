@@ -1,7 +1,7 @@
 """Answer resources/read, resources/subscribe and resources/unsubscribe.
 
-A resource is held to the rules about the tool that gives the same (`Resource.tool`). It can't wait for a person's
-approval: what a tool gives only with approval, its resources do not give at all.
+A resource obeys the rules for the tool that returns the same data (`Resource.tool`). It can't wait for an approval: if
+the tool needs one, the resource is refused.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound
 from toolgate.tools.api.uri_templates import MAX_URI
 
-PIECE = 2**20  # characters of a text that are encoded at once
+PIECE = 2**20  # characters of a text encoded at once
 
 
 async def read_resource(server: Server, call: Call) -> dict[str, Any]:
@@ -96,7 +96,7 @@ async def _refuse(server: Server, session: Session, scheme: str) -> str | None:
 
 
 async def _in_pieces(contents: Contents) -> Contents | dict[str, Any]:
-    """The contents, with a long text encoded already: others have a turn after each piece, which takes 7 ms."""
+    """Return the contents with long texts already encoded in pieces of 7 ms; other tasks run between them."""
     text = contents.text or ""
     if len(text) <= PIECE:
         return contents
@@ -109,7 +109,7 @@ async def _in_pieces(contents: Contents) -> Contents | dict[str, Any]:
 
 
 def _make_room(subscribed: Mapping[str, object], uri: str) -> None:
-    """Raise InvalidRequest where a session has room for no more."""
+    """Raise InvalidRequest if the session has no room for another subscription."""
     if uri in subscribed:
         return
     if len(subscribed) >= MAX_SUBSCRIPTIONS:
@@ -136,6 +136,6 @@ def read_uri(call: Call) -> str:
 
 
 def _not_found(call: Call, uri: str) -> RpcError:
-    """-32002 in the sessions era, -32602 from 2026-07-28 on (server/resources, "Error Handling")."""
+    """Return -32002 in the sessions era, -32602 from 2026-07-28 on (server/resources, "Error Handling")."""
     kind = InvalidParams if call.revision.stateless else ResourceNotFound
     return kind("resource not found", {"uri": uri})

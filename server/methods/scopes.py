@@ -1,6 +1,6 @@
-"""Say which scopes a request takes, by the method and by what the request names.
+"""Return the scopes that a request needs, by its method and the part it names.
 
-A part (tool, prompt, resource) declares its own scope. To learn that there is no such part takes what listing takes.
+A part (tool, prompt, resource) declares its own scope. A request for an unknown part needs the scope of listing.
 Source: MCP 2026-07-28 basic/authorization, "Scope Challenge Handling".
 """
 
@@ -17,18 +17,18 @@ from toolgate.tools.api.scopes import READ
 
 @cache
 def only(scope: str) -> frozenset[str]:
-    """Return the set of this one scope: the same object each time."""
+    """Return the set of this one scope, the same object each time."""
     return frozenset((scope,))
 
 
 def fixed_scopes(*scopes: str) -> ScopesOf:
-    """Return the rule of a method whose requests all take the same scopes."""
+    """Return the rule for a method whose requests all need the same scopes."""
     wanted = frozenset(scopes)
     return lambda params: wanted
 
 
 class ScopeRules:
-    """The rules of the methods that go by what the parameters name. `registry()` is what is served now."""
+    """The rules for methods whose scopes depend on parameters. `registry()` returns what is served now."""
 
     def __init__(self, registry: Callable[[], Registry]) -> None:
         self._registry = registry
@@ -55,7 +55,7 @@ class ScopeRules:
                 return only(READ)
 
     def subscription(self, params: Mapping[str, Any]) -> frozenset[str]:
-        """News of a list takes what listing takes, of a resource what reading takes. Longer lists of URIs are refused
+        """Return the scopes of listing for lists, and of reading for resources. Lists of URIs that are too long fail
         later."""
         wanted = params.get("notifications")
         if not isinstance(wanted, dict):
@@ -72,7 +72,7 @@ class ScopeRules:
         return self._registry().scopes_of(uri) if isinstance(uri, str) else only(READ)
 
     def _of_task(self, id: object) -> frozenset[str]:
-        """A task carries the scope of its tool."""
+        """Return the scope of the task's tool."""
         return _of_part(self._registry().tools, tool_of(id) if isinstance(id, str) else None)
 
 

@@ -1,6 +1,6 @@
 """Answer skills/list, skills/get and resources/directory/read: the skills extension (2026-07-28).
 
-The skills listed are those that InvokeSkill offers. Source: SEP-2640 (ext-skills).
+It lists the skills that InvokeSkill offers. Source: SEP-2640 (ext-skills).
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from toolgate.tools.builtin.skills.skills import Skill, Skills
 
 log = logging.getLogger("toolgate.skills")
 
-SKILLS_PAGE = 20  # skills: each may have 512 files that must be hashed, and are listed
-FOLDERS = (resources.list_folder, workspace_files.list_folder)  # that resources/directory/read knows
+SKILLS_PAGE = 20  # skills: each may list 512 files, which must be hashed
+FOLDERS = (resources.list_folder, workspace_files.list_folder)  # what resources/directory/read serves
 
 
 async def list_skills(server: Server, published: SkillEntries, call: Call) -> dict[str, Any]:
-    """skills/list: what can't be used any more when it is read is left out."""
+    """Answer skills/list. A skill that is unusable when read is left out."""
     catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
     keys = list(catalogue)
     begin = page_start(call.params.get("cursor"), "skills", keys)
@@ -54,10 +54,10 @@ async def get_skill(server: Server, published: SkillEntries, call: Call) -> dict
 
 
 async def read_directory(server: Server, call: Call) -> dict[str, Any]:
-    """resources/directory/read: what is right in a folder of a skill, or of the workspace."""
+    """Answer resources/directory/read: the direct entries of a folder of a skill or of the workspace."""
     uri = read_uri(call)
     if uri.endswith("/") and not uri.endswith("//"):
-        uri = uri[:-1]  # the same folder
+        uri = uri[:-1]  # names the same folder
     context = Context(server.services.of_session(call.session), NoClient())
     found = await _list_folder(uri, context)
     keys = [link.uri for link in found]
@@ -94,7 +94,7 @@ def _skills(server: Server, call: Call) -> Skills:
 
 
 def _add_cursor(result: dict[str, Any], call: Call, following: str | None) -> dict[str, Any]:
-    """With what a client needs to go on, and to keep it: not at all, for files change without a word."""
+    """Add the cursor and caching hints: no caching, as files change without notice."""
     if following is not None:
         result["nextCursor"] = following
     return serialization.add_cache_hints(result, call.revision, 0)

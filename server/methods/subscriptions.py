@@ -1,4 +1,4 @@
-"""Answer subscriptions/listen: a request that stays open and brings the notifications a client asked for."""
+"""Answer subscriptions/listen, a request that stays open and carries notifications."""
 
 import asyncio
 import functools
@@ -20,13 +20,13 @@ from toolgate.server.server import KINDS, Server
 from toolgate.tools.api.uri_templates import parse_scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
-MAX_LISTENERS = 1_000  # of one server; each costs a task
-MAX_OWNED = 100  # of one owner, where there are others, who must have room too
-MAX_PERSONAL = 200  # of one person, through however many clients: anybody may register more of those
+MAX_LISTENERS = 1_000  # per server; each costs a task
+MAX_OWNED = 100  # per owner, if there are others
+MAX_PERSONAL = 200  # per person through all clients: a person can register more clients
 
 
 async def listen(server: Server, call: Call) -> dict[str, Any]:
-    """Acknowledge, then tell until the client cancels or the server ends; the result says that it ended well."""
+    """Acknowledge, then notify until the client cancels or the server ends; the result marks an orderly end."""
     principal, owner, until = call.session.principal, call.session.owner, call.session.until
     kinds, asked = _read_filter(call)
     server.policy.require_rate(call)
@@ -41,9 +41,9 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
         "notifications/subscriptions/acknowledged", notifications=_format_acknowledged(kinds, listener.uris, ids)
     )
     server.notifications.subscriptions[listener] = None
-    for kept in tasks.values():  # what became of it before the client could listen
+    for kept in tasks.values():  # what changed before the subscription began
         listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
-    call.params.clear()  # a subscription may stay open for days, and there may be a thousand
+    call.params.clear()  # frees memory: a thousand subscriptions may stay open for days
     timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
     try:
         await ended
@@ -57,10 +57,10 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
 
 
 def _make_room(server: Server, principal: str, owner: str) -> None:
-    """Room for one more: where all is taken, whoever holds most gives way. Raises InvalidRequest."""
+    """Make room for one more subscription, if need be by ending one of the largest owner. Raises InvalidRequest."""
     held = [listener for listener in server.notifications.subscriptions if not listener.end_signal.done()]
     each = Counter(listener.principal for listener in held)
-    is_shared = owner != LOCAL.owner  # otherwise nobody is told apart
+    is_shared = owner != LOCAL.owner  # otherwise all callers are the same
     has_room = not is_shared or (
         each[principal] < MAX_PERSONAL and sum(listener.owner == owner for listener in held) < MAX_OWNED
     )
@@ -74,7 +74,7 @@ def _make_room(server: Server, principal: str, owner: str) -> None:
 
 
 def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
-    """The filter's fields for lists, and the URIs of resources."""
+    """Return the filter's list kinds and the URIs of resources."""
     wanted = call.params.get("notifications")
     if not isinstance(wanted, dict):
         raise InvalidParams("'notifications' must be an object")
@@ -89,14 +89,14 @@ def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
 
 
 async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:
-    """Those of the URIs that are served to the caller."""
+    """Return the URIs that are served to the caller."""
     hidden = await resources.hidden_schemes(server, call.session)
     seen = [uri for uri in dict.fromkeys(asked) if parse_scheme(uri).lower() not in hidden]
     return [uri async for uri in yield_in_turns(seen, len) if server.registry.resource(uri) is not None]
 
 
 async def _find_tasks(server: Server, call: Call) -> dict[str, StoredTask]:
-    """The tasks whose changes will be told: of the caller's, and not another process's."""
+    """Return the caller's tasks that run in this process: their changes are notified."""
     wanted: dict[str, Any] = call.params["notifications"]
     if "taskIds" not in wanted:
         return {}
@@ -120,5 +120,5 @@ def _format_acknowledged(kinds: tuple[str, ...], uris: frozenset[str], tasks: fr
 
 @functools.cache
 def _kinds(names: tuple[str, ...]) -> frozenset[str]:
-    """One set for all who want the same."""
+    """Return one shared set for equal filters."""
     return frozenset(FIELDS[name] for name in names)

@@ -13,7 +13,7 @@ from toolgate.server.protocol.task import StoredTask
 from toolgate.server.server import Server
 from toolgate.tools.api.errors import ToolError
 
-MAX_TASK_ID = 256  # characters: the name of a tool and some more
+MAX_TASK_ID = 256  # characters: it contains the name of a tool
 
 
 async def get_task(server: Server, call: Call) -> dict[str, Any]:
@@ -22,7 +22,7 @@ async def get_task(server: Server, call: Call) -> dict[str, Any]:
 
 
 async def update_task(server: Server, call: Call) -> dict[str, Any]:
-    """Bring answers; those to nothing that is asked are ignored."""
+    """Take answers; those to no open question are ignored."""
     require_extension(call)
     answers = call.params.get("inputResponses")
     if not isinstance(answers, dict):
@@ -35,7 +35,7 @@ async def update_task(server: Server, call: Call) -> dict[str, Any]:
 
 
 async def cancel_task(server: Server, call: Call) -> dict[str, Any]:
-    """Call the work off; nothing happens to what is over."""
+    """Cancel the work; nothing happens if it has ended."""
     require_extension(call)
     task = await _find_running(server, call)
     if task is not None:
@@ -44,14 +44,14 @@ async def cancel_task(server: Server, call: Call) -> dict[str, Any]:
 
 
 def require_extension(call: Call) -> None:
-    """Raise MissingClientCapability unless the client knows tasks."""
+    """Raise MissingClientCapability unless the client declares tasks."""
     if not call.session.has_extension(TASKS):
         required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         raise MissingClientCapability(f"the client did not declare {TASKS}", required)
 
 
 async def find_notified(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
-    """The principal's tasks of these ids whose changes this process hears of."""
+    """Return the principal's tasks with these ids whose changes this process sees."""
     found = await _find_rows(server, principal, ids)
     return {
         id: kept
@@ -63,7 +63,7 @@ async def find_notified(server: Server, principal: str, ids: Iterable[str]) -> d
 async def _find_rows(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
     try:
         return await server.call_tasks.find(principal, ids)
-    except ToolError as error:  # of the state database: busy, full, …
+    except ToolError as error:  # from the state database: busy, full, …
         raise InternalError(error.text) from None
 
 
@@ -78,7 +78,7 @@ async def _find_task(server: Server, call: Call) -> StoredTask:
 
 
 async def _find_running(server: Server, call: Call) -> CallTask | None:
-    """The task that is under way here; None when it is over."""
+    """Return the task if it runs here, or None if it has ended."""
     kept = await _find_task(server, call)
     task = server.call_tasks.find_running(call.session.principal, kept.id)
     if task is None and kept.is_live:
@@ -87,7 +87,7 @@ async def _find_running(server: Server, call: Call) -> CallTask | None:
 
 
 def _check_answers(task: CallTask, answers: dict[str, Any]) -> None:
-    """Raise InvalidParams when an answer is none to what is asked: nothing of the update is taken then."""
+    """Raise InvalidParams if one answer has the wrong shape; then none is taken."""
     for key, request in task.outstanding.items():
         if key in answers:
             answer = answers[key]

@@ -38,7 +38,7 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
 
 
 def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
-    """Do the work of a task again that the end of a server broke off."""
+    """Run the work of a task again after its server died."""
     execution.rerun(server, task, how, lambda call: _work(server, call, *_read_call(server, call)))
 
 
@@ -50,14 +50,14 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
             if not call.is_task:
                 raise
             output = _refusal(refusal.text)
-        await context.caller_state.save_cwd()  # before it is answered: the client counts on where it stands
+        await context.caller_state.save_cwd()  # stored before the answer: the client relies on the folder
         return _format_result(server, call, tool, output)
 
     return work
 
 
 def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
-    """The result. A task's takes no news along: it may be read never, or more than once."""
+    """Return the result. A task's has no news: it may be read never, or more than once."""
     call.output = output
     is_structured = serialization.is_structured(tool, call.revision, full=server.full_structure)
     structured = output.structured if is_structured else None
@@ -69,10 +69,10 @@ def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> di
 
 
 def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structured: Any) -> tuple[Output, Any]:
-    """Return the output and its structured content, with the news that this caller may hear in both.
+    """Return the output and its structured content, both with the news for this caller.
 
-    Some clients show their model the text alone, others the structured content alone. Where the structured content has
-    no room for the news, they wait for the next result. They are told once, and again when the answer does not go out.
+    Some clients show their model only the text, others only the structured content. If the structured content has no
+    room for the news, they wait for the next result. News is reported once, and again if the answer is not sent.
     """
     plain = None if structured is None else msgspec.to_builtins(structured)
     if plain is not None:
@@ -86,13 +86,13 @@ def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structur
     if call.flight is not None:
         call.flight.on_unsent = lambda: notices.restore(news)
     texts = [notice.text for notice in news.values()]
-    block = Text("\nMeanwhile:\n" + "\n".join(f"- {text}" for text in texts))  # some clients join blocks with nothing
+    block = Text("\nMeanwhile:\n" + "\n".join(f"- {text}" for text in texts))  # some clients join blocks directly
     told = Output([*output.content, block], output.structured, output.is_error)
     return told, None if plain is None else {**plain, NEWS: [*plain.get(NEWS, ()), *texts]}
 
 
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
-    """Run a tool, unless an active plan holds it back, or a rule, or the person who is asked. Raises CannotAskError."""
+    """Run a tool, unless a plan, a rule or the person refuses. Raises CannotAskError."""
     if tool.is_held_by_plan and await context.plan.active():
         call.decision = "plan"
         return _refusal(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")
@@ -104,7 +104,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
         return _refusal(refusal.text)
     try:
         return await tool.run(arguments, context)
-    except (InputRequired, BaseExceptionGroup):  # a question, which may have been asked inside a task group
+    except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group
         approval.carry_approval(server, call, context)
         raise
 

@@ -1,4 +1,4 @@
-"""Hold what decides whether a call may run: rules, the names they know callers by, approvals and the limit on calls."""
+"""Decide whether a call may run: by the rules, the caller's names, approvals and the rate limit."""
 
 import secrets
 import time
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from toolgate.server.protocol.session import Call, Session
     from toolgate.tools.api.tool import Tool
 
-MAX_OPEN = 64  # open nonces of a principal: no person has as many questions before them
+MAX_OPEN = 64  # open nonces per principal: a person has fewer questions open
 
 
 class Nonces:
-    """Nonces in memory, each good once, for `lifetime` seconds and for one principal. One more than `most` of a
-    principal ends the oldest of that principal."""
+    """Nonces in memory, each valid once, for `lifetime` seconds and one principal. Above `most`, a principal's oldest
+    ends."""
 
     def __init__(
         self, lifetime: float = LIFETIME, most: int = MAX_OPEN, now: Callable[[], float] = time.monotonic
@@ -29,10 +29,10 @@ class Nonces:
         self._lifetime = lifetime
         self._most = most
         self._now = now
-        self._open: dict[str, OrderedDict[str, float]] = {}  # principal → nonce → until when; the oldest first
+        self._open: dict[str, OrderedDict[str, float]] = {}  # principal → nonce → expiry, oldest first
 
     def issue(self, principal: str) -> str:
-        """Return a new nonce of this principal."""
+        """Return a new nonce for this principal."""
         self._drop_expired()
         own = self._open.setdefault(principal, OrderedDict())
         while len(own) >= self._most:
@@ -42,7 +42,7 @@ class Nonces:
         return nonce
 
     def redeem(self, principal: str, nonce: str) -> bool:
-        """Whether the nonce is this principal's and still good. It is used up by this."""
+        """Use up the nonce; return whether it was valid and this principal's."""
         own = self._open.get(principal)
         until = own.pop(nonce, None) if own is not None else None
         return until is not None and self._now() < until
@@ -60,34 +60,35 @@ class Nonces:
 
 
 async def own_name_only(principal: str) -> frozenset[str]:
-    """Return the one name that a principal has without a look into the state: its own."""
+    """Return the principal's own name, which needs no look-up in the state."""
     return frozenset((principal,))
 
 
 @dataclass(slots=True)
 class CallPolicy:
-    """`find_names(principal)` gives all names that rules may call a principal by. `limiter` is None without a limit."""
+    """What applies to all calls of a server. `find_names(principal)` returns all names that rules may use for a
+    principal. `limiter` is None without a limit."""
 
     rules: Rules = field(default_factory=Rules)
     find_names: Callable[[str], Awaitable[frozenset[str]]] = own_name_only
     limiter: CallRateLimiter | None = None
-    nonces: Nonces = field(default_factory=Nonces)  # of approvals
+    nonces: Nonces = field(default_factory=Nonces)  # for approvals
 
     async def verdict(
         self, session: "Session", tool: "Tool", arguments: Mapping[str, Any]
     ) -> tuple[Verdict, Rule | None]:
-        """Return what becomes of a call of `tool`, and the rule that says so. Raises StateError."""
+        """Return the verdict on a call of `tool`, and the rule behind it. Raises StateError."""
         return self.rules.verdict(tool, arguments, RuleCaller(await self.find_names(session.principal), session))
 
     def count_call(self, call: "Call", scope: str) -> str | None:
-        """Count a call; return why it is one too many, or None."""
+        """Count a call, and return why it is refused, or None."""
         refusal = None if self.limiter is None else self.limiter.count(call.session.principal, scope)
         if refusal is not None:
             call.decision = "limited"
         return refusal
 
     def require_rate(self, call: "Call", scope: str = ANY) -> None:
-        """Count a call whose result has no place for a refusal. Raises InvalidRequest when it is one too many."""
+        """Count a request whose result can't carry a refusal. Raises InvalidRequest if it is one too many."""
         refusal = self.count_call(call, scope)
         if refusal is not None:
             raise InvalidRequest(refusal)

@@ -1,4 +1,4 @@
-"""Limit the calls a minute of each principal: of all tools, and of the tools of one scope. Counts live in memory."""
+"""Limit each principal's calls a minute: of all tools, and of the tools of one scope. Counts live in memory."""
 
 import math
 import time
@@ -10,20 +10,21 @@ ANY = ""  # the key of the limit on all calls
 
 
 class SlidingWindow:
-    """Counts what happened within the last minute, by the second: in the same few bytes however much happens.
+    """Count events of the last minute by the second, in the same few bytes however many there are.
 
-    Whichever sixty seconds one looks at, what `wait` let through fits the limit. `now` is in seconds, of whichever
-    clock; one that is set back forgets what it can't place any more.
+    No sixty seconds contain more than `wait` allowed. `now` is in seconds of any clock; if it is set back, counts it
+    can't place are dropped.
     """
 
     __slots__ = ("_seconds", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._seconds: deque[tuple[float, int]] = deque()  # the last in a second, and how often in it: the oldest first
+        self._seconds: deque[tuple[float, int]] = deque()  # (second, count), oldest first
 
     def wait(self, now: float, limit: int) -> int:
-        """Seconds until fewer than `limit` are within a minute; 0 now. `limit` is at least 1."""
+        """Return the seconds until fewer than `limit` events are within a minute; 0 if that is now. `limit` is at least
+        1."""
         self._forget(now)
         over = self.count - limit
         if over < 0:
@@ -40,12 +41,12 @@ class SlidingWindow:
         self.count += 1
 
     def is_over(self, now: float) -> bool:
-        """Whether a minute has passed since the last one."""
+        """Return whether the last event is a minute ago."""
         self._forget(now)
         return not self._seconds
 
     def _forget(self, now: float) -> None:
-        """Those of a second are a minute ago when the last of them is."""
+        """Drop a second once its last event is a minute ago."""
         seconds, until = self._seconds, now - SPAN
         if seconds and seconds[-1][0] > now:
             seconds.clear()
@@ -55,17 +56,17 @@ class SlidingWindow:
 
 
 class CallRateLimiter:
-    """`most` is scope → calls in any sixty seconds, `ANY` for all together; 0, or a scope that is not there, is no
+    """Count calls. `most` is scope → calls in any sixty seconds, `ANY` for all together; 0 or a missing scope is no
     limit. `now` is in seconds and never set back."""
 
     def __init__(self, most: Mapping[str, int], now: Callable[[], float] = time.monotonic) -> None:
         self._most = {scope: limit for scope, limit in most.items() if limit}
         self._now = now
-        self._minutes: dict[tuple[str, str], SlidingWindow] = {}  # by principal and scope: of those who called lately
+        self._minutes: dict[tuple[str, str], SlidingWindow] = {}  # by principal and scope, for recent callers
         self._swept = now()
 
     def count(self, principal: str, scope: str = ANY) -> str | None:
-        """Count a call; or say why it is one too many, and count nothing."""
+        """Count a call, or return why it is refused, without counting it."""
         now = self._now()
         self._sweep(now)
         held = list(self._windows_of(principal, scope))
@@ -79,7 +80,7 @@ class CallRateLimiter:
         return None
 
     def __len__(self) -> int:
-        """How many minutes are held."""
+        """Return the number of windows in memory."""
         return len(self._minutes)
 
     def _windows_of(self, principal: str, scope: str) -> Iterator[tuple[str, SlidingWindow]]:
@@ -92,7 +93,7 @@ class CallRateLimiter:
             yield key, minute
 
     def _sweep(self, now: float) -> None:
-        """Forget who has not called for a minute, once a minute."""
+        """Once a minute, drop callers without a call in the last minute."""
         if now - self._swept > SPAN:
             self._swept = now
             self._minutes = {key: minute for key, minute in self._minutes.items() if not minute.is_over(now)}

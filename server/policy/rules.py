@@ -1,15 +1,15 @@
-"""Which calls of tools are refused, and which wait for a person's word: what --deny, --allow and --approve say.
+"""Decide which tool calls are refused or need approval, by the rules of --deny, --allow and --approve.
 
     [WHO=]WHAT[(PATTERN)]        Bash(git push*)      scope:tools:web      account:ada=plugin:weather
 
-WHAT is a glob of tools' names, `scope:` and a glob of scopes, or `plugin:` and a glob of plugins' names. PATTERN is
-about the text of the argument `command`. WHO is a caller by a name (`principal_names.py`), or
-`scope:` and a scope that they were granted. Deny wins over allow, allow over approve.
+WHAT is a glob of tool names, `scope:` and a glob of scopes, or `plugin:` and a glob of plugin names. PATTERN is matched
+with the argument `command`. WHO is a name of the caller (`principal_names.py`), or `scope:` and a scope granted to
+them. Deny wins over allow, allow over approve.
 
-In a pattern `*` and `?` alone are special. A shell has more than one spelling for everything, so a pattern is advice
-and no boundary. It errs on the safe side. A pattern that refuses is matched with each command in the text as well,
-without its quotes. A pattern that allows has to match the whole text, and no `*` or `?` in it matches what a shell
-reads as more than a word.
+In a pattern only `*` and `?` are special. A shell can spell everything in several ways, so a pattern is advice and no
+boundary. It errs on the safe side. A pattern that refuses is also matched with each command within the text, without
+its quotes. A pattern that allows must match the whole text, and its `*` and `?` match nothing that a shell treats as
+more than a word.
 """
 
 import re
@@ -30,7 +30,7 @@ Verdict = Literal["denied", "allowed", "asked"]
 MAX_RULE = 500  # characters
 RULE = re.compile(r"(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
 GLOB = r"[A-Za-z0-9_.*?\[\]!-]+"
-SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # less parentheses
+SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # without parentheses
 TARGET_KINDS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+"}
 CALLER_KINDS: Mapping[str, str] = {
     "": r"local|u-[0-9a-f]{40}",
@@ -38,16 +38,16 @@ CALLER_KINDS: Mapping[str, str] = {
     "subject": r".+",
     **{method.prefix: r".+" for method in METHODS},
 }
-LOOKED_UP_KINDS = frozenset(method.prefix for method in METHODS)  # only the state database knows whose names they are
+LOOKED_UP_KINDS = frozenset(method.prefix for method in METHODS)  # names that only the state database knows
 RULE_FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
 
-MAX_COMMAND = 128 * 2**10  # characters of a command that are looked at: Linux starts none that is longer
-ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # what * and ? stand for: the latter to be sure
-ENDS = re.compile(r"[;&|<>(){}`\r\n]+")  # of one command in a text of several
+MAX_COMMAND = 128 * 2**10  # characters of a command that is matched: Linux starts no longer one
+ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # for * and ? in refusing and in allowing rules
+ENDS = re.compile(r"[;&|<>(){}`\r\n]+")  # between the commands of one text
 
 
 class ShellCommand:
-    """The text that patterns are about, of a call's arguments. Only a string is one for sure: a list may be words."""
+    """The text that patterns are matched with. Only a string is certainly a command: a list may be words."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         given = arguments.get("command")
@@ -56,7 +56,7 @@ class ShellCommand:
 
     @cached_property
     def variants(self) -> list[str]:
-        """The text, and each command in it, with single spaces, with quotes and without."""
+        """Return the text and each command in it, with single spaces, with and without quotes."""
         text = self.text or ""
         bare = re.sub(r"\\\r?\n|[\"'\\]", "", text)
         parts = [part for whole in dict.fromkeys((text, bare)) for part in (whole, *ENDS.split(whole))]
@@ -64,7 +64,7 @@ class ShellCommand:
 
 
 def _matches(pattern: str, command: ShellCommand, *, strict: bool) -> bool:
-    """Whether the command is one that the pattern means. `strict`: a doubt counts against that, not for it."""
+    """Return whether the pattern matches the command. `strict`: uncertain cases do not match; otherwise they do."""
     text = command.certain_text if strict else command.text
     if text is None:
         return False
@@ -77,8 +77,7 @@ def _matches(pattern: str, command: ShellCommand, *, strict: bool) -> bool:
 
 @cache
 def _compile(pattern: str, character: str) -> re.Pattern[str]:
-    """`*` is any number of such characters and `?` is one. Each `*` takes as few as it can and never more later, so
-    that no text takes long."""
+    """Compile a pattern. An atomic group ends each `*`, so no text takes long."""
     first, *rest = (re.escape(chunk).replace(r"\?", character) for chunk in pattern.split("*"))
     if not rest:
         return re.compile(first)
@@ -87,7 +86,7 @@ def _compile(pattern: str, character: str) -> re.Pattern[str]:
 
 
 class RuleCaller(NamedTuple):
-    """Whose call it is: `names` are all that they are called by."""
+    """The caller of a tool, with all of its names."""
 
     names: Set[str]
     session: "Session"
@@ -95,29 +94,29 @@ class RuleCaller(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, as `text` has it."""
+    """One rule, parsed from `text`."""
 
     text: str
     caller: str
     target: str
-    pattern: str | None  # of the command
+    pattern: str | None  # for the command
 
     def __str__(self) -> str:
         return self.text
 
     @property
     def is_plain(self) -> bool:
-        """Whether it holds for every caller and whatever the arguments are."""
+        """Return whether it applies to every caller and any arguments."""
         return not self.caller and self.pattern is None
 
     def applies_to(self, tool: "Tool", command: ShellCommand, caller: RuleCaller, *, strict: bool) -> bool:
-        """Whether it is about this call. `strict`: a doubt counts against it, not for it."""
+        """Return whether it applies to this call. `strict`: uncertain cases do not count; otherwise they do."""
         if not (self.names_tool(tool, strict=strict) and self._applies_to_caller(caller, strict=strict)):
             return False
         return self.pattern is None or _matches(self.pattern, command, strict=strict)
 
     def names_tool(self, tool: "Tool", *, strict: bool) -> bool:
-        """Whether it is about this tool."""
+        """Return whether it names this tool."""
         kind, what = _kind(self.target)
         named = {"": tool.name, "scope": tool.scope, "plugin": tool.plugin}[kind]
         if named is None:
@@ -126,14 +125,14 @@ class Rule:
 
     def _applies_to_caller(self, caller: RuleCaller, *, strict: bool) -> bool:
         kind, scope = _kind(self.caller)
-        if kind == "scope":  # a client chooses what its token is for: less helps it to no exemption, and out of no rule
+        if kind == "scope":  # a client may request a token with fewer scopes: that must not take it out of a rule
             wanted = frozenset((scope,))
             return caller.session.allows(wanted) if strict else caller.session.was_granted(wanted)
         return not self.caller or self.caller in caller.names
 
 
 class Rules:
-    """All rules of a server. `names_people`: one of them has a caller's name that has to be looked up."""
+    """All rules of a server. `names_people`: a rule has a name that must be looked up in the state."""
 
     def __init__(self, deny: Sequence[Rule] = (), allow: Sequence[Rule] = (), approve: Sequence[Rule] = ()) -> None:
         self._deny = deny
@@ -142,10 +141,10 @@ class Rules:
         self.names_people = any(_kind(rule.caller)[0] in LOOKED_UP_KINDS for rule in self._all)
 
     def __bool__(self) -> bool:
-        return bool(self._deny or self._approve)  # to be exempt from nothing is nothing
+        return bool(self._deny or self._approve)  # an exemption alone changes nothing
 
     def verdict(self, tool: "Tool", arguments: Mapping[str, Any], caller: RuleCaller) -> tuple[Verdict, Rule | None]:
-        """What becomes of the call, and the rule that says so; None where none does."""
+        """Return the verdict on the call, and the rule behind it, or None."""
         rows: tuple[tuple[Verdict, Sequence[Rule], bool], ...] = (
             ("denied", self._deny, False),
             ("allowed", self._allow, True),
@@ -159,7 +158,7 @@ class Rules:
         return "allowed", None
 
     def without_denied(self, tools: Mapping[str, "Tool"]) -> Mapping[str, "Tool"]:
-        """Those that are not denied to everybody, whatever the arguments."""
+        """Return the tools that no rule denies to every caller."""
         plain = [rule for rule in self._deny if rule.is_plain]
         if not plain:
             return tools
@@ -168,7 +167,7 @@ class Rules:
         }
 
     def find_unused(self, tools: Mapping[str, "Tool"]) -> list[Rule]:
-        """Those that are about none of these tools: there may be a slip in them."""
+        """Return the rules that match none of these tools, probably by a typing mistake."""
         return [rule for rule in self._all if not any(rule.names_tool(tool, strict=False) for tool in tools.values())]
 
     @property
@@ -177,21 +176,21 @@ class Rules:
 
 
 def parse_rules(words: Sequence[str], name_subject: Callable[[str], str] = str) -> list[Rule]:
-    """The rules in `words`, several in one with commas between them. `name_subject(subject)` is the name of the
-    principal that the issuer of tokens calls so. Raises ValueError."""
+    """Return the rules in `words`; commas separate several in one word. `name_subject(subject)` returns the name of the
+    principal with that subject. Raises ValueError."""
     return [_parse_rule(text, name_subject) for word in words for text in split_rules(word)]
 
 
 def check_rule_word(word: str) -> str:
-    """The word, when there are rules in it, all as they should be. Raises ValueError."""
+    """Return the word if all rules in it are valid. Raises ValueError."""
     if not parse_rules([word]):
         raise ValueError(f"there is no rule in {word!r}: a rule is {RULE_FORM}")
     return word
 
 
 def split_rules(word: str) -> list[str]:
-    """The rules in a list: commas and white space separate them, but not in parentheses; where there are only names,
-    ":" does as well."""
+    """Split a list of rules at commas and white space outside of parentheses. If it has only names, ":" separates them
+    too."""
     names = word.split(":")
     if all(re.fullmatch(GLOB, name) and name not in TARGET_KINDS for name in names):
         return names
@@ -225,6 +224,6 @@ def _is_one_of(kinds: Mapping[str, str], word: str) -> bool:
 
 
 def _kind(word: str) -> tuple[str, str]:
-    """ "scope:tools:web" → "scope" and "tools:web"; "Bash" → "" and "Bash"."""
+    """Split a kind from its value: "scope:tools:web" → "scope" and "tools:web"; "Bash" → "" and "Bash"."""
     kind, colon, rest = word.partition(":")
     return (kind, rest) if colon else ("", word)

@@ -1,7 +1,7 @@
-"""List the ways to sign in: what `--login` takes, who its people are, and which class speaks to their provider.
+"""List the ways to sign in: the values of `--login`, the issuer of its people, and the class for the provider.
 
-A new provider is a class (`IdentityProvider` of auth/login/providers.py) and a row here. Its options, its variables in
-the environment, its prefix in `--allow-users` and in rules, and how its people are named are made of the row.
+A new provider is a class (`IdentityProvider` of auth/login/providers.py) and a row here. Its options, environment
+variables, prefix in `--allow-users` and rules, and the names of its people all come from the row.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from toolgate.server.text import escape_unprintable
 
 @dataclass(frozen=True, slots=True)
 class SignInMethod:
-    """`name` is what `--login` takes, and the prefix of its people (`github:583231`) unless `people` is.
+    """A row. `name` is the value of `--login`, and the prefix of its people (`github:583231`) unless `people` is set.
 
-    `value`: what stands behind `--login NAME=`, "" for nothing; `issuer`: the issuer of its people, "" where the value
-    is. `provider`: the class to send browsers to, as module:Class, "" for none; `title`: whose client Toolgate is then.
+    `value`: what follows `--login NAME=`, "" for nothing. `issuer`: of its people, "" if the value is the issuer.
+    `provider`: the class for the provider, as module:Class, or "". `title`: the provider's name for people.
     """
 
     name: str
@@ -31,12 +31,12 @@ class SignInMethod:
 
     @property
     def form(self) -> str:
-        """What `--login` takes, as help writes it."""
+        """Return the value of `--login`, as help shows it."""
         return f"{self.name}={self.value}" if self.value else self.name
 
     @property
     def client_option(self) -> str:
-        """The option that names the file with the client's id and secret."""
+        """Return the option for the file with the client's id and secret."""
         return f"{self.name}-client"
 
     @property
@@ -45,7 +45,7 @@ class SignInMethod:
 
     @property
     def variables(self) -> tuple[str, str]:
-        """The environment variables of the client's id and secret."""
+        """Return the environment variables for the client's id and secret."""
         return f"TOOLGATE_{self.name.upper()}_ID", f"TOOLGATE_{self.name.upper()}_SECRET"
 
 
@@ -63,12 +63,12 @@ METHODS: tuple[SignInMethod, ...] = (
 
 
 def external_methods() -> list[SignInMethod]:
-    """The methods whose people have no account here: `--allow-users` says which of them may sign in."""
+    """Return the methods without accounts here: `--allow-users` lists who may sign in by them."""
     return [method for method in METHODS if not method.people]
 
 
 def provider_methods() -> list[SignInMethod]:
-    """The methods that send the browser to an identity provider."""
+    """Return the methods that send the browser to an identity provider."""
     return [method for method in METHODS if method.provider]
 
 
@@ -86,7 +86,7 @@ def parse_method(word: str) -> tuple[SignInMethod, str]:
 
 
 def format_identity(issuer: str, subject: str) -> str:
-    """Return how the operator names a person without an account, in rules, `--allow-users` and commands."""
+    """Return a person without an account as rules, `--allow-users` and commands write it."""
     by_value = next(method for method in METHODS if method.value and not method.issuer)
     method = next((method for method in METHODS if method.issuer == issuer and method.issuer), by_value)
     return f"{method.prefix}:{escape_unprintable(subject)}"

@@ -10,12 +10,12 @@ log = logging.getLogger("toolgate")
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-    """Return a task that has run up to its first wait: work that never waits costs no turn of the event loop.
+    """Return a task that has already run to its first wait: work that never waits costs no turn of the event loop.
 
-    A `PlanMode status` over stdio takes 47 us of processor time so, and 78 as an ordinary task. A task that calls this
-    is not the current one meanwhile (asyncio, "Extending": `_leave_task`).
-    3.11 only: drop all but `eager_start` with requires-python >= 3.12. There a task asks its loop to `call_soon` its
-    first step, so the loop's method is covered meanwhile; a loop that can't be covered starts the task as usual.
+    A `PlanMode status` over stdio takes 47 us of processor time this way, and 78 as an ordinary task. The task that
+    calls this is not the current one meanwhile (asyncio, "Extending": `_leave_task`). 3.11 only: drop all but
+    `eager_start` with requires-python >= 3.12. There a task asks its loop to `call_soon` its first step, so the loop's
+    method is replaced meanwhile. If that fails, the task starts as usual.
     """
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
@@ -33,7 +33,7 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
         task = asyncio.Task(work, loop=loop)
     finally:
         del loop.call_soon
-    for step, rest in late:  # a finalizer's, which ran in between
+    for step, rest in late:  # from a finalizer that ran in between
         loop.call_soon(step, *rest)
     current = asyncio.current_task(loop)
     if current is not None:
@@ -76,24 +76,24 @@ class DelayedTasks:
 
 
 class DeadlineTimer:
-    """At most `seconds` for each task that is taken. One that ends in time costs two dictionary operations: a timer of
-    its own (`asyncio.timeout`) would be a fifth of what a small call costs."""
+    """Cancel tasks that run longer than `seconds`. A task that ends in time costs two dictionary operations; a timer of
+    its own (`asyncio.timeout`) would cost a fifth of a small call."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[asyncio.Task[Any], float] = {}  # loop time; in order, since all get the same
+        self._until: dict[asyncio.Task[Any], float] = {}  # loop time; in order, since all tasks get the same time
         self._overdue: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, task: "asyncio.Task[Any]") -> None:
-        """Cancel `task` unless it is released in time."""
+        """Cancel `task` unless `release` is called in time."""
         loop = task.get_loop()
         self._until[task] = loop.time() + self._seconds
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._cancel_overdue, loop)
 
     def release(self, task: "asyncio.Task[Any]") -> bool:
-        """Whether `task` was held too long; if so its cancellation was ours, and is hereby undone."""
+        """Stop watching `task`. Return whether it was overdue; its cancellation is then undone."""
         self._until.pop(task, None)
         if task not in self._overdue:
             return False

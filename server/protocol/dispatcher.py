@@ -1,7 +1,7 @@
 """Turn one inbound message into a method call and its answer, whatever transport it came by.
 
-Above it: a transport, which calls `handle` once a message and gives each its own task. Below it: the method table.
-It is the only place where an exception becomes a message.
+Above: a transport, which calls `handle` for each message in a task of its own. Below: the method table. Only this
+module turns exceptions into messages.
 """
 
 import asyncio
@@ -34,22 +34,22 @@ from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Ses
 
 log = logging.getLogger("toolgate.dispatcher")
 
-MAX_ANSWERS = 64 * 2**20  # bytes of one principal's answers that its clients have not read: six of the largest files
+MAX_ANSWERS = 64 * 2**20  # bytes of one principal's answers not read by its clients: six of the largest files
 MAX_ALL_ANSWERS = 192 * 2**20  # bytes of all principals' answers: a fifth of a container of 1 GiB
 MAX_IN_FLIGHT = 4_096  # of one session; a client with more unanswered requests than this is broken or hostile
 TOO_LARGE_BATCH = "the answers of this batch are too large together: ask for fewer at once"
 NO_SCOPES: frozenset[str] = frozenset()
 
-Answer = Any  # what a method gives back: an object, or one that was encoded before
-ScopesOf = Callable[[Mapping[str, Any]], frozenset[str]]  # parameters of a request → the scopes it takes
+Answer = Any  # what a method returns: an object, or one already encoded
+ScopesOf = Callable[[Mapping[str, Any]], frozenset[str]]  # parameters of a request → the scopes it needs
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A row of the method table: all that a method is.
+    """A row of the method table.
 
-    `scopes` says what a request takes of a caller who signed in; a method without it can't be declared. The header
-    Mcp-Name repeats the parameter `name_parameter`. The two eras have different methods.
+    `scopes` returns the scopes that a request needs from a signed-in caller; it has no default. The header Mcp-Name
+    repeats the parameter `name_parameter`. The two eras have different methods.
     """
 
     function: Callable[[Call], Answer | Awaitable[Answer]]
@@ -61,8 +61,8 @@ class Method:
 
 
 class Dispatcher:
-    """`finish(answer, call)` gives a method's answer what its revision wants on every result. `answers` bounds those
-    that are not read yet, in bytes: of batches here, of connections in the transports."""
+    """Answer messages by the method table. `finish(answer, call)` adds what the revision requires on every result.
+    `answers` bounds unread answers in bytes: of batches here, of connections in the transports."""
 
     def __init__(
         self,
@@ -76,9 +76,9 @@ class Dispatcher:
         self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
 
     def scopes_of(self, message: Inbound | list[Inbound]) -> frozenset[str]:
-        """Return all scopes that `message` takes: for a batch what any of its requests takes, so that none hides in it.
+        """Return the scopes that `message` needs; for a batch those of all its requests, so that none can hide in it.
 
-        What is no request takes none: notifications and answers start nothing. An unknown method is refused later.
+        Notifications and answers need none: they start nothing. An unknown method is refused later.
         """
         if isinstance(message, Request):
             method = self._methods.get(message.method)
@@ -93,14 +93,14 @@ class Dispatcher:
         return None if row is None else row.name_parameter
 
     async def handle(self, data: bytes | bytearray | memoryview, session: Session, channel: Channel) -> None:
-        """Answer what is in `data`, on `channel`. Returns when that is done; never raises for what a client sent.
+        """Answer the message in `data` on `channel`. Returns when that is done; never raises for what a client sent.
 
-        Cancelling a request cancels the task this runs in, so a transport gives each message a task of its own.
+        Cancelling a request cancels the task this runs in, so a transport gives each message its own task.
         """
         await self.handle_message(decode(data), session, channel)
 
     async def handle_message(self, message: Inbound | list[Inbound], session: Session, channel: Channel) -> None:
-        """`handle`, for a transport that had to look at the message first."""
+        """Answer a decoded message, for a transport that had to read it first."""
         if isinstance(message, list):
             await self._batch(message, session, channel)
         else:
@@ -138,11 +138,11 @@ class Dispatcher:
         except asyncio.CancelledError:
             if flight.is_cancelled:
                 task.uncancel()
-                if flight.on_unsent is not None:  # the cancellation came between the result and its answer
+                if flight.on_unsent is not None:  # cancelled between the result and its answer
                     flight.on_unsent()
             elif task.cancelling():
-                raise  # the server ends
-            else:  # of something the method itself had cancelled
+                raise  # the server is stopping
+            else:  # the method was cancelled by something of its own
                 self._send_fault(request, flight, channel)
         except RpcError as error:
             self._send_error(request, error, flight, channel)
@@ -161,7 +161,7 @@ class Dispatcher:
         self._send_error(request, log_fault(request.method, sys.exception()), flight, channel)
 
     def _prepare_call(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
-        """The method and the call, or the RpcError that says why there is none."""
+        """Return the method and the call, or the RpcError that refuses the request."""
         meta = request.params.get("_meta")
         if meta is not None and not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
@@ -191,7 +191,7 @@ class Dispatcher:
             log.debug("ignored %s", notification.method, exc_info=True)
 
     async def _batch(self, messages: list[Inbound], session: Session, channel: Channel) -> None:
-        """JSON-RPC batches exist on 2025-03-26 only. The answers come together, as one array."""
+        """Answer a JSON-RPC batch, which only 2025-03-26 has, with one array."""
         refusal = _refuse_batch(messages, session)
         if refusal is not None:
             channel.send(Failure(None, refusal))
@@ -212,15 +212,15 @@ class Dispatcher:
 
 
 def log_fault(what: str, error: BaseException | None) -> InternalError:
-    """What a client is told of an unknown exception, which may hold anything: a reference that is also in the log."""
+    """Log an unknown exception, which may hold secrets, and return an error that refers to the log line."""
     reference = secrets.token_hex(6)
     log.error("reference %s: %s failed", reference, what, exc_info=error)
     return InternalError(f"internal error, reference {reference}")
 
 
 class _BatchChannel:
-    """A channel that keeps answers for the end of a batch and lets everything else through. What `claim` has no room
-    for is answered by an error."""
+    """Collect answers until the batch ends, and pass everything else on. An answer too large for `claim` becomes an
+    error."""
 
     def __init__(self, channel: Channel, claim: Claim) -> None:
         self.messages: list[Outbound] = []
@@ -233,7 +233,7 @@ class _BatchChannel:
 
     def send(self, message: Outbound) -> None:
         if isinstance(message, (Result, Failure)):
-            data = encode(message)  # now, so that what can't be encoded costs itself alone
+            data = encode(message)  # now, so that an answer that can't be encoded fails alone
             if not self._claim.grow(len(data)):
                 data = encode(Failure(message.id, InternalError(TOO_LARGE_BATCH)))
             self.messages.append(msgspec.Raw(data))
@@ -241,7 +241,7 @@ class _BatchChannel:
             self._channel.send(message)
 
     def pause(self) -> None:
-        """The others of the batch are still to come."""
+        """Do nothing: the batch's other answers are still to come."""
 
 
 def _refuse_batch(messages: list[Inbound], session: Session) -> RpcError | None:

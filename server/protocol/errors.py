@@ -1,11 +1,11 @@
-"""The protocol's errors: one class a code. Knows nothing of tools: a tool that says no is a result, not one of these.
+"""Define the protocol's errors, one class for each code. Knows nothing of tools: their refusals are results.
 
-    RpcError                                 the request was wrong, or we were
+    RpcError                                 the request was wrong, or the server failed
     ├── ParseError                   -32700  not JSON, or not UTF-8
-    ├── InvalidRequest               -32600  JSON, but no request we take here and now
+    ├── InvalidRequest               -32600  JSON, but no request that is valid here and now
     ├── MethodNotFound               -32601
-    ├── InvalidParams                -32602  also: unknown tool, missing `_meta` field, `requestState` that is not ours
-    ├── InternalError                -32603  a bug; carries a reference that is also in the log
+    ├── InvalidParams                -32602  also: unknown tool, missing `_meta` field, invalid `requestState`
+    ├── InternalError                -32603  a bug; carries a reference to the log
     ├── ResourceNotFound             -32002  up to 2025-11-25; -32602 since
     ├── HeaderMismatch               -32020  2026-07-28: HTTP headers and body disagree
     ├── MissingClientCapability      -32021  2026-07-28: `data.requiredCapabilities`
@@ -16,7 +16,7 @@ Source: JSON-RPC 2.0 section 5.1; MCP 2026-07-28 basic, "Error Codes".
 
 from typing import Any
 
-MAX_SHOWN = 160  # characters of what a client sent told back
+MAX_SHOWN = 160  # characters of a client's text that an error repeats
 
 
 class RpcError(Exception):
@@ -67,11 +67,11 @@ class UnsupportedProtocolVersion(RpcError):
 
 
 class UsageError(Exception):
-    """The command line, environment or config file asks for what can't be: exit code 2. The text names the option."""
+    """The command line, environment or config file is invalid: exit code 2. The text names the option."""
 
 
 def format_name(value: Any) -> str:
-    """Return how an error tells what a client sent in the place of a name: cut before it is spelled."""
+    """Return a client's name for an error message, cut before it is quoted."""
     if isinstance(value, str):
         return repr(value[:MAX_SHOWN])
     return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)[:MAX_SHOWN]

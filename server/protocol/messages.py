@@ -1,6 +1,6 @@
-"""JSON-RPC messages: bytes to values and back. Pure; knows nothing of methods, sessions or transports.
+"""Decode and encode JSON-RPC messages. Pure; knows nothing of methods, sessions or transports.
 
-What is wrong with a message is itself a value (`MalformedMessage`): a bad line is answered and survived, never raised.
+A fault in a message is a value (`MalformedMessage`), never an exception: it is answered, and the session goes on.
 Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and never null).
 """
 
@@ -15,19 +15,19 @@ from toolgate.server.protocol.errors import InternalError, InvalidRequest, Parse
 
 Id = int | str
 
-MAX_ID = 1_024  # characters: it is a number or a few dozen characters, and comes back in each answer
+MAX_ID = 1_024  # characters: real ids are numbers or short, and each answer repeats one
 MAX_BATCH = 256  # messages; each becomes a task
-MAX_SHOWN = 200  # characters of a decoder's complaint told back
+MAX_SHOWN = 200  # characters of a decoder's complaint that an error repeats
 
-# What is large in a message is a string: a file, a picture. Values are what takes time and memory to decode.
-SMALL = 16 * 1024  # bytes of a message that may hold anything: the worst takes 30 ms
+# A large message is large by its strings: a file, a picture. Decoding takes time and memory for values.
+SMALL = 16 * 1024  # bytes of a message that is not measured: the worst takes 30 ms
 MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
-MAX_ESCAPES = 6 * 2**20  # backslashes: more than 32 MiB have with all their text as \uXXXX; so many take 21 ms
+MAX_ESCAPES = 6 * 2**20  # backslashes: more than in 32 MiB of \\uXXXX text; so many take 21 ms
 MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs
-MAX_LENIENT = 2**20  # bytes of a message that the lenient decoder takes, at a fifth of the strict one's speed
+MAX_LENIENT = 2**20  # bytes of a message for the lenient decoder, which has a fifth of the strict one's speed
 MAX_LENIENT_STRUCTURE = 32 * 1024  # bytes outside of its strings
-MAX_SKIMMED = 4 * 2**20  # bytes of a message whose id is looked for, though it is not decoded
-PIECE = 2**20  # bytes that are measured at once: 5 ms
+MAX_SKIMMED = 4 * 2**20  # bytes of an undecoded message in which its id is looked for
+PIECE = 2**20  # bytes measured at once: 5 ms
 NUMERALS = bytes.maketrans(b"123456789E+", b"000000000e-")
 
 
@@ -43,7 +43,7 @@ class Notification(msgspec.Struct, frozen=True):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What the other side answered to a request of ours: one of `result` and `error`."""
+    """The client's answer to a request of ours: either `result` or `error`."""
 
     id: Id | None
     result: Any = None
@@ -51,21 +51,21 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class MalformedMessage(msgspec.Struct, frozen=True):
-    """A message that is none: the error it is answered with, under its id where that could be read."""
+    """A malformed message: the error that answers it, under its id if that could be read."""
 
     id: Id | None
     error: RpcError
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Our answer. `result` is an object, or `msgspec.Raw` when it was encoded before."""
+    """Our answer. `result` is an object, or `msgspec.Raw` if already encoded."""
 
     id: Id
     result: Any
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Our refusal. `id` is None where the request's id could not be read."""
+    """Our error. `id` is None if the request's id could not be read."""
 
     id: Id | None
     error: RpcError
@@ -76,7 +76,7 @@ Outbound = Request | Notification | Result | Failure | msgspec.Raw | list[Any]
 
 
 class _AnyMessage(msgspec.Struct):
-    """The one shape all inbound messages are decoded into; which they are is seen from what is there."""
+    """The shape that all inbound messages are decoded into; the members present tell which it is."""
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
     id: int | str | None | msgspec.UnsetType = msgspec.UNSET
@@ -87,7 +87,7 @@ class _AnyMessage(msgspec.Struct):
 
 
 class _MessageId(msgspec.Struct):
-    """What is read of a message that is too much to decode."""
+    """The part that is read of a message too large to decode."""
 
     id: int | str | None = None
 
@@ -111,7 +111,7 @@ class _ErrorMessage(msgspec.Struct):
 
 
 class _RequestMessage(msgspec.Struct, omit_defaults=True):
-    jsonrpc: str  # without a default, so that it is never left out
+    jsonrpc: str  # without a default, so that it is always encoded
     method: str
     id: Id | msgspec.UnsetType = msgspec.UNSET
     params: dict[str, Any] = {}
@@ -135,7 +135,7 @@ def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
 
 
 async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
-    """`decode`, which gives others a turn after each piece of a large message."""
+    """Decode like `decode`, and let other tasks run after each piece of a large message."""
     if len(data) > SMALL:
         try:
             for _ in _measure(data, MAX_STRUCTURE):
@@ -143,7 +143,7 @@ async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | lis
         except _TooLargeError as error:
             return _refuse_unread(data, error)
         message = _decode_measured(data)
-        await asyncio.sleep(0)  # what is done with a large one has a turn of its own
+        await asyncio.sleep(0)  # decoding a large one gets its own turn
         return message
     return _decode_measured(data)
 
@@ -160,7 +160,7 @@ def decode_value(data: bytes) -> Any:
 
 
 def encode(message: Outbound) -> bytes:
-    """One message (or a list of them, for a batch) as JSON without line breaks. What UTF-8 can't hold is replaced.
+    """Encode one message (or a list, for a batch) as JSON without line breaks. Lone surrogates become "?".
 
     Raises TypeError for a value that JSON can't hold.
     """
@@ -168,7 +168,7 @@ def encode(message: Outbound) -> bytes:
 
 
 def encode_value(value: Any) -> bytes:
-    """A part of a message as JSON, in the same way."""
+    """Encode a part of a message as JSON, in the same way."""
     try:
         return _encode(value)
     except UnicodeEncodeError:  # a lone surrogate, from a file name or an escape
@@ -176,7 +176,7 @@ def encode_value(value: Any) -> bytes:
 
 
 def refuse_too_large(message: Outbound) -> Failure:
-    """What is said in place of an answer that finds no room."""
+    """Return the error that replaces an answer too large to send."""
     text = "there is no room for this answer: read the answers that were sent before, or ask for less at once"
     return Failure(message.id if isinstance(message, (Result, Failure)) else None, InternalError(text))
 
@@ -224,14 +224,13 @@ def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inb
 
 
 class _TooLargeError(Exception):
-    """A message has more values than any that is meant well; the text says so."""
+    """A message has too many values; the text says which."""
 
 
 def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]:
-    """Raise _TooMuch for more than `limit` bytes outside of strings, for too many escapes, or for numbers that take
-    long to read. Gives nothing, piece by piece.
+    """Raise _TooLargeError for too many bytes outside of strings, too many escapes, or too many slow numbers.
 
-    What is no JSON is measured in some way: the decoder refuses it.
+    Yields None after each piece. Invalid JSON is measured too; the decoder refuses it later.
     """
     size = escapes = extremes = begin = 0
     is_inside = False
@@ -240,7 +239,7 @@ def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]
             yield
         piece = bytes(data[begin : begin + PIECE])
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
-            piece = piece[:-1]  # a backslash comes with what it escapes
+            piece = piece[:-1]  # keep a backslash with the character it escapes
         begin += len(piece)
         if b"\\" in piece:
             escapes += piece.count(b"\\")
@@ -264,7 +263,7 @@ def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooLargeError) 
 
 
 def _read_id(data: bytes | bytearray | memoryview) -> Id | None:
-    """Return the id of a message that is not decoded, or None where it can't be read."""
+    """Return the id of an undecoded message, or None if it can't be read."""
     try:
         found = _decode_id(data).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -273,7 +272,7 @@ def _read_id(data: bytes | bytearray | memoryview) -> Id | None:
 
 
 def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
-    """JSON, but not one message of the right shape: a batch, or something to refuse under the right id."""
+    """Decode JSON that is not one message: a batch, or an error under the right id."""
     try:
         value = _decode_any(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -282,9 +281,9 @@ def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbou
 
 
 def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) -> Inbound | list[Inbound]:
-    """What a strict decoder refuses: a lone surrogate (half an emoji, as JavaScript sends it) is replaced, a number
-    beyond all bounds is refused under its message's id. Anything else is not JSON."""
-    import json  # start-up: hardly anyone sends this
+    """Decode what a strict decoder refuses. A lone surrogate (half an emoji, as JavaScript sends it) is replaced. A
+    number out of range is refused under its message's id. Anything else is not JSON."""
+    import json  # start-up; few clients send this
 
     refusal = MalformedMessage(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
     if len(data) > MAX_LENIENT or (b"\\u" not in data and b"e" not in data and b"E" not in data):
@@ -318,7 +317,7 @@ def _convert(value: Any) -> Inbound:
 
 
 def _convert_finite(value: Any) -> Inbound:
-    """Only the lenient decoder makes infinities, of numbers that are out of range."""
+    """Convert the value, and refuse infinities: the lenient decoder makes them of numbers out of range."""
     return _refuse_value(value, "a number is out of range") if _has_infinity(value) else _convert(value)
 
 

@@ -1,6 +1,6 @@
-"""Send clients what no request of theirs is answered with: changed lists, tasks, log lines.
+"""Send clients notifications that answer no request: changed lists, tasks, log messages.
 
-A client hears of it over its session's own stream, or over an open `subscriptions/listen`.
+They go out on the session's own stream, or on an open `subscriptions/listen`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from toolgate.server.protocol.task import StoredTask
 
 @dataclass(eq=False, slots=True)
 class OpenSubscription:
-    """An open `subscriptions/listen`: what it wants, where it goes, and the id every notification carries."""
+    """An open `subscriptions/listen`: its filter, its channel, and the id that every notification carries."""
 
     id: Id
     channel: Channel
@@ -30,7 +30,7 @@ class OpenSubscription:
     uris: frozenset[str] = frozenset()
 
     def end(self) -> None:
-        """End it gracefully: its request is answered with a result."""
+        """End the subscription: its request is answered with a result."""
         if not self.end_signal.done():
             self.end_signal.set_result(None)
 
@@ -42,15 +42,15 @@ class OpenSubscription:
 
 
 class Notifications:
-    """The open sessions and subscriptions of one server, and what is sent to them."""
+    """The open sessions and subscriptions of one server."""
 
     def __init__(self) -> None:
         self.sessions: set[Session] = set()
-        self.subscriptions: dict[OpenSubscription, None] = {}  # the longest open first
+        self.subscriptions: dict[OpenSubscription, None] = {}  # oldest first
         self._list_throttles: dict[str, NotificationThrottle] = {}  # by principal
 
     def notify_resource_list(self, principal: str) -> None:
-        """Announce that what resources/list shows this principal has changed."""
+        """Announce that resources/list has changed for this principal."""
         held = self._list_throttles.get(principal)
         if held is None:
             held = self._list_throttles[principal] = NotificationThrottle(
@@ -59,7 +59,7 @@ class Notifications:
         held.notify()
 
     def announce_list(self, kind: str, principal: str | None = None) -> None:
-        """Tell all who want to know that a list has changed; of one principal, where it is theirs alone."""
+        """Announce a changed list to all subscribers, or to those of one principal."""
         method = f"notifications/{kind}/list_changed"
         for session in self.sessions:
             if session.ready and session.channel is not None and principal in (None, session.principal):
@@ -69,15 +69,15 @@ class Notifications:
                 listener.send(method)
 
     def notify_task(self, kept: StoredTask) -> bool:
-        """Whether somebody hears of it."""
+        """Notify the subscriptions to this task, and return whether there is one."""
         mine = [held for held in self.subscriptions if kept.id in held.tasks and kept.principal == held.principal]
         for listener in mine:
             listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
         return bool(mine)
 
     def log_to_principal(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
-        """Log `text` to the session whose place is `key` if it is open, else to one open session of the principal, if
-        any: one whose client may hear what takes `scope`."""
+        """Log `text` to the session with the place `key` if it is open, else to one open session of the principal whose
+        client has `scope`, if any."""
         rank, wanted = LEVELS.index(level), frozenset((scope,))
         mine = [session for session in self.sessions if session.principal == principal]
         open_ones = [session for session in mine if session.accepts_log(rank) and session.allows(wanted)]
@@ -90,7 +90,7 @@ class Notifications:
         chosen.channel.send(Notification("notifications/message", params))
 
     def end_subscriptions(self) -> list[OpenSubscription]:
-        """End all subscriptions gracefully: each answers its request with a result."""
+        """End all subscriptions: each answers its request with a result."""
         ended = list(self.subscriptions)
         for listener in ended:
             listener.end()

@@ -1,4 +1,4 @@
-"""Read the `_meta` of the stateless era: what every request says of itself.
+"""Read the `_meta` of the stateless era: revision, client and capabilities, which every request carries.
 
 Source: MCP 2026-07-28 basic, "_meta"; versioning, "Protocol Version Negotiation".
 """
@@ -20,30 +20,30 @@ TASKS = PREFIX + "tasks"  # an extension
 
 
 def is_stateless(meta: dict[str, Any] | None) -> bool:
-    """Whether a request that carries `meta` speaks for itself, well or badly."""
+    """Return whether `meta` marks a request of the stateless era, valid or not."""
     return meta is not None and (VERSION in meta or CAPABILITIES in meta)
 
 
 def client_name(meta: Any) -> str:
-    """What a client calls itself in `meta`, whatever that is; "" where it does not."""
+    """Return the client's name from `meta`, whatever it is, or ""."""
     client = meta.get(CLIENT) if isinstance(meta, dict) else None
     name = client.get("name") if isinstance(client, dict) else None
     return name if isinstance(name, str) else ""
 
 
 def check_meta(meta: dict[str, Any]) -> None:
-    """Raise InvalidParams when `meta` lacks what every request must say of itself. Whether the revision is served is
-    another question, since over HTTP the headers are held against it first."""
+    """Raise InvalidParams if `meta` lacks a required field. The revision is checked later: over HTTP it is first
+    compared with the headers."""
     if not (type(meta.get(VERSION)) is str and type(meta.get(CAPABILITIES)) is dict):
         _field(meta, VERSION, str)
         _field(meta, CAPABILITIES, dict)
 
 
 def request_session(meta: dict[str, Any], connection: Session) -> Session:
-    """The session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
+    """Return the session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
     version = _field(meta, VERSION, str)
     capabilities = _field(meta, CAPABILITIES, dict)
-    _field(meta, CLIENT, dict, {})  # self-reported and optional, but an object
+    _field(meta, CLIENT, dict, {})  # optional, but an object
     revision = STATELESS.get(version)
     if revision is None:
         data = {"supported": list(SUPPORTED), "requested": version}
@@ -60,7 +60,7 @@ def _field(meta: dict[str, Any], name: str, kind: type, default: Any = None) -> 
 
 
 def _level(meta: dict[str, Any]) -> int | None:
-    """The index of the least level the request wants logged; None when it wants none."""
+    """Return the index of the lowest level the request wants logged, or None."""
     level = meta.get(LOG_LEVEL)
     if level is None:
         return None

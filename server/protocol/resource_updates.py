@@ -1,7 +1,7 @@
-"""Who wants to be told when a resource changes, and the watches that find out. Knows nothing of how they are told.
+"""Watch subscribed resources and notify their subscribers. Knows nothing of how notifications are sent.
 
-A watch (Resource.watch) runs once a principal and URI, while somebody there is subscribed. News of one URI goes out at
-once, and then at most every `PAUSE`: what changes faster than a client reads it again would only fill queues.
+A watch (Resource.watch) runs once per principal and URI, as long as there are subscribers. The first change is sent at
+once, later ones at most every `PAUSE`: more than a client can read would only fill queues.
 """
 
 import asyncio
@@ -16,27 +16,27 @@ log = logging.getLogger("toolgate.updates")
 
 PAUSE = 0.25  # seconds between two notifications of one URI
 MAX_SUBSCRIPTIONS = 1_000  # of one subscriber; each may cost a watch
-MAX_URIS = 128 * 1024  # characters of the URIs of one subscriber: to match hostile ones takes 25 ms
-MAX_WATCHES = 2_000  # that run at once: one of a file takes several of the system's
-MAX_OWNED = 500  # of one principal, where there are others
-TURN = 32 * 1024  # characters of URIs that are matched before others have a turn: 6 ms
+MAX_URIS = 128 * 1024  # characters of one subscriber's URIs: matching hostile ones takes 25 ms
+MAX_WATCHES = 2_000  # running at once: one of a file takes several of the system's
+MAX_OWNED = 500  # of one principal, if there are others
+TURN = 32 * 1024  # characters of URIs matched before other tasks run: 6 ms
 
 T = TypeVar("T")
 
 
 class Subscriber(Protocol):
-    """Whoever wants to know: a session, or an open subscription."""
+    """A session, or an open subscription."""
 
     def notify_updated(self, uri: str) -> None: ...
 
 
 class NotificationThrottle:
-    """Calls `tell` for news: for the first at once, then at most every PAUSE."""
+    """Call `tell` for the first change at once, then at most every PAUSE."""
 
     def __init__(self, tell: Callable[[], None]) -> None:
         self._tell = tell
-        self._resting: asyncio.TimerHandle | None = None  # news went out a moment ago
-        self._changed = False  # since then
+        self._resting: asyncio.TimerHandle | None = None  # runs during the pause after a notification
+        self._changed = False  # during the pause
 
     def notify(self) -> None:
         if self._resting is not None:
@@ -57,7 +57,7 @@ class NotificationThrottle:
 
 
 class WatchedResource:
-    """One URI of one principal that somebody is subscribed to."""
+    """One URI of one principal with at least one subscriber."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -66,7 +66,7 @@ class WatchedResource:
         self._news = NotificationThrottle(self._notify_subscribers)
 
     def notify(self) -> None:
-        """It has changed."""
+        """Report a change."""
         self._news.notify()
 
     def end(self) -> None:
@@ -80,7 +80,7 @@ class WatchedResource:
 
 
 async def yield_in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
-    """Give each of the items, whose URIs have `size` characters, and others a turn between them."""
+    """Yield each item, and let other tasks run between them; `size` returns the characters of an item's URIs."""
     since = 0
     for item in items:
         since += size(item)
@@ -91,7 +91,8 @@ async def yield_in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncI
 
 
 class ResourceUpdates:
-    """`watch(principal, uri)` gives what finds out about changes, or None where nothing does."""
+    """The subscriptions of one server. `watch(principal, uri)` returns a source of changes, or None if there is
+    none."""
 
     def __init__(self, watch: Callable[[str, str], AsyncIterator[object] | None]) -> None:
         self._watch = watch
@@ -100,11 +101,11 @@ class ResourceUpdates:
         self._renewing: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """How many URIs somebody is subscribed to, counted once a principal."""
+        """Return how many URIs are subscribed to, counted once per principal."""
         return len(self._watched)
 
     def subscribe(self, subscriber: Subscriber, principal: str, uri: str) -> bool:
-        """Return whether there was room for it: nothing would be told without a watch."""
+        """Subscribe, and return whether there was room for a watch."""
         held = self._watched.get((principal, uri))
         if held is None:
             changes = self._watch(principal, uri)
@@ -116,7 +117,7 @@ class ResourceUpdates:
         return True
 
     def unsubscribe(self, subscriber: Subscriber, principal: str, uri: str) -> None:
-        """Nothing happens where there is no such subscription."""
+        """Unsubscribe; without a subscription nothing happens."""
         held = self._watched.get((principal, uri))
         if held is None:
             return
@@ -127,13 +128,13 @@ class ResourceUpdates:
             held.end()
 
     def notify(self, principal: str, uri: str) -> None:
-        """Tell all of the principal's subscribers of `uri`."""
+        """Notify the principal's subscribers of `uri`."""
         held = self._watched.get((principal, uri))
         if held is not None:
             held.notify()
 
     def renew(self) -> None:
-        """The resources on offer are others: every watch begins anew, with what there is now."""
+        """Start every watch again after the registry has changed."""
         if self._renewing is not None:
             self._renewing.cancel()
         self._renewing = asyncio.get_running_loop().create_task(self._renew())
@@ -176,5 +177,5 @@ async def _follow(changes: AsyncIterator[object], held: WatchedResource) -> None
     try:
         async for _ in changes:
             held.notify()
-    except Exception:  # a plugin's, or a file that has gone: the subscription stands, and hears of no more changes
-        log.warning("what watches %s has failed", held.uri[:200], exc_info=True)
+    except Exception:  # a plugin's, or the file is gone: the subscription stays, without further changes
+        log.warning("the watch of %s has failed", held.uri[:200], exc_info=True)

@@ -1,4 +1,4 @@
-"""What each published revision of the protocol has and has not: one table, and the only place that compares versions.
+"""List the features of each published revision; only this module compares versions.
 
 Source: the schema and changelog of each revision in the MCP specification.
 """
@@ -7,7 +7,7 @@ import msgspec
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A column is a feature: true from the revision that brought it, false again where one dropped it."""
+    """A column is a feature: true from the revision that added it, false again if one dropped it."""
 
     name: str
     stateless: bool = False  # every request carries revision, client and capabilities in `_meta`; no initialize
@@ -21,16 +21,16 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     resource_links: bool = True
     elicitation: bool = True
     multi_select: bool = True  # multi-select enums in elicitation
-    resumable: bool = False  # streams begin with an event id and may be left by the server, to be polled
+    resumable: bool = False  # streams begin with an event id; the server may close them, and the client polls
     completions: bool = True  # declared as a capability
     part_meta: bool = True  # `_meta` on tools, prompts and resources
     icons: bool = False
     extensions: bool = False  # capabilities.extensions
     result_types: bool = False  # `resultType`, and serverInfo in the `_meta` of a result
-    caching: bool = False  # ttlMs and cacheScope on lists and what is read
+    caching: bool = False  # ttlMs and cacheScope on lists and on resources/read
 
     def has(self, feature: str) -> bool:
-        """Whether `feature`, a column of this table, is true. Raises AttributeError for no column."""
+        """Return whether `feature`, a column of this table, is true. Raises AttributeError for an unknown one."""
         return bool(getattr(self, feature))
 
 
@@ -81,7 +81,7 @@ NEWEST_WITH_SESSION = list(WITH_SESSION.values())[-1]
 
 
 def negotiate(requested: object) -> Revision:
-    """The revision that answers an `initialize`: the one asked for, or else the newest of that era, never an echo."""
+    """Return the revision that answers an `initialize`: the requested one, or the newest of that era."""
     if isinstance(requested, str) and requested in WITH_SESSION:
         return WITH_SESSION[requested]
     return NEWEST_WITH_SESSION

@@ -1,4 +1,4 @@
-"""Format parts and results for a revision: the one place where what a plugin declared is cut to what may be sent."""
+"""Format parts and results for a revision, without what that revision lacks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -14,17 +14,17 @@ from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.tool import Tool
 
-POLL = 1_000  # ms between two looks at a task; most that become one end within a minute
-PAYLOADS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}  # a task's status → its own
+POLL = 1_000  # ms between two polls of a task; most tasks end within a minute
+PAYLOADS = {"input_required": "inputRequests", "completed": "result", "failed": "error"}  # status → the task's member
 
-CACHE_FOR = 60_000  # ms a list may be held: plugins and skills change while people watch
+CACHE_FOR = 60_000  # ms a client may cache a list: plugins and skills change while people watch
 
 
 def format_tool(
     offered: Tool, revision: Revision, schemes: list[dict[str, Any]] | None = None, *, full: bool = False
 ) -> dict[str, Any]:
-    """A tool as `tools/list` spells it. `schemes`: how one signs in for it, which hosts look for in either place.
-    `full`: lean tools have structured content too."""
+    """Return a tool for `tools/list`. `schemes`: its securitySchemes, which hosts read in two places. `full`:
+    structured content for lean tools too."""
     spelled = _format_part(offered, revision)
     if schemes is not None:
         spelled["securitySchemes"] = schemes
@@ -46,7 +46,6 @@ def format_tool(
 
 
 def format_prompt(offered: Prompt, revision: Revision) -> dict[str, Any]:
-    """A prompt as `prompts/list` spells it."""
     spelled = _format_part(offered, revision)
     if offered.arguments:
         spelled["arguments"] = offered.arguments
@@ -54,12 +53,10 @@ def format_prompt(offered: Prompt, revision: Revision) -> dict[str, Any]:
 
 
 def format_template(offered: Resource, revision: Revision) -> dict[str, Any]:
-    """A template as `resources/templates/list` spells it."""
     return {"uriTemplate": offered.uri, **_format_resource_part(offered, revision)}
 
 
 def format_resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
-    """A resource as `resources/list` spells it."""
     spelled = {"uri": offered.uri, **_format_resource_part(offered, revision)}
     if isinstance(offered, ResourceLink) and offered.size is not None:
         spelled["size"] = offered.size
@@ -67,32 +64,30 @@ def format_resource(offered: Resource | ResourceLink, revision: Revision) -> dic
 
 
 def fingerprint_list(parts: Sequence[Tool | Prompt | Resource]) -> tuple[bytes, list[object]]:
-    """All that lists say of `parts`, to be compared. What a template lists is not known before it is asked, so its
-    function stands for it."""
+    """Return what lists show of `parts`, for comparison. A template's listing is unknown until called, so its function
+    stands for it."""
     spelled = [_FORMATTERS[part.kind](part, _NEWEST) for part in parts]
     return msgspec.json.encode(spelled), [part.lists for part in parts if isinstance(part, Resource)]
 
 
 def format_message(said: Message, revision: Revision) -> dict[str, Any]:
-    """A message of a prompt as `prompts/get` spells it."""
     content = Text(said.content) if isinstance(said.content, str) else said.content
     return {"role": said.role, "content": _format_block(content, revision)}
 
 
 def format_contents(held: Contents, revision: Revision) -> Contents:
-    """What `resources/read` gives."""
     return held if revision.part_meta or held.meta is None else msgspec.structs.replace(held, meta=None)
 
 
 def is_structured(offered: Tool, revision: Revision, *, full: bool) -> bool:
-    """Whether a client of `revision` is told the tool's output schema, and is sent what fits it."""
+    """Return whether a client of `revision` gets the tool's output schema and structured content."""
     if (offered.lean and not full) or not revision.structured or offered.output is None:
         return False
     return revision.any_structured or offered.output.get("type") == "object"
 
 
 def format_output(answer: Output, revision: Revision, structured: Any) -> dict[str, Any]:
-    """A tool's answer as `tools/call` spells it; `structured` is what is sent as data, None for nothing."""
+    """Return a tool's result for `tools/call`; `structured` is sent as data, unless it is None."""
     spelled: dict[str, Any] = {"content": [_format_block(block, revision) for block in answer.content]}
     if structured is not None:
         spelled["structuredContent"] = structured
@@ -101,7 +96,7 @@ def format_output(answer: Output, revision: Revision, structured: Any) -> dict[s
 
 
 def format_task(kept: StoredTask) -> dict[str, Any]:
-    """A deferred call as the result that creates it spells it (extension tasks, "Tasks")."""
+    """Return the result that creates a task (extension tasks, "Tasks")."""
     spelled: dict[str, Any] = {
         "taskId": kept.id,
         "status": kept.status,
@@ -116,7 +111,7 @@ def format_task(kept: StoredTask) -> dict[str, Any]:
 
 
 def format_detailed_task(kept: StoredTask) -> dict[str, Any]:
-    """A deferred call with all there is to know of it."""
+    """Return a task with its status, result, error or questions."""
     spelled = format_task(kept)
     payload = kept.questions if kept.status == "input_required" else kept.outcome
     if payload is not None:
@@ -125,21 +120,19 @@ def format_detailed_task(kept: StoredTask) -> dict[str, Any]:
 
 
 def add_result_type(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
-    """Add to a result what a revision with result types wants on every one; `server` is who we are."""
+    """Add the result type and `server` to a result, if the revision has them."""
     result.setdefault("resultType", "complete")
     result.setdefault("_meta", {})[SERVER] = server
     return result
 
 
 def add_cache_hints(result: dict[str, Any], revision: Revision, milliseconds: int) -> dict[str, Any]:
-    """A result with what a client needs to know to keep it that long."""
     if not revision.caching:
         return result
     return {**result, "ttlMs": milliseconds, "cacheScope": "private"}
 
 
 def format_implementation(name: str, version: str, revision: Revision) -> dict[str, Any]:
-    """Who we are, as `Implementation`."""
     spelled = {"name": name, "version": version}
     if revision.titles:
         spelled["title"] = "Toolgate" if name == "toolgate" else name
@@ -147,7 +140,7 @@ def format_implementation(name: str, version: str, revision: Revision) -> dict[s
 
 
 def _format_part(offered: Tool | Prompt | Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
-    """What all parts have in common."""
+    """Return the members that all parts share."""
     spelled: dict[str, Any] = {"name": offered.name}
     if revision.titles and offered.title is not None:
         spelled["title"] = offered.title
@@ -169,7 +162,7 @@ def _format_resource_part(offered: Resource | ResourceLink, revision: Revision) 
     return spelled
 
 
-_NEWEST = REVISIONS[SUPPORTED[0]]  # it has all there is
+_NEWEST = REVISIONS[SUPPORTED[0]]  # it has every feature
 _FORMATTERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
     Tool.kind: format_tool,
     Prompt.kind: format_prompt,
@@ -178,12 +171,12 @@ _FORMATTERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
 
 
 def _format_time(seconds: float) -> str:
-    """ISO 8601, UTC."""
+    """Return the time in ISO 8601, UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _format_block(block: Content, revision: Revision) -> Content:
-    """The block, or the words for it where the revision has no such block."""
+    """Return the block, or a text in its place if the revision has no such block."""
     match block:
         case ResourceLink() if not revision.resource_links:
             return Text(f"{block.title or block.name}: {block.uri}")

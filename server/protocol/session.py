@@ -1,4 +1,4 @@
-"""Hold one client's session: who calls, in which revision, and which requests are in flight."""
+"""Hold one client's session: its principal, its revision and its requests in flight."""
 
 import asyncio
 import hashlib
@@ -18,61 +18,61 @@ if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424
-DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; lets callbacks (notice) through
+DEFAULT_LEVEL = LEVELS.index("info")  # before logging/setLevel; callbacks (notice) pass
 
 
 class Channel(Protocol):
-    """Where messages to the client go. Each inbound message brings its own."""
+    """The way for messages to the client. Each inbound message brings its own."""
 
     @property
     def can_ask(self) -> bool:
-        """Whether a request to the client would reach it."""
+        """Return whether a request to the client would reach it."""
         ...
 
     def send(self, message: Outbound) -> None:
-        """Take `message` for delivery. Never blocks; what happens to a slow reader is the channel's decision."""
+        """Queue `message` for delivery. Never blocks; the channel decides what happens to a slow reader."""
         ...
 
     def pause(self) -> None:
-        """Let the client hang up, and come back later for what is still to come, if this channel allows that."""
+        """Let the client disconnect and come back for the rest, if this channel allows that."""
         ...
 
 
 class ClientRefusedError(Exception):
-    """The client answered a request of ours with an error; the text is the client's."""
+    """The client answered our request with an error; the text is the client's."""
 
 
 @dataclass(slots=True)
 class InFlightRequest:
-    """A request being answered: the task that does it, and whether the client has called it off."""
+    """A request being answered: its task, and whether the client has cancelled it."""
 
     task: "asyncio.Task[Any]"
     is_cancelled: bool = False
-    on_unsent: Callable[[], None] | None = None  # called when the answer does not go out after all
+    on_unsent: Callable[[], None] | None = None  # called if the answer is not sent after all
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Session:
     """One client's session, from `initialize` on; in the stateless era one request's, sharing `in_flight`.
 
-    `revision` is None until `initialize`. `key` is unguessable, or "" where the state is the principal's.
-    `principal` names whose rows and folders it uses; `owner` is who alone may use the session itself: narrower, since
-    one principal may come through several clients. `channel` takes what no request asked for; None where there is no
-    such stream. `stateless` says that the transport has already seen that a request is of the stateless era, whatever
-    its body says. `scopes` is what the client was last seen to be allowed, with all that it implies; None is
-    everything. `until` is when a subscription of this request has to end, in seconds since 1970; None: no such end.
-    `client` is the program at the other end, as it signed in or, where nobody does, as it calls itself; "" is unknown.
-    `transport` is a word for those who count: nothing is decided by it. `right` is what lets the client come: what it
-    leaves running ends with that; None is for ever. `granted` is what the person granted it, where its token is for
-    less; None: no more than `scopes`. A session that was begun by an earlier process
-    is made with the `key` it had.
+    - `principal`: whose rows and folders it uses. `owner`: who alone may use the session; narrower than it.
+    - `channel`: for messages that answer no request; None: there is no such stream.
+    - `stateless`: the transport has seen that the request is of the stateless era, whatever its body says.
+    - `right`: what access depends on; when it ends, all that the session left running ends. None: access has no end.
+    - `scopes`: what the client may do, with all implied scopes; None: everything. `granted`: the grant's scopes, if its
+      token has fewer; None: the same as `scopes`.
+    - `until`: end of this request's subscription, in seconds since 1970; None: no end.
+    - `client`: the program that signed in, or its own name for itself; "": unknown.
+    - `transport`: a label for metrics; decides nothing.
+    - `key`: unguessable, or "" if the state is the principal's. A resumed session gets its old one.
+    - `revision`: None until `initialize`.
     """
 
     principal: str
     channel: Channel | None = None
     _: KW_ONLY
     stateless: bool = False
-    owner: str = ""  # "" becomes `principal`
+    owner: str = ""  # "" means `principal`
     right: "GrantKey | None" = None
     scopes: frozenset[str] | None = None
     granted: frozenset[str] | None = None
@@ -88,13 +88,13 @@ class Session:
     )  # after notifications/initialized: may be sent what it did not ask for
     in_flight: dict[Id, InFlightRequest] = field(init=False)
     place: CallerState = field(init=False)
-    subscribed: dict[str, frozenset[str]] = field(init=False)  # URIs of resources → the scopes it takes to read them
+    subscribed: dict[str, frozenset[str]] = field(init=False)  # resource URI → scopes needed to read it
     _asked: dict[Id, asyncio.Future[Any]] = field(init=False)
     _last_id: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.owner = self.owner or self.principal
-        if self.key:  # this session may still be answered what an earlier process asked: no id is ever used again
+        if self.key:  # resumed: the client may still answer a question from before, so no id is used again
             self._last_id = secrets.randbelow(2**40) << 10
         elif not self.stateless:
             self.key = secrets.token_urlsafe(24)
@@ -102,8 +102,8 @@ class Session:
         self.capabilities, self.in_flight, self.subscribed, self._asked = {}, {}, {}, {}
 
     def for_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
-        """The session of one request of the stateless era, cancelled through this one; over HTTP this very one, since
-        there each request has a connection of its own."""
+        """Return the session of one stateless request, cancelled through this one. Over HTTP that is this one: each
+        request has its own connection."""
         session = self
         if not self.stateless:
             session = Session(
@@ -123,17 +123,17 @@ class Session:
         return session
 
     def cancel(self, id: Id) -> None:
-        """Call off the request `id`; nothing happens when it is unknown or already answered."""
+        """Cancel the request `id`; nothing happens if it is unknown or already answered."""
         flight = self.in_flight.get(id)
         if flight is not None and not flight.is_cancelled:
             flight.is_cancelled = True
             flight.task.cancel()
 
     async def request(self, method: str, params: dict[str, Any], channel: Channel, timeout: float) -> Any:
-        """Ask the client something over `channel` and wait for its result.
+        """Send the client a request over `channel` and return its result.
 
-        Raises TimeoutError after `timeout` seconds, Refused when the client answers with an error. Whoever stops
-        waiting tells the client so (notifications/cancelled).
+        Raises TimeoutError after `timeout` seconds, and ClientRefusedError for an error. Cancellation is passed on to
+        the client (notifications/cancelled).
         """
         self._last_id += 1
         id = self._last_id
@@ -150,7 +150,7 @@ class Session:
             del self._asked[id]
 
     def resolve_response(self, response: Response) -> None:
-        """Hand an answer to whoever waits for it; an answer to nothing is dropped."""
+        """Resolve the request that this answers; an answer to nothing is dropped."""
         waiting = self._asked.get(response.id) if response.id is not None else None
         if waiting is None or waiting.done():
             return
@@ -166,47 +166,47 @@ class Session:
             self.channel.send(Notification("notifications/resources/updated", {"uri": uri}))
 
     async def save(self) -> None:
-        """Write down what of this session outlives the process, where anything does."""
+        """Save the session, if its sessions outlive the process."""
         if self.place.save is not None:
             await self.place.save()
 
     def allows(self, wanted: frozenset[str]) -> bool:
-        """Whether the client may have what takes these scopes."""
+        """Return whether the client may use what needs these scopes."""
         return self.scopes is None or wanted <= self.scopes
 
     def was_granted(self, wanted: frozenset[str]) -> bool:
-        """Whether the client could have a token for these scopes, though the one it shows be for less."""
+        """Return whether the client could get a token for these scopes, even if its present one has fewer."""
         return self.allows(wanted) or (self.granted is not None and wanted <= self.granted)
 
     def accepts_log(self, rank: int) -> bool:
-        """Whether a log message of level `rank` that no request asked for may be sent."""
+        """Return whether a log message of level `rank` that answers no request may be sent."""
         return self.ready and self.channel is not None and self.log_level is not None and rank >= self.log_level
 
     def has_capability(self, capability: str) -> bool:
-        """Whether the client declared `capability`."""
+        """Return whether the client declared `capability`."""
         return capability in self.capabilities
 
     def has_extension(self, extension: str) -> bool:
-        """Whether the client declared `extension`, where its revision has extensions."""
+        """Return whether the client declared `extension`, and its revision has extensions."""
         declared = self.capabilities.get("extensions")
         has_any = self.revision is not None and self.revision.extensions and isinstance(declared, dict)
         return has_any and extension in declared  # type: ignore[operator]  # an object: looked at just now
 
 
 def hash_key(key: str) -> str:
-    """What a session is called in the state: whoever reads that can't name the session."""
+    """Return the session's name in the database, from which its key can't be found."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 @lru_cache(1024)
 def short_hash(key: str) -> str:
-    """What a session is called where its key, which is a secret, must not be."""
+    """Return a short name for the log, where the key must not appear."""
     return hash_key(key)[:12]
 
 
 @dataclass(slots=True)
 class Call:
-    """One request on its way to its method: what was asked, by whom, and where answers to it go."""
+    """One request on its way to its method."""
 
     id: Id
     method: str
@@ -214,13 +214,13 @@ class Call:
     session: Session
     channel: Channel
     flight: InFlightRequest | None = None
-    is_task: bool = False  # it has become a task: its request is answered
-    decision: str = "allowed"  # why it ran or did not: "plan", or a word of `approval.py`
-    approving: str | None = None  # the arguments as the person sees them who is asked to approve, as long as that is
-    approval: "tuple[str, bool, str] | None" = None  # of one, as requestState carries it: nonce, whether given, where
-    output: Output | None = None  # what its tool gave
-    digest: str = ""  # of its arguments, where they are large
-    observed: tuple[float, list[Any]] | None = None  # when it began (monotonic), and what each observer made of that
+    is_task: bool = False  # it has become a task, so its request is answered
+    decision: str = "allowed"  # why it ran or not: "plan", or a decision of `approval.py`
+    approving: str | None = None  # the arguments shown to the person, while they are asked to approve
+    approval: "tuple[str, bool, str] | None" = None  # as in requestState: nonce, whether given, where
+    output: Output | None = None  # of its tool
+    digest: str = ""  # of its arguments, if they are large
+    observed: tuple[float, list[Any]] | None = None  # start time (monotonic), and each observer's value
 
     @property
     def revision(self) -> Revision:
@@ -231,7 +231,7 @@ class Call:
 
     @property
     def can_ask(self) -> bool:
-        """Whether a question would reach the client: in the stateless era it is an answer, and always does."""
+        """Return whether a question would reach the client; in the stateless era the answer carries it."""
         return self.revision.stateless or self.channel.can_ask
 
     @property

@@ -1,4 +1,4 @@
-"""Describe a task: a tools/call that goes on after its request is answered (io.modelcontextprotocol/tasks)."""
+"""Describe a task: a tools/call that continues after its request is answered (io.modelcontextprotocol/tasks)."""
 
 from dataclasses import dataclass
 
@@ -9,8 +9,8 @@ LIVE = ("working", "input_required")  # the statuses of a task that has not ende
 class StoredTask:
     """A task of the extension. Times are seconds since the epoch; `bytes` are JSON, as on the wire.
 
-    `outcome` is the result of one that is completed, the error of one that failed. `process` is the name of the one
-    that does the work; `read` says whether the client has seen how it ended.
+    `outcome` is the result of a completed task, or the error of a failed one. `process` names the process that does the
+    work; `read` says whether the client has read the outcome.
     """
 
     id: str

@@ -1,4 +1,4 @@
-"""OAuth clients: their model, where they come from, and how metadata documents are fetched.
+"""Find, fetch and check OAuth clients: their model, their sources and their metadata documents.
 
 Enter at `model`. The authorization server, the sign-in pages and the command line import it.
 """

@@ -1,12 +1,12 @@
-"""The clients an operator lists in a file, for platforms that can't register by themselves. TOML or JSON:
+"""Read the clients that an operator lists in a file, for platforms that can't register themselves. TOML or JSON:
 
 [[client]]
 id = "gemini"                       # any name that is no URL
 name = "Gemini Enterprise"
 presets = ["gemini-enterprise"]     # and, or instead, redirect_uris = […]
 secret_file = "/run/secrets/gemini" # or secret_sha256 = "…" (hex), or jwks_uri / jwks: then it signs
-grant_types = ["authorization_code", "refresh_token"]   # "client_credentials": it may speak for itself
-scope = "tools:read tools:web"      # the most it gets; left out: all that is served
+grant_types = ["authorization_code", "refresh_token"]   # "client_credentials": it may act for itself
+scope = "tools:read tools:web"      # its maximum; left out: all scopes served
 """
 
 import re
@@ -33,14 +33,14 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.grant_rows import hash_secret
 
-ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject: a client's own must not look like it
+ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject, which a client must not imitate
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")
 MEMBERS = frozenset(("id", "name", "redirect_uris", "presets", "method", "grant_types", "scope", *KEYS, *SECRET))
-MIN_SECRET = 16  # characters: it is guessed over the network
+MIN_SECRET = 16  # characters: guesses come over the network
 
 
 def read_clients(file: Path) -> dict[str, OAuthClient]:
-    """The clients in `file`, by id. Raises UsageError, naming the client and the member."""
+    """Return the clients in `file`, by id. Raises UsageError, which names the client and the member."""
     try:
         text = file.read_text("utf-8")
         content = msgspec.json.decode(text) if file.suffix == ".json" else tomllib.loads(text)
@@ -62,7 +62,7 @@ def read_clients(file: Path) -> dict[str, OAuthClient]:
 
 
 def parse_client(row: Any, folder: Path) -> OAuthClient:
-    """The client of one row. Raises ValueError and OSError, naming the member."""
+    """Return the client of one row. Raises ValueError and OSError, which name the member."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not ID.fullmatch(row["id"]):
         raise ValueError("id: letters, digits and . _ ~ - only, and not 'p-' in front")
     unknown = sorted(map(str, row.keys() - MEMBERS))
@@ -117,7 +117,7 @@ def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
 
 
 def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
-    """The digest of the secret."""
+    """Return the digest of the secret."""
     given = [name for name in SECRET if name in row]
     if not given:
         return None

@@ -1,7 +1,7 @@
-"""Copies of the metadata documents of well-known clients, for a server that can't reach the hosts that publish them.
+"""Hold copies of well-known clients' metadata documents, for a server that can't reach the hosts that publish them.
 
 Each was published in October 2026. A copy that does not match its digest is not used. All of them redirect to loopback
-alone, so an outdated copy gives no code away.
+only, so an outdated copy leaks no code.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Limit how many fetches of what clients publish run at once, and find out whether any document can be fetched.
+"""Limit concurrent fetches of clients' documents, and detect whether any document can be fetched.
 
-A caller names the document, so one failed fetch says nothing. It makes the server try the well-known documents, whose
-hosts no caller chooses, at most once a minute. Documents are unreachable when none of their hosts answers; any answer
-of one makes them reachable again.
+The caller chooses a document, so one failed fetch proves nothing. It makes the server try the well-known documents, on
+hosts no caller chooses, at most once a minute. Documents count as unreachable when none of these hosts answers; any
+answer makes them reachable again.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 from toolgate.tools.api.errors import ToolError
 
-PAUSE = 60.0  # seconds between two tries: strangers can cause fetches that fail
-AGAIN = 600.0  # seconds after which hosts that did not answer are tried again, when the metadata is read
+PAUSE = 60.0  # seconds between two tries: strangers can cause failing fetches
+AGAIN = 600.0  # seconds before unreachable hosts are tried again, when the metadata is read
 
 Ask = Callable[[str], Awaitable[object]]
 
@@ -24,8 +24,8 @@ log = logging.getLogger("toolgate.auth")
 
 
 class Reachability:
-    """`urls` are tried with `fetch`, which raises ToolError where nothing answers. `consequence` says in the log what
-    follows while documents are unreachable."""
+    """Whether documents can be fetched. `urls` are tried with `fetch`, which raises ToolError without an answer.
+    `consequence` is the log's sentence on what follows."""
 
     def __init__(
         self, urls: Collection[str], fetch: Ask, consequence: str, now: Callable[[], float] = time.time
@@ -39,22 +39,22 @@ class Reachability:
         self.is_unreachable = False
 
     def report_failure(self) -> None:
-        """A document could not be reached: try the well-known ones, unless that was done lately."""
+        """Try the well-known documents after a failed fetch, unless that was done lately."""
         self._begin(PAUSE)
 
     def retry(self) -> None:
-        """Try once more, after a while, where documents are out of reach."""
+        """Try again after a while, if documents are unreachable."""
         if self.is_unreachable:
             self._begin(AGAIN)
 
     def report_answer(self, url: str) -> None:
-        """Something answered at `url`."""
+        """Note an answer at `url`."""
         if self.is_unreachable and url in self._urls:
             self.is_unreachable = False
             log.info("metadata documents of clients can be fetched again")
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the running tries."""
         if self._trying is not None:
             self._trying.cancel()
             await asyncio.gather(self._trying, return_exceptions=True)
@@ -71,7 +71,7 @@ class Reachability:
         self._trying = None
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("whether documents of clients can be fetched is not known", exc_info=error)
+            log.error("the check whether clients' documents can be fetched failed", exc_info=error)
 
     async def _try(self) -> None:
         failures = [failure for failure in await asyncio.gather(*map(self._failure, self._urls)) if failure]
@@ -83,7 +83,7 @@ class Reachability:
             )
 
     async def _failure(self, url: str) -> str:
-        """Why nothing answers at `url`; "" where something does."""
+        """Return why `url` gives no answer, or ""."""
         try:
             await self._ask(url)
         except ToolError as error:
@@ -97,8 +97,8 @@ class NoFreeSlotError(Exception):
 
 
 class FetchSlots:
-    """At most `each` slots at once for one key, and `all` together, so that a slow host delays only its own fetches. A
-    fetch that waits longer than `wait` seconds gets none."""
+    """At most `each` slots for one key and `all` in total, so that a slow host delays only its own fetches. A fetch
+    waits at most `wait` seconds."""
 
     def __init__(self, each: int, all: int, wait: float) -> None:
         self._each = each
@@ -109,7 +109,7 @@ class FetchSlots:
 
     @asynccontextmanager
     async def acquire(self, key: str) -> AsyncGenerator[None, None]:
-        """A slot, for as long as the context lasts. Raises NoFreeSlotError."""
+        """Hold a slot while the context lasts. Raises NoFreeSlotError."""
         try:
             async with asyncio.timeout(self._wait), self._freed:
                 await self._freed.wait_for(lambda: self._held[key] < self._each and self._held.total() < self._all)
@@ -120,6 +120,6 @@ class FetchSlots:
             yield
         finally:
             self._held[key] -= 1
-            self._held += Counter()  # forget the keys of which none is held
+            self._held += Counter()  # drops keys without slots
             async with self._freed:
                 self._freed.notify_all()

@@ -1,9 +1,8 @@
 """Fetch, check and cache what clients publish: metadata documents and key sets.
 
-Anyone can name a document, so everything is bounded: fetches at a time and of one host, size, time, rate. A document
-that could not be fetched is not cached: the next request tries again. Of well-known clients there are copies, for
-servers that can't reach their hosts.
-Source: draft-ietf-oauth-client-id-metadata-document sections 3, 4 and 6; RFC 9111 section 5.2.
+Anyone can name a document, so everything has a limit: concurrent fetches, also per host; size, time, rate. A failed
+fetch is not cached: the next request tries again. Copies of well-known clients serve servers without a way out. Source:
+draft-ietf-oauth-client-id-metadata-document sections 3, 4 and 6; RFC 9111 section 5.2.
 """
 
 import asyncio
@@ -39,17 +38,17 @@ if TYPE_CHECKING:
 
 DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"
 MAX_DOCUMENT = 5 * 1024  # bytes: what the draft recommends (section 6.6)
-MAX_DOCUMENTS = 10_000  # kept; those no person approved give way, none within the time a consent request lasts
+MAX_DOCUMENTS = 10_000  # stored; the unapproved are dropped first, but not within the time a consent request lasts
 MAX_KEYS = 64 * 1024  # bytes of a key set
 WITHIN = 5.0  # seconds for one fetch: a person waits
-HOST_AT_ONCE, AT_ONCE = 2, 16  # fetches of one host, which may be slow on purpose, and in all
-WAIT = 2.0  # seconds for one of these places: then it is better to try again later
-NEW, ALL_NEW = 60, 600  # fetches a minute of what is not held: for one address, which many may share, and for all
-RETRY = 5.0  # seconds after which one may try again
-FLOOR, USUAL, CEILING = 60.0, 600.0, 86_400.0  # seconds a document is kept: at least, when it doesn't say, at most
-OLD = 86_400.0  # seconds that a document which can't be had any more goes on to hold, for who has used it
-PAUSE = 30.0  # seconds between two fetches of a key set because of an unknown key
-KEYS = 600.0  # seconds a key set is kept
+HOST_AT_ONCE, AT_ONCE = 2, 16  # fetches per host, which may be slow on purpose, and in total
+WAIT = 2.0  # seconds to wait for a slot; then the client should retry later
+NEW, ALL_NEW = 60, 600  # fetches a minute of uncached documents: per address, which many people may share, and in total
+RETRY = 5.0  # seconds after which a client may retry
+FLOOR, USUAL, CEILING = 60.0, 600.0, 86_400.0  # seconds a document is cached: at least, by default, at most
+OLD = 86_400.0  # seconds that a document stays valid for its users after fetching it has failed
+PAUSE = 30.0  # seconds between two fetches of a key set for an unknown key
+KEYS = 600.0  # seconds a key set is cached
 MAX_REMEMBERED = 1_000  # key sets in memory
 MAX_AGE = re.compile(r"(?:^|[,\s])max-age\s*=\s*\"?([0-9]{1,9})", re.IGNORECASE)
 
@@ -60,7 +59,7 @@ log = logging.getLogger("toolgate.auth")
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """`keys` as they were at `fetched_at`; they were asked for again, perhaps in vain, at `tried_at`."""
+    """A client's keys. They were fetched at `fetched_at`, and last tried, perhaps in vain, at `tried_at`."""
 
     keys: list[JoseKey]
     fetched_at: float
@@ -68,8 +67,12 @@ class KeySet:
 
 
 class MetadataDocuments:
-    """`hosts`: whose documents are taken, with all below them; none given: everybody's. `served` as for
-    Authorization. `well_known`: URL → copy of what is published there; `consequence` as for Reachability."""
+    """The documents and key sets of clients.
+
+    - `hosts`: accepts only documents of these hosts and their subdomains; if empty, of any.
+    - `served`: as for the authorization server. `well_known`: URL → copy of its document.
+    - `consequence`: as for Reachability.
+    """
 
     def __init__(
         self,
@@ -89,17 +92,17 @@ class MetadataDocuments:
         self._now = now
         self._fetches = AddressLimiter(NEW, ALL_NEW, now)
         self._document_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)
-        self._key_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)  # strangers' documents don't hold up who is known
-        self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL: one is enough for all who ask
+        self._key_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)  # apart from those for strangers' documents
+        self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL, shared by all callers
         self._keys: dict[str, KeySet] = {}
         self._copies = {url: copy for url, copy in copies.items() if is_accepted_host(url, hosts) and copy.is_intact}
         self.reachability = Reachability(self._copies, partial(fetch_json, fetch), consequence, now)
 
     async def refresh(self, id: str, address: str, *, accept_stale: bool = False) -> None:
-        """Have the document of the client `id` in the database, when `id` is the URL of one. `address` is the caller's.
+        """Store the document of client `id` in the database, if `id` is a document's URL. `address` is the caller's.
 
-        With `accept_stale`, an overdue one will do while it is fetched again, but none that could not be fetched for a
-        day. Raises ClientRejectedError, TemporarilyUnavailableError.
+        With `accept_stale` an outdated document is used while it is fetched again, unless that has failed for a day.
+        Raises ClientRejectedError, TemporarilyUnavailableError.
         """
         if not model.is_document_url(id):
             return
@@ -120,11 +123,11 @@ class MetadataDocuments:
         except ClientRejectedError:
             if not (accept_stale and holds):
                 raise
-            log.warning("the metadata document of a client can't be had: the one kept goes on to hold")
+            log.warning("the metadata document of a client can't be fetched: the stored one stays valid")
 
     async def find_client_keys(self, client: OAuthClient, assertion: str, address: str) -> list[JoseKey]:
-        """The keys that `client` signs with, those of `jwks_uri` fetched; again, when `assertion` names one that is not
-        among them. `address` is the caller's. Raises ClientRejectedError, TemporarilyUnavailableError."""
+        """Return the keys that `client` signs with, fetched from `jwks_uri`. They are fetched again if `assertion`
+        names an unknown one. `address` is the caller's. Raises ClientRejectedError, TemporarilyUnavailableError."""
         if client.jwks_uri is None:
             return _public_keys(client.jwks) if client.jwks is not None else []
         url, now = client.jwks_uri, self._now()
@@ -138,15 +141,15 @@ class MetadataDocuments:
         return self._keys[url].keys
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the running fetches."""
         for task in (under_way := list(self._under_way.values())):
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
         await self.reachability.close()
 
     def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
-        """Return the fetch of `url`, started if none is running. Raises TemporarilyUnavailableError above the rate for
-        what is not cached."""
+        """Return the fetch of `url`, started if none is running. Raises TemporarilyUnavailableError if an uncached
+        document exceeds the rate."""
         key = load, url
         task = self._under_way.get(key)
         if task is None:
@@ -163,14 +166,14 @@ class MetadataDocuments:
             log.error("what a client publishes could not be read", exc_info=error)
 
     async def _load(self, id: str) -> None:
-        """Fetch a document and keep it; or note that it can't be had."""
+        """Fetch a document and store it, or note that this failed."""
         try:
             try:
                 page = await self._get(id, MAX_DOCUMENT, DOCUMENT, self._document_slots)
             except ClientUnreachableError:
                 if id not in self._copies:
                     raise
-                log.info("%s of %s can't be reached: a copy holds", DOCUMENT, _host(id))
+                log.info("%s of %s can't be reached: using a copy", DOCUMENT, _host(id))
                 await self._keep(id, msgspec.json.decode(self._copies[id].text), USUAL, is_copy=True)
             else:
                 await self._keep(id, _json(page, DOCUMENT), _lifetime(page.headers.get("cache-control", "")))
@@ -180,7 +183,7 @@ class MetadataDocuments:
             raise
 
     async def _keep(self, id: str, document: Any, lifetime: float, *, is_copy: bool = False) -> None:
-        """Keep a document for `lifetime`. In place of a copy of ours, what was fetched before is kept on."""
+        """Store a document for `lifetime`. A copy of ours does not replace a document fetched before."""
         metadata = msgspec.json.encode(model.parse_metadata_document(document, id, self._served())).decode()
         now = self._now()
 
@@ -200,7 +203,7 @@ class MetadataDocuments:
         await self._store.transact(put)
 
     async def _load_keys(self, url: str) -> None:
-        """Fetch a key set; or remember that this was tried."""
+        """Fetch a key set, or note that this was tried."""
         held = self._keys.get(url, KeySet([], float("-inf"), float("-inf")))
         try:
             page = await self._get(url, MAX_KEYS, KEY_SET, self._key_slots)
@@ -222,7 +225,7 @@ class MetadataDocuments:
             raise TemporarilyUnavailableError(RETRY) from None
         except ToolError as error:
             if what == DOCUMENT and (url in self._copies or not isinstance(error, AddressRefusedError)):
-                self.reachability.report_failure()  # an address that may not be asked proves nothing
+                self.reachability.report_failure()  # a forbidden address proves nothing
             log.info("%s can't be reached: %s", what, error.text)
             raise ClientUnreachableError("invalid_client", f"{what} can't be reached from this server") from None
         self.reachability.report_answer(url)
@@ -232,12 +235,12 @@ class MetadataDocuments:
 
 
 async def fetch_json(fetch: Fetch, url: str, limit: int = MAX_DOCUMENT) -> Page:
-    """What is at `url`, asked for as a client's metadata document is. Raises ToolError."""
+    """Return the JSON at `url`, requested like a client's metadata document. Raises ToolError."""
     return await fetch(url, headers={"accept": "application/json"}, limit=limit, timeout=WITHIN, redirects=0)
 
 
 def is_accepted_host(id: str, hosts: Sequence[str]) -> bool:
-    """Whether the document at `id` is of one of `hosts`, or below one; where none are given, of any."""
+    """Return whether `id` is at one of `hosts` or below; if there are none, any host counts."""
     return not hosts or any(f".{_host(id)}".endswith(f".{host.lower()}") for host in hosts)
 
 
@@ -246,7 +249,7 @@ def _host(url: str) -> str:
 
 
 def _unusable(what: str, why: str) -> ClientRejectedError:
-    """One sentence for all that an answer can be instead: the log says which."""
+    """Return one error for all malformed answers; the log says which."""
     log.info("%s is malformed: %s", what, why)
     return ClientRejectedError(
         "invalid_client", f"{what} is malformed: its URL answers, but not with JSON of that kind"
@@ -270,7 +273,7 @@ def _json(page: Page, what: str) -> Any:
 
 
 def _lifetime(cache_control: str) -> float:
-    """How long a document is kept, by what its server says, within our bounds."""
+    """Return how long a document is cached, by its server's headers within our limits."""
     if "no-store" in cache_control.lower() or "no-cache" in cache_control.lower():
         return FLOOR
     found = MAX_AGE.search(cache_control)
@@ -281,5 +284,5 @@ def _is_known(assertion: str, keys: Sequence[JoseKey]) -> bool:
     try:
         kid = jose.read_header(assertion).get("kid")
     except InvalidTokenError:
-        return True  # no key will make it a good one
+        return True  # no key can make it valid
     return kid is None or any(key.kid == kid for key in keys)

@@ -1,8 +1,8 @@
-"""Model OAuth clients, and check what a registration or a metadata document says of one.
+"""Model OAuth clients, and check what a registration or a metadata document says about one.
 
 Three kinds: `configured` by the operator, `document` (the id is the URL of its metadata), `dynamic` (registered by
-itself). One set of rules holds for what all of them may say.
-Source: RFC 7591; draft-ietf-oauth-client-id-metadata-document; MCP 2026-07-28 basic/authorization/client-registration.
+itself). The same rules hold for the metadata of all kinds. Source: RFC 7591;
+draft-ietf-oauth-client-id-metadata-document; MCP 2026-07-28 basic/authorization/client-registration.
 """
 
 import hmac
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 ClientKind = Literal["configured", "document", "dynamic"]
 
 MAX_URIS = 10  # redirect URIs of one client
-MAX_NAME = 80  # characters of a name: what fits a line of the consent page
+MAX_NAME = 80  # characters of a name: one line of the consent page
 MAX_MARKS = 2  # accents of one letter: Vietnamese and Hebrew need two
-# Characters that show nothing at all, and that Unicode does not count as control or format characters; those that show
-# a gap; and all that look like a double quote, in which our pages put a name.
+# Characters that are invisible but not control or format characters of Unicode; those that show a gap; and all that
+# look like the double quotes that our pages put around a name.
 IGNORED = re.compile("[\u034f\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0000-\U000e0fff]")
 BLANK = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 QUOTES = frozenset('"«»“”„‟″‴‶‷❝❞❠〝〞〟＂״˝ʺˮ⁗⹂\U0001f676\U0001f677\U0001f678')
-MAX_DEPTH = 16  # of what is kept; a key set has five levels
-MAX_TEXT = 2_000  # characters of any other member that is kept
-MAX_KEYS = 10  # of one client: it has one, two while they change
-MAX_METADATA = 16_384  # characters of all that is kept of a client, its keys too
+MAX_DEPTH = 16  # of stored metadata; a key set has five levels
+MAX_TEXT = 2_000  # characters of any other stored member
+MAX_KEYS = 10  # per client: it has one, two during a rotation
+MAX_METADATA = 16_384  # characters of a client's stored metadata, with its keys
 AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS = "authorization_code", "refresh_token", "client_credentials"
 ID_JAG = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 SECRET_METHODS = frozenset(("client_secret_basic", "client_secret_post"))
-PROVING_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt")  # those that prove something
+PROVING_METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt")  # those that authenticate
 AUTH_METHODS = ("none", *PROVING_METHODS)
-# What else is kept and told back as it came: text, and links that a person can follow.
+# Further members stored and returned as they came: text, and links for people.
 TEXTS = ("application_type", "software_id", "software_version")
 LINKS = ("client_uri", "logo_uri", "tos_uri", "policy_uri")
 
 
 class ClientRejectedError(Exception):
-    """A registration or a document that is not taken. The description is a fixed sentence: nothing given is in it."""
+    """A registration or a document is rejected. The description is a fixed sentence: it repeats no input."""
 
     def __init__(self, error: str, description: str) -> None:
         super().__init__(description)
@@ -57,13 +57,13 @@ class ClientRejectedError(Exception):
 
 
 class ClientUnreachableError(ClientRejectedError):
-    """What a client publishes can't be reached from here."""
+    """What a client publishes can't be fetched by this server."""
 
 
 @dataclass(frozen=True, slots=True)
 class OAuthClient:
-    """`scopes` are those asked for when a request names none; of a configured one also the most it gets. None: all
-    that are served. `secret` is a digest."""
+    """An OAuth client. `scopes` apply if a request names none; for a configured client they are also its maximum; None:
+    all scopes served. `secret` is a digest."""
 
     id: str
     kind: ClientKind
@@ -78,13 +78,13 @@ class OAuthClient:
 
     @property
     def host(self) -> str | None:
-        """Who vouches for the name: the host of the metadata document. None: it is self-asserted (or the operator's,
-        see `kind`)."""
+        """Return the host of the metadata document, which vouches for the name. None: the client, or the operator (see
+        `kind`), chose it."""
         return urlsplit(self.id).netloc if self.kind == "document" else None
 
     @property
     def loopback_only(self) -> bool:
-        """Whether any program on the person's machine could say it is this client."""
+        """Return whether any program on the person's machine could claim to be this client."""
         return redirects.is_loopback_only(self.redirect_uris)
 
     def allows_redirect(self, uri: str) -> bool:
@@ -92,11 +92,12 @@ class OAuthClient:
 
     @property
     def sole_redirect_uri(self) -> str | None:
-        """The one redirect URI of a client that may leave it out, as it has no other."""
+        """Return the client's only redirect URI, which a request may leave out, or None."""
         return self.redirect_uris[0] if len(self.redirect_uris) == 1 and "{id}" not in self.redirect_uris[0] else None
 
     def accepts_method(self, method: str) -> bool:
-        """Whether `method` is this client's. A secret may come either way: SDKs choose by the server's metadata."""
+        """Return whether the client may use `method`. A secret may come in either way: SDKs choose by the server's
+        metadata."""
         return method == self.method or (method in SECRET_METHODS and self.method in SECRET_METHODS)
 
     def has_secret(self, secret: str) -> bool:
@@ -104,15 +105,15 @@ class OAuthClient:
 
 
 def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str, Any], str | None]:
-    """Return what is stored of a registration request, which is also the answer, and the secret if the client gets one.
+    """Return what is stored of a registration, which is also the answer, and the secret if the client gets one.
 
-    What can't be had is left out (RFC 7591 section 2). Raises ClientRejectedError.
+    What is not supported is left out (RFC 7591 section 2). Raises ClientRejectedError.
     """
     if not isinstance(body, dict):
         raise ClientRejectedError("invalid_client_metadata", "the body is not a JSON object")
     method = body.get("token_endpoint_auth_method")
     if method not in AUTH_METHODS:
-        method = "client_secret_basic" if method is None else "none"  # RFC 7591's default; the rest can't work here
+        method = "client_secret_basic" if method is None else "none"  # RFC 7591's default; others don't work here
     metadata = {**_metadata(body, served), "token_endpoint_auth_method": method}
     if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & metadata.keys():
         raise ClientRejectedError("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
@@ -122,8 +123,8 @@ def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str,
 
 
 def parse_metadata_document(body: object, id: str, served: Collection[str]) -> dict[str, Any]:
-    """Return what is stored of the metadata document at `id`. Redirect URIs that are not taken here are left out: the
-    document is for all servers. Raises ClientRejectedError."""
+    """Return what is stored of the metadata document at `id`. Unsupported redirect URIs are left out: the document is
+    written for all servers. Raises ClientRejectedError."""
     if not isinstance(body, dict) or body.get("client_id") != id:
         raise ClientRejectedError(
             "invalid_client", "the client's metadata document does not name the URL it was found at"
@@ -147,7 +148,7 @@ def parse_metadata_document(body: object, id: str, served: Collection[str]) -> d
 
 
 def find_client(connection: "Connection", configured: Mapping[str, OAuthClient], id: str) -> OAuthClient | None:
-    """The client of that id, of whatever kind. Runs inside a transaction."""
+    """Return the client with that id, of any kind. Runs inside a transaction."""
     if id in configured:
         return configured[id]
     row = client_rows.find_client(connection, id)
@@ -155,7 +156,7 @@ def find_client(connection: "Connection", configured: Mapping[str, OAuthClient],
 
 
 def client_from_row(row: Any) -> OAuthClient:
-    """The client of a row, which `parse_registration` or `parse_metadata_document` made."""
+    """Return the client of a row from `parse_registration` or `parse_metadata_document`."""
     metadata = msgspec.json.decode(row.metadata)
     return OAuthClient(
         id=row.id,
@@ -172,8 +173,8 @@ def client_from_row(row: Any) -> OAuthClient:
 
 
 def is_document_url(id: str) -> bool:
-    """Whether a client id is the URL of a metadata document, and a plain one: https, a path, nothing that two readers
-    could take for different things."""
+    """Return whether a client id is the URL of a metadata document: https, with a path, and without anything that two
+    parsers could read differently."""
     found = redirects.WEB.fullmatch(id)
     if found is None or len(id) > 500 or "?" in id or redirects.find_fault(id) is not None:
         return False
@@ -181,8 +182,8 @@ def is_document_url(id: str) -> bool:
 
 
 def display_name(given: object) -> str:
-    """A name as it may stand on a page, in quotes: one line, no character that is invisible, turns the writing around,
-    ends the quotes, or (marks upon marks) reaches into the lines above and below."""
+    """Return a name for a page, in quotes on one line. It has no character that is invisible, reverses the text, closes
+    the quotes, or (stacked marks) covers the lines around."""
     text = given if isinstance(given, str) else ""
     text = unicodedata.normalize("NFC", text[: 10 * MAX_NAME])
     text = "".join(each for each in text if not IGNORED.match(each) and each not in QUOTES)
@@ -192,7 +193,7 @@ def display_name(given: object) -> str:
 
 
 def _lightly_marked(text: str) -> str:
-    """Without the marks that have no letter before them, and of each letter's with the first two."""
+    """Return the text without marks that have no letter before them, and with two marks per letter at most."""
     cleaned, marks = "", MAX_MARKS
     for each in text:
         if unicodedata.category(each)[0] == "M":
@@ -205,7 +206,7 @@ def _lightly_marked(text: str) -> str:
 
 
 def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any]:
-    """What both kinds may say, with the defaults; nothing is null."""
+    """Return the metadata common to both kinds, with defaults and without nulls."""
     metadata: dict[str, Any] = {
         "client_name": display_name(body.get("client_name")),
         "grant_types": _grant_types(body.get("grant_types")),
@@ -229,7 +230,7 @@ def _metadata(body: Mapping[str, Any], served: Collection[str]) -> dict[str, Any
 
 
 def _grant_types(given: object) -> list[str]:
-    """Those of a client that speaks for people. What speaks for itself is the operator's to configure."""
+    """Return the grant types for people. Only the operator can configure a client that acts for itself."""
     listed = given if isinstance(given, list) else []
     grants = [grant for grant in (AUTHORIZATION_CODE, REFRESH_TOKEN, ID_JAG) if grant in listed]
     return grants or [AUTHORIZATION_CODE, REFRESH_TOKEN]
@@ -262,7 +263,7 @@ def _check_size(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_flat(value: Any) -> bool:
-    """Whether it nests no deeper than MAX_DEPTH. How deep Python itself can go differs by its version."""
+    """Return whether it nests no deeper than MAX_DEPTH: Python's own limit differs by version."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -275,7 +276,7 @@ def _is_flat(value: Any) -> bool:
 
 
 def _public(key: Mapping[str, Any]) -> dict[str, Any]:
-    """A client that sends its private key too must not find it kept here."""
+    """Return the public part of a key, in case the client sends its private one."""
     return {name: value for name, value in key.items() if name not in jose.PRIVATE_MEMBERS and value is not None}
 
 

@@ -34,8 +34,8 @@ BROWSER_SCHEMES = frozenset(  # schemes that run or show something in the browse
 )
 SEGMENT = r"[A-Za-z0-9_-]{1,200}"  # what {id} stands for in a preset
 
-# Platform → where it takes its codes. Their own applications' schemes are taken from every client; the rest is for
-# `presets` of pre-registered ones, which have no other way to say what they will send. {id} is one path segment.
+# Platform → its redirect URIs. Custom schemes of applications are accepted from every client; the rest is for `presets`
+# of configured clients. {id} is one path segment.
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "claude": ("https://claude.ai/api/mcp/auth_callback", "https://claude.com/api/mcp/auth_callback"),
     "claude-code": ("http://localhost/callback", "http://127.0.0.1/callback"),
@@ -60,10 +60,10 @@ APPLICATIONS = frozenset(uri for uris in PRESETS.values() for uri in uris if not
 
 
 def find_fault(uri: object, *, trusted: bool = False) -> str | None:
-    """Why a redirect URI is not taken, in fixed words; None when it is.
+    """Return why a redirect URI is rejected, in fixed words, or None.
 
-    https anywhere, http on loopback only; of other schemes those of known applications, or with `trusted` (the
-    operator wrote it) all that don't mean the browser itself.
+    https is accepted anywhere, http on loopback only. Of other schemes, those of known applications are accepted, or
+    with `trusted` (from the operator) all but the browser's own.
     """
     if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI or not PLAIN.fullmatch(uri):
         return "a redirect URI is not plain text without spaces, wildcards or a fragment"
@@ -84,20 +84,20 @@ def find_fault(uri: object, *, trusted: bool = False) -> str | None:
 
 
 def is_registered(uri: str, registered: Iterable[str]) -> bool:
-    """Whether `uri` is one of `registered`: the very same text, but for the port on loopback, which is any (RFC 8252
-    section 7.3), and an {id} of a preset."""
+    """Return whether `uri` equals one of `registered`. Only the port on loopback (RFC 8252 section 7.3) and a preset's
+    {id} may differ."""
     if not PLAIN.fullmatch(uri):
         return False
     return any(uri == known or _differs_in_port(uri, known) or _fills(uri, known) for known in registered)
 
 
 def is_loopback_only(registered: Iterable[str]) -> bool:
-    """Whether codes can only go to the person's own machine: any program there may say it is this client."""
+    """Return whether codes go only to the person's own machine, where any program could claim to be this client."""
     return not any(uri.startswith("https://") for uri in registered)
 
 
 def display_host(uri: str) -> str:
-    """Where a code goes, for a person: the host with its port; of an application's own scheme, the scheme."""
+    """Return where a code goes, in words for a person: host and port, or an application's scheme."""
     found = WEB.fullmatch(uri) or LOOPBACK.fullmatch(uri)
     if found is None:
         return f"{uri.partition(':')[0]}:"

@@ -1,4 +1,4 @@
-"""Keep the accounts of the built-in login (names, passwords, how fast they may be guessed), and pair the first."""
+"""Keep the accounts of the built-in login (names, passwords, limits on guessing), and create the first by a code."""
 
 import asyncio
 import base64
@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 MAX_NAME = 64  # characters
 MIN_PASSWORD = 8  # characters (NIST SP 800-63B)
 MAX_PASSWORD = 1_024  # characters: a passphrase fits, and hashing it costs nothing yet
-TYPED = 2  # times as many may be typed, before they are counted in one spelling: an accent may be a character
-COST: Mapping[str, Any] = {}  # of a hash, where it is not to be argon2-cffi's own (RFC 9106's low-memory choice)
-AT_ONCE = 2  # hashes computed at a time: each takes 64 MiB and a core for a while
+TYPED = 2  # times as many characters before normalization: an accent may be a character of its own
+COST: Mapping[str, Any] = {}  # parameters of a hash, if not argon2-cffi's defaults (RFC 9106's low-memory choice)
+AT_ONCE = 2  # concurrent hashes: each takes 64 MiB and one core
 
-# A name's wait is short, since its owner waits too while others guess; an address may wait long.
+# A name's wait is short, because guessers delay its owner too; an address may wait long.
 NAME_BACKOFF = Backoff(free=5, longest=60)
 ADDRESS_BACKOFF = Backoff(free=10, longest=900)
 TOTAL_BACKOFF = Backoff(free=100, longest=5, forget=60)
 
 PAIRING_LIFETIME = 600.0  # seconds
-PAIRING_BYTES = 16  # 128 bits, which are not guessed: 26 letters and digits
+PAIRING_BYTES = 16  # 128 bits, unguessable: 26 letters and digits
 PAIRING_ADDRESS_BACKOFF = Backoff(free=5, longest=60)
-PAIRING_TOTAL_BACKOFF = Backoff(free=100, longest=2)  # short: a guesser must not keep the operator out
+PAIRING_TOTAL_BACKOFF = Backoff(free=100, longest=2)  # short: a guesser must not lock the operator out
 
 log = logging.getLogger("toolgate.auth")
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """`subject` is unique within `issuer` and never used again; `name` is for people to read. `email` is one that the
-    issuer has verified, or None."""
+    """A person at one issuer. `subject` is unique within `issuer` and never reused; `name` is for display. `email` is
+    verified by the issuer, or None."""
 
     issuer: str
     subject: str
@@ -52,7 +52,7 @@ class Person:
 
 
 def save_person(connection: "Connection", person: Person, now: float) -> str:
-    """Save who signs in as a subject of ours, and return the subject."""
+    """Store the person who signs in, and return their subject."""
     subject = derive_subject(person.issuer, person.subject)
     identity = {"issuer": person.issuer, "known_as": person.subject, "name": person.name, "email": person.email}
     grant_rows.save_person(connection, subject, **identity, seen_at=now)
@@ -60,7 +60,7 @@ def save_person(connection: "Connection", person: Person, now: float) -> str:
 
 
 class SignInError(Exception):
-    """A sign-in or an account that is refused; the text says why, for the person."""
+    """A sign-in or an account is refused; the text tells the person why."""
 
 
 class Accounts:
@@ -71,12 +71,11 @@ class Accounts:
         self._guesses = GuessLimiter(throttle or Throttle(), NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
         self._now = now
         self._hashing = asyncio.Semaphore(AT_ONCE)
-        self._dummy_hash = ""  # a hash no password fits, for names that are not there
+        self._dummy_hash = ""  # matches no password; for unknown names
 
     async def verify_password(self, name: str, password: str, address: str, device: str = "") -> Person | None:
-        """Who signs in; None when name and password don't belong together, after the same time whether there is such
-        a name or not. `address` is "" where it is unknown; `device` what the browser has of `device`. Raises
-        ThrottledError."""
+        """Return the person, or None for a wrong name or password, after the same time for both. `address` is "" if
+        unknown; `device` is the browser's device cookie. Raises ThrottledError."""
         known = normalize_name_or_empty(name)
         row = await self._store.transact(lambda connection: people_rows.find_account(connection, known))
         attempt = self._guesses.take(known, address, device if row is not None and _is_of(device, row.password) else "")
@@ -89,9 +88,9 @@ class Accounts:
         return Person(BUILT_IN, row.subject, row.name)
 
     async def issue_device_cookie(self, person: Person) -> str:
-        """What a browser keeps that has signed in as this account: with it the tries of others, which may be kept up
-        for ever, don't hold its owner up. It is dead when the password changes; "" where there is no such account.
-        (OWASP: Blocking Brute Force Attacks, device cookies.)"""
+        """Return a device cookie for a browser that has signed in to this account, or "" if the account is gone. With
+        it, other people's guesses don't lock the owner out. A new password ends it. (OWASP: Blocking Brute Force
+        Attacks, device cookies.)"""
         row = await self._store.transact(lambda connection: people_rows.find_account(connection, person.name))
         if row is None or (person.issuer, person.subject) != (BUILT_IN, row.subject):
             return ""
@@ -99,11 +98,11 @@ class Accounts:
         return base64.urlsafe_b64encode(nonce + _mark(nonce, row.password)).decode().rstrip("=")
 
     async def is_empty(self) -> bool:
-        """Whether there is no account."""
+        """Return whether there is no account."""
         return not await self._store.transact(people_rows.has_accounts)
 
     async def add(self, name: str, password: str, *, first: bool = False) -> Person:
-        """Make an account; with `first` only if there is none at all. Raises SignInError."""
+        """Create an account; with `first`, only if there is none. Raises SignInError."""
         known = normalize_name(name)
         row = {
             "name": known,
@@ -123,11 +122,11 @@ class Accounts:
         return Person(BUILT_IN, str(row["subject"]), known)
 
     async def list_accounts(self) -> list[tuple[str, float]]:
-        """Each name, and when the account was made."""
+        """Return each name, and when its account was created."""
         return [(row.name, row.made_at) for row in await self._store.transact(people_rows.list_accounts)]
 
     async def has_account(self, name: str) -> bool:
-        """Whether there is an account of that name."""
+        """Return whether there is an account of that name."""
         known = normalize_name_or_empty(name)
         return await self._store.transact(lambda connection: people_rows.find_account(connection, known)) is not None
 
@@ -137,7 +136,7 @@ class Accounts:
         return None if row is None else Person(BUILT_IN, row.subject, row.name)
 
     async def remove(self, name: str) -> Person:
-        """Remove an account and sign it out everywhere; gives who it was, whose grants are to go as well. Raises
+        """Remove an account and end its sessions. Return the person, for the caller to end their grants. Raises
         SignInError."""
         known = normalize_name(name)
 
@@ -150,7 +149,7 @@ class Accounts:
         return await self._store.transact(take)
 
     async def set_password(self, name: str, password: str) -> Person:
-        """Give an account a new password, and sign it out everywhere. Raises SignInError."""
+        """Set an account's password and end its sessions. Raises SignInError."""
         known = normalize_name(name)
         hashed = await self._hash_password(_check_password(password, known))
 
@@ -173,15 +172,15 @@ class Accounts:
         from argon2.exceptions import VerificationError
 
         try:
-            async with self._hashing:  # also for what no account has: it takes as long
+            async with self._hashing:  # also for unknown names, so that both take as long
                 return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, _compose(password) or "")
         except (VerificationError, UnicodeError):
             return False
 
 
 def normalize_name(name: str) -> str:
-    """One spelling of a name, whatever the keyboard (RFC 8265 section 3.3, by and large). Raises SignInError."""
-    if len(name) > TYPED * MAX_NAME:  # before all else: what sorts marks takes the square of their number
+    """Return a name in one spelling, on any keyboard (RFC 8265 section 3.3, roughly). Raises SignInError."""
+    if len(name) > TYPED * MAX_NAME:  # first: normalizing marks takes time quadratic in their number
         raise SignInError(f"a name has 1 to {MAX_NAME} characters")
     known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
     if not 1 <= len(known) <= MAX_NAME:
@@ -192,7 +191,7 @@ def normalize_name(name: str) -> str:
 
 
 def normalize_name_or_empty(name: str) -> str:
-    """`normalize_name`, or "" for what is no name."""
+    """Return `normalize_name`, or "" for an invalid name."""
     try:
         return normalize_name(name)
     except SignInError:
@@ -200,13 +199,13 @@ def normalize_name_or_empty(name: str) -> str:
 
 
 def _check_password(password: str, name: str) -> str:
-    """The password in one spelling (RFC 8265 section 4.2). Raises SignInError."""
+    """Return the password in one spelling (RFC 8265 section 4.2). Raises SignInError."""
     plain = _compose(password)
     if plain is None or len(plain) > MAX_PASSWORD:
         raise SignInError(f"a password has at most {MAX_PASSWORD} characters")
     if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
         raise SignInError("a password is text in UTF-8")
-    if "\0" in plain:  # no form has one
+    if "\0" in plain:  # no form sends one
         raise SignInError("a password has no NUL in it")
     if len(plain) < MIN_PASSWORD:
         raise SignInError(f"a password has at least {MIN_PASSWORD} characters")
@@ -218,7 +217,7 @@ def _check_password(password: str, name: str) -> str:
 
 
 def _is_of(device: str, password: str) -> bool:
-    """Whether this is a device of the account whose password is hashed so."""
+    """Return whether the cookie is a device of the account with this password hash."""
     try:
         decoded = base64.urlsafe_b64decode(device + "=")
     except ValueError:
@@ -227,12 +226,12 @@ def _is_of(device: str, password: str) -> bool:
 
 
 def _mark(nonce: bytes, password: str) -> bytes:
-    """The hash is 256 bits that only the database has: nothing else is needed for a key."""
+    """Return the device cookie's proof. Its key is the password hash: 256 bits that only the database has."""
     return hmac.new(password.encode(), b"device" + nonce, hashlib.sha256).digest()[:16]
 
 
 def _compose(password: str) -> str | None:
-    """The password in one spelling; None for one that is too long."""
+    """Return the password in one spelling, or None if it is too long."""
     return unicodedata.normalize("NFC", password) if len(password) <= TYPED * MAX_PASSWORD else None
 
 
@@ -248,7 +247,7 @@ def _require_account(connection: "Connection", name: str) -> Any:
 
 
 class PairingCode:
-    """`where` is the page that takes the code. The code is only ever in the log and, hashed, here."""
+    """The code that creates the first account, on the page `where`. The code is in the log; here is only its hash."""
 
     def __init__(self, where: str, throttle: Throttle | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._where = where
@@ -272,7 +271,7 @@ class PairingCode:
         )
 
     def verify(self, code: str, address: str) -> bool:
-        """Whether `code` is the one in the log; `address` is "" where it is unknown. Raises ThrottledError."""
+        """Return whether `code` is the one in the log; `address` is "" if unknown. Raises ThrottledError."""
         paces = [*block_backoffs(address, PAIRING_ADDRESS_BACKOFF), ("all", PAIRING_TOTAL_BACKOFF)]
         self._throttle.take(paces)
         right = hmac.compare_digest(_hash_code(code), self._hash) and self._now() < self._until
@@ -281,10 +280,10 @@ class PairingCode:
         return right
 
     def expire(self) -> None:
-        """End the code: there is an account."""
+        """Drop the code: an account exists."""
         self._hash, self._until = b"", 0.0
 
 
 def _hash_code(code: str) -> bytes:
-    """Return the hash of a code as a person may type it: in any case, with any or no separators."""
+    """Return the hash of a code typed in any case and with any separators."""
     return hashlib.sha256("".join(filter(str.isalnum, code)).upper().encode()).digest()

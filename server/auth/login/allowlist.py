@@ -1,4 +1,4 @@
-"""Decide which people of external providers may sign in: by subject, verified e-mail address or its domain."""
+"""Decide which people of external providers may sign in, by subject, verified e-mail address or domain."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ EVERYBODY = "*"
 
 
 class UserAllowlist:
-    """From `--allow-users`: `*`, `@example.com` (a domain), `ada@example.com` (an e-mail address), or a subject, as
-    `github:583231`, `oidc:…`, `header:…`; the prefix may be left out where there is one provider only.
+    """The entries of `--allow-users`: `*`, `@example.com` (a domain), `ada@example.com` (an e-mail address), or a
+    subject such as `github:583231`, `oidc:…`, `header:…`. With one provider the prefix may be left out.
 
-    An e-mail address counts only when its provider has verified it. Raises ValueError for an entry that admits no
-    person, and for a subject without its provider where `providers` are several: another has it elsewhere.
+    An e-mail address counts only if its provider has verified it. Raises ValueError for an entry that admits no person,
+    and for a subject without prefix if there are several `providers`.
     """
 
     def __init__(self, entries: Iterable[str], providers: Iterable[str]) -> None:
@@ -24,13 +24,13 @@ class UserAllowlist:
         for entry in (entry.strip() for entry in entries):
             prefix, colon, subject = entry.partition(":")
             if not known:
-                raise ValueError(f"{entry!r} lets nobody in: accounts (--login password) need no --allow-users")
+                raise ValueError(f"{entry!r} admits no person: accounts (--login password) need no --allow-users")
             if entry == EVERYBODY:
                 self._everybody = True
             elif colon and prefix in known:
                 self._subjects.add((prefix, subject))
             elif colon and any(prefix == method.prefix for method in external_methods()):
-                raise ValueError(f"{entry!r} lets nobody in: --login has no {prefix}")
+                raise ValueError(f"{entry!r} admits no person: --login has no {prefix}")
             elif entry.startswith("@"):
                 self._domains.add(entry[1:].lower())
             elif "@" in entry:
@@ -38,26 +38,26 @@ class UserAllowlist:
             elif len(known) == 1:
                 self._subjects.add((known[0], entry))
             else:
-                raise ValueError(f"{entry!r} does not say whose subject it is: write {' or '.join(known)}:{entry}")
+                raise ValueError(f"{entry!r} does not name its provider: write {' or '.join(known)}:{entry}")
 
     def __bool__(self) -> bool:
         return bool(self._everybody or self._domains or self._emails or self._subjects)
 
     @property
     def needs_email(self) -> bool:
-        """Whether an e-mail address can decide."""
+        """Return whether an entry is an e-mail address or a domain."""
         return bool(self._domains or self._emails) and not self._everybody
 
     def permits(self, provider: str, subject: str, email: str | None) -> bool:
-        """`email` is a verified one, or None."""
+        """Return whether the person may sign in; `email` is a verified address, or None."""
         return self._everybody or (provider, subject) in self._subjects or self.permits_email(email)
 
     def lists_email(self, email: str) -> bool:
-        """Whether this very address is among them, and not its domain alone."""
+        """Return whether this very address is listed, not only its domain."""
         return email.lower() in self._emails
 
     def permits_email(self, email: str | None) -> bool:
-        """Whether this address, a verified one, admits its owner."""
+        """Return whether this verified address may sign in."""
         if not email:
             return False
         lowered = email.lower()

@@ -1,4 +1,4 @@
-"""Build the ways to sign in from the options, and decide who may sign in by them."""
+"""Build the ways to sign in from the options, and decide which people may use them."""
 
 import ipaddress
 import json
@@ -21,15 +21,15 @@ from toolgate.server.state.people_rows import BUILT_IN
 if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
-ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # what becomes of a sign-in, in the log
+ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # results of a sign-in, in the log
 
 log = logging.getLogger("toolgate.auth")
 
 
 @dataclass(frozen=True, slots=True)
 class SignInMethods:
-    """`accounts` and `pairing` are None without the built-in login, `trusted_header` where no proxy signs people in.
-    `enterprise_issuers`: those that name by themselves the people a client may call for (ID-JAG)."""
+    """The configured ways to sign in. `accounts` and `pairing` are None without the built-in login, `trusted_header`
+    without a proxy that signs people in. `enterprise_issuers` name the people a client may act for (ID-JAG)."""
 
     sessions: LoginSessions
     pending_logins: PendingLogins
@@ -44,17 +44,17 @@ class SignInMethods:
     )  # of (way, outcome), since the start
 
     def record(self, outcome: str, way: str, address: str, name: str = "") -> None:
-        """Count a sign-in, and log it."""
+        """Count and log a sign-in."""
         self.counts[way, outcome] += 1
         log_sign_in(outcome, way, address, name)
 
     @property
     def has_page(self) -> bool:
-        """Whether a person can sign in on a page here, and not only through a proxy."""
+        """Return whether a person can sign in on a page here, not only through a proxy."""
         return self.accounts is not None or bool(self.providers)
 
     async def find_session(self, secret: str) -> LoginSession | None:
-        """Return the session of this secret. One whose person can no longer sign in is ended."""
+        """Return the session of this secret. It ends if its person may no longer sign in."""
         found = await self.sessions.find(secret)
         if found is None or self.can_sign_in(found.person):
             return found
@@ -62,8 +62,8 @@ class SignInMethods:
         return None
 
     def can_sign_in(self, person: Person) -> bool:
-        """Whether this person could still sign in: by a method that is still offered, and on its allowlist. Whether an
-        account still exists is in the database."""
+        """Return whether this person may still sign in: their method is offered, and its allowlist has them. Accounts
+        are checked in the database."""
         if person.issuer == BUILT_IN:
             return self.accounts is not None
         if person.issuer == HEADER_ISSUER:
@@ -74,7 +74,7 @@ class SignInMethods:
         return person.issuer in self.enterprise_issuers
 
     async def offer_pairing(self) -> bool:
-        """Whether there is no account yet; then the log holds a code for making the first."""
+        """Return whether there is no account yet; then the log has a code for creating the first."""
         if self.accounts is None or self.pairing is None or not await self.accounts.is_empty():
             return False
         self.pairing.offer()
@@ -82,8 +82,8 @@ class SignInMethods:
 
 
 def log_sign_in(outcome: str, way: str, address: str, name: str = "") -> None:
-    """Log a sign-in that was `accepted`, `refused` or `throttled`: one line that fail2ban and its like can read. What
-    comes from outside stands behind the address, quoted and escaped."""
+    """Log a sign-in that was `accepted`, `refused` or `throttled`, on one line for tools like fail2ban. Foreign text
+    stands after the address, quoted and escaped."""
     try:
         known = str(ipaddress.ip_address(address))
     except ValueError:
@@ -104,9 +104,9 @@ def build_sign_in(
     header_secret: str = "",
     now: Callable[[], float] = time.time,
 ) -> SignInMethods:
-    """From `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), its clients' ids and secrets by way,
-    `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and what `--login-header-secret` holds. Raises
-    ValueError, which names the option at fault."""
+    """Return the ways to sign in, from `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), client ids and
+    secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`. Raises
+    ValueError, which names the invalid option."""
     chosen = _parse_ways(ways)
     external = [method.name for method in external_methods() if method.name in chosen]
     try:
@@ -139,7 +139,7 @@ def _parse_ways(ways: Sequence[str]) -> dict[str, str]:
         except ValueError as error:
             raise ValueError(f"--login: {error}") from None
         if method.name in chosen:
-            raise ValueError(f"--login: {method.name} is there twice")
+            raise ValueError(f"--login: {method.name} is given twice")
         chosen[method.name] = value
     return chosen
 
@@ -173,7 +173,7 @@ def _build_trusted_header(
             raise ValueError("--login-header-secret needs --login header=NAME: what the proxy proves itself for")
         return None
     if not proxies:
-        raise ValueError("--login header needs --trusted-proxies: whose word is taken")
+        raise ValueError("--login header needs --trusted-proxies: the proxies that may set the header")
     if not allowed:
-        raise ValueError("--login header needs --allow-users: whom the proxy may name, * for everybody")
+        raise ValueError("--login header needs --allow-users: the people the proxy may sign in, * for all")
     return TrustedHeader(chosen[HEADER.name].lower(), proxies, allowed, secret)

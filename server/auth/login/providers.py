@@ -18,14 +18,15 @@ from toolgate.server.auth.login.sessions import derive_state, derive_value, pkce
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.external_issuer import DocumentError, discover, fetch_json, find_endpoint
 
-TIMEOUT = 10.0  # seconds for each request to a provider: a person waits
+TIMEOUT = 10.0  # seconds for each request to a provider, while a person waits
 MAX_DOCUMENT = 256 * 1024  # bytes; a provider's keys and metadata take a few kilobytes
-METADATA_LIFETIME = 3600.0  # seconds a provider's metadata and keys are believed
-KEY_RETRY = 60.0  # seconds between two looks for a key that is not there
+METADATA_LIFETIME = 3600.0  # seconds a provider's metadata and keys are cached
+KEY_RETRY = 60.0  # seconds between two searches for an unknown key
 ALGORITHMS = ("RS256", "ES256", "EdDSA", "Ed25519")
-NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}  # what people call them
-# Google verifies the address of a personal account once: whose it is now, it knows of its own domains alone. Those of
-# organisations have the claim `hd` (developers.google.com/identity/openid-connect).
+NAMES = {"accounts.google.com": "Google", "login.microsoftonline.com": "Microsoft"}  # their names for people
+# Google verifies the address of a personal account only once, and the address may change hands later. Google knows the
+# present owner only in its own domains and in organisations, which have the claim `hd`
+# (developers.google.com/identity/openid-connect).
 HOSTED: Mapping[str, str] = {"https://accounts.google.com": "hd"}
 OWN_DOMAINS = ("@gmail.com", "@googlemail.com")
 MAX_EMAIL = 254  # characters (RFC 5321 section 4.5.3.1.3)
@@ -33,30 +34,31 @@ SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; Gi
 GITHUB_API = "https://api.github.com"
 NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
 
-Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: guarded, and its answers bounded
+Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: guarded, with bounded answers
 Form = Mapping[str, str] | None
 
 log = logging.getLogger("toolgate.auth")
 
 
 class IdentityProvider(Protocol):
-    """`key` is its name here, `title` what people call it, `issuer` the issuer of its people. `authorize_url` and
-    `complete_sign_in` raise SignInError with a text for them."""
+    """A provider to sign in at. `key` is its name here, `title` its name for people, `issuer` the issuer of its people.
+    `authorize_url` and `complete_sign_in` raise SignInError with a text for people."""
 
     key: str
     title: str
     issuer: str
 
-    async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
-        """Return where the browser goes to sign in, `anew` to choose the account; it comes back to the URL `back`."""
+    async def authorize_url(self, back: str, ticket: str, select_account: bool = False) -> str:
+        """Return the provider's URL to send the browser to; it comes back to `back`. `select_account` asks for the
+        account."""
         ...
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
-        """Return who came back with this query."""
+        """Return the person who came back with this query."""
         ...
 
     def permits(self, person: Person) -> bool:
-        """Whether one of its people may come, as they were when they signed in last."""
+        """Return whether the person, as of the last sign-in, may come."""
         ...
 
 
@@ -75,7 +77,7 @@ class OpenIdProvider:
         now: Callable[[], float] = time.time,
         hosted: str = "",
     ) -> None:
-        """`hosted`: the claim of accounts whose address the provider still knows to be theirs; "": all are."""
+        """Store the settings. `hosted`: the claim that marks addresses the provider still controls; "": all are."""
         self.issuer = issuer
         self._hosted = hosted or HOSTED.get(issuer, "")
         host = urlsplit(issuer).hostname or issuer
@@ -88,7 +90,7 @@ class OpenIdProvider:
         self._metadata: tuple[float, Mapping[str, Any]] | None = None
         self._keys: tuple[float, list[jose.JoseKey]] | None = None
 
-    async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
+    async def authorize_url(self, back: str, ticket: str, select_account: bool = False) -> str:
         metadata = await self._discover()
         asked = {
             "response_type": "code",
@@ -98,7 +100,7 @@ class OpenIdProvider:
             "state": derive_state(ticket),
             "nonce": derive_value(ticket, "nonce"),
             **pkce_challenge(ticket),
-            **(SELECT if anew else {}),
+            **(SELECT if select_account else {}),
         }
         return _with_query(_endpoint(metadata, "authorization_endpoint", self.title), asked)
 
@@ -129,7 +131,7 @@ class OpenIdProvider:
         return person
 
     def _email(self, claims: Mapping[str, Any]) -> str | None:
-        """Return the address, where the provider vouches for it."""
+        """Return the address if the provider vouches for it."""
         email = claims.get("email")
         if claims.get("email_verified") not in (True, "true") or not isinstance(email, str) or len(email) > MAX_EMAIL:
             return None
@@ -198,7 +200,7 @@ class OpenIdProvider:
         return self._keys[1]
 
     async def _userinfo(self, metadata: Mapping[str, Any], tokens: dict[str, Any], subject: str) -> dict[str, Any]:
-        """What the id_token left out. It must be about the same subject (Core section 5.3.2)."""
+        """Return claims that the id_token left out. They must be about the same subject (Core section 5.3.2)."""
         if "userinfo_endpoint" not in metadata or not isinstance(tokens.get("access_token"), str):
             return {}
         bearer = {"authorization": f"Bearer {tokens['access_token']}"}
@@ -207,7 +209,7 @@ class OpenIdProvider:
 
 
 class GitHubProvider:
-    """GitHub has OAuth 2 and an API, but no id_token; a person's number never changes and is never given again."""
+    """GitHub, which has OAuth 2 and an API, but no id_token. A person's number never changes and is never reused."""
 
     key = "github"
     title = "GitHub"
@@ -222,7 +224,7 @@ class GitHubProvider:
         self.issuer = issuer
         self._api = api
 
-    async def authorize_url(self, back: str, ticket: str, anew: bool = False) -> str:
+    async def authorize_url(self, back: str, ticket: str, select_account: bool = False) -> str:
         asked = {
             "client_id": self._client,
             "redirect_uri": back,
@@ -230,7 +232,7 @@ class GitHubProvider:
             "state": derive_state(ticket),
             "allow_signup": "false",
             **pkce_challenge(ticket),
-            **(SELECT if anew else {}),
+            **(SELECT if select_account else {}),
         }
         return _with_query(f"{self.issuer}/login/oauth/authorize", asked)
 
@@ -265,14 +267,14 @@ class GitHubProvider:
         return self._allowed.permits(self.key, person.subject, person.email)
 
     async def _emails(self, bearer: Mapping[str, str]) -> list[str]:
-        """The addresses of theirs that GitHub has verified."""
+        """Return the addresses that GitHub has verified."""
         listed = await self._web.document(f"{self._api}/user/emails", headers=bearer)
         rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
         return [str(row.get("email")) for row in rows if row.get("verified") is True]
 
 
 class _ProviderClient:
-    """Sends requests to a provider. What fails is logged without what was sent; the person reads one sentence."""
+    """Send requests to a provider. Failures are logged without the request; the person reads one sentence."""
 
     def __init__(self, fetch: Fetch, title: str) -> None:
         self._fetch = fetch
@@ -291,7 +293,7 @@ class _ProviderClient:
             raise self.refuse(error) from None
 
     async def fetch_document(self, url: str, form: Form = None, headers: Form = None) -> Any:
-        """Return the JSON of an answer, to a form where one is sent. Raises DocumentError."""
+        """Return the JSON answer to a GET, or to a POST of `form`. Raises DocumentError."""
         sent = dict(headers or {})
         request: dict[str, Any] = {}
         if form is not None:
@@ -305,7 +307,8 @@ class _ProviderClient:
 
 
 def _code(answer: Mapping[str, str], title: str) -> str:
-    """The code that came back. Raises SignInError for an error: its words are the sender's, and not repeated."""
+    """Return the code of the query. Raises SignInError for an error, without its words: anyone could have
+    written them."""
     if answer.get("error") == "access_denied":
         raise SignInError(f"you did not sign in at {title}")
     if "error" in answer or not answer.get("code"):
@@ -325,7 +328,7 @@ def _with_query(url: str, asked: Mapping[str, str]) -> str:
 
 
 def _name(claims: Mapping[str, Any], *names: str) -> str:
-    """The first of these that can be shown."""
+    """Return the first of these names that can be shown."""
     for name in names:
         value = claims.get(name)
         if isinstance(value, str) and value.strip() and value.isprintable():

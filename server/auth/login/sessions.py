@@ -1,7 +1,7 @@
-"""Keep the sessions of browsers, each found by a secret that only its cookie holds, and the sign-ins under way.
+"""Keep browsers' sessions, each found by the secret in its cookie, and the sign-ins that are waiting at a provider.
 
-A browser at a provider's page holds a ticket, in a cookie. `state`, `nonce` and the PKCE verifier are derived from it,
-so none of them is stored.
+A waiting browser holds a ticket in a cookie. `state`, `nonce` and the PKCE verifier are derived from it, so none of
+them is stored.
 """
 
 import base64
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
 LIFETIME = 12 * 3600.0  # seconds: a working day
-PENDING_LIFETIME = 600.0  # seconds a person may take at the provider
-MAX_PER_CONSENT = 8  # at a time: a person who tries again, in some tabs
-PER_ADDRESS, PER_MINUTE = 30, 600  # a minute: of one address, which many may share, and of all
-MAX_PENDING = 6_000  # of all at a time, by any number of servers: each holds a question of 4 KiB and more
+PENDING_LIFETIME = 600.0  # seconds a person may spend at the provider
+MAX_PER_CONSENT = 8  # at a time: a person may retry in several tabs
+PER_ADDRESS, PER_MINUTE = 30, 600  # a minute: per address, which many people may share, and in total
+MAX_PENDING = 6_000  # waiting in total, for all servers on the state: each holds a consent id of 4 KiB or more
 
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """`form_key` binds forms to the session. It stays when the same person signs in again: forms in other tabs work."""
+    """A browser's session. `form_key` binds forms to it, and stays when the same person signs in again in
+    another tab."""
 
     person: Person
     form_key: str
@@ -42,7 +43,7 @@ class LoginSessions:
         self._now = now
 
     async def start(self, person: Person, before: str) -> str:
-        """Start a session and return its secret; the one of `before`, which the browser sent, is ended."""
+        """Start a session and return its secret; end the browser's earlier session `before`."""
         secret, now = secrets.token_urlsafe(32), self._now()
 
         def put(connection: "Connection") -> None:
@@ -80,13 +81,13 @@ class LoginSessions:
 
 
 class TooManyLoginsError(Exception):
-    """Too many have been sent away just now, of this address or in all."""
+    """Too many browsers were sent to a provider lately, from this address or in total."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """A browser at a provider. `consent_id`: the consent request it approved `scopes` of, "" when it only signs in.
-    `select_account`: the provider is to ask which account; not stored."""
+    """A browser at a provider. `consent_id`: the consent request it approved `scopes` of, "" for a plain sign-in.
+    `select_account`: the provider should ask which account; not stored."""
 
     provider: str
     consent_id: str
@@ -95,7 +96,7 @@ class PendingLogin:
 
 
 class PendingLogins:
-    """Browsers that are at another page, found by their state once."""
+    """Browsers waiting at a provider, each found once by its state."""
 
     def __init__(self, store: "Store", now: Callable[[], float] = time.time, most: int = MAX_PENDING) -> None:
         self._store = store
@@ -104,7 +105,7 @@ class PendingLogins:
         self._limiter = AddressLimiter(PER_ADDRESS, PER_MINUTE, now)
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
-        """Return the ticket for the browser's cookie. `address` is the browser's, "" where it is unknown. Raises
+        """Return the ticket for the browser's cookie. `address` is the browser's, "" if unknown. Raises
         TooManyLoginsError."""
         if address and not self._limiter.take(address):
             raise TooManyLoginsError
@@ -126,7 +127,7 @@ class PendingLogins:
         return ticket
 
     async def redeem(self, ticket: str) -> PendingLogin | None:
-        """Once; None for a ticket that is used, too old, or none of ours."""
+        """Return what waits under the ticket, once; None if it is used, expired or forged."""
         hashed, now = hash_secret(derive_state(ticket)), self._now()
         row = await self._store.transact(lambda connection: people_rows.take_pending_login(connection, hashed, now))
         return None if row is None else PendingLogin(row.provider, row.question, frozenset(row.scopes.split()))
@@ -137,12 +138,12 @@ def derive_state(ticket: str) -> str:
 
 
 def derive_value(ticket: str, what: str) -> str:
-    """Return one of the ticket's values, "state", "nonce" or "verifier": none of them tells another."""
+    """Return one of the ticket's values, "state", "nonce" or "verifier". None of them reveals another."""
     digest = hmac.new(ticket.encode(), what.encode(), hashlib.sha256).digest()
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def pkce_challenge(ticket: str) -> dict[str, str]:
-    """PKCE's parameters (RFC 7636 section 4.3)."""
+    """Return PKCE's parameters (RFC 7636 section 4.3)."""
     digest = hashlib.sha256(derive_value(ticket, "verifier").encode()).digest()
     return {"code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="), "code_challenge_method": "S256"}

@@ -1,7 +1,7 @@
-"""Slow down guessing: each key has a few free tries, then waits longer after every try.
+"""Slow down guessing: each key has a few free tries, then each try makes the wait longer.
 
-The counts are in the memory of one process. A restart forgets them, which no guesser can cause. Several servers on one
-state count each for itself.
+The counts are in one process's memory. A restart drops them, but no guesser can cause one. Several servers on one state
+count separately.
 """
 
 import time
@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from toolgate.server.auth.address_blocks import BLOCK_FACTOR, prefixes
 
-MAX_KEYS = 20_000  # keys remembered, of which a try has six: more guessers than that are slowed by the key all share
-MAX_ORIGINS = 10_000  # pairs of a name and an address it was right from
+MAX_KEYS = 20_000  # keys in memory, six for each try; if there are more guessers, the shared key slows them all
+MAX_ORIGINS = 10_000  # pairs of a name and an address with a right guess
 BLOCK_WAIT = 300.0  # seconds, the longest wait of a block: a guesser's neighbours wait too
 
 
 class ThrottledError(Exception):
-    """Too many tries: nothing was looked at. `wait` is in seconds."""
+    """Too many tries: nothing was checked. `wait` is in seconds."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(f"too many tries: wait {max(1, round(wait))} s")
@@ -25,19 +25,19 @@ class ThrottledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """`free` tries, then a wait that begins at a second and doubles up to `longest`; after `forget` seconds without a
-    try all is forgotten."""
+    """Allow `free` tries, then a wait that doubles from one second up to `longest`. `forget` seconds without a try
+    reset it."""
 
     free: int
     longest: float
     forget: float = 3600.0
 
     def wait(self, tries: int) -> float:
-        """How long after the last of `tries` the next may come."""
+        """Return the wait after so many tries."""
         return 0.0 if tries < self.free else min(self.longest, 2.0 ** min(tries - self.free, 30))
 
 
-UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, and slows nothing down
+UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, without a limit
 
 
 @dataclass(slots=True)
@@ -47,14 +47,14 @@ class _Count:
 
 
 class Throttle:
-    """Tries are counted when they begin, so that many at once gain nothing; what was no guess is forgotten after."""
+    """Count tries as they begin, so that concurrent ones gain nothing. A try that was no guess is taken back later."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._counts: dict[str, _Count] = {}  # by when they were last tried, the earliest first
+        self._counts: dict[str, _Count] = {}  # by time of the last try, oldest first
 
     def take(self, paces: Iterable[tuple[str, Backoff]]) -> None:
-        """One try for all keys. Raises ThrottledError when one of them has to wait: then none is counted."""
+        """Count one try for all keys. Raises ThrottledError if one of them must wait; then none is counted."""
         keys, now = list(paces), self._now()
         waits = [self._wait(key, pace, now) for key, pace in keys]
         if any(wait > 0 for wait in waits):
@@ -66,12 +66,12 @@ class Throttle:
             del self._counts[next(iter(self._counts))]
 
     def forget(self, *keys: str) -> None:
-        """Forget all tries of these keys."""
+        """Drop all tries of these keys."""
         for key in keys:
             self._counts.pop(key, None)
 
     def refund(self, tries: int, *keys: str) -> None:
-        """Forget so many tries of each of these keys."""
+        """Take back so many tries of each of these keys."""
         for key in keys:
             count = self._counts.get(key)
             if count is not None:
@@ -94,19 +94,19 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class GuessAttempt:
-    """A guess that counts. `own`: keys of this guesser alone; `shared`: keys that others guess under too."""
+    """A counted guess. `own`: keys of this guesser alone; `shared`: keys that other guessers share."""
 
     own: tuple[str, ...]
     shared: tuple[str, ...] = ()
-    mark: str = ""  # counts the guesses at this name from this address, and slows nothing down
+    mark: str = ""  # counts guesses at this name from this address, without a limit
     origin: str = ""
 
 
 class GuessLimiter:
-    """Guesses at the secrets of names: counted by name, by the address with the blocks around it, and all together.
+    """Limit guesses at the secrets of names: by name, by address and its blocks, and in total.
 
-    Strangers can use up each of these. So who was right before, as a device or from an address, is counted apart: a
-    name's owner is not kept out by those who guess at it.
+    Strangers can use up each of these limits. So a device or an address that was right before is counted separately:
+    guesses at a name don't lock its owner out.
     """
 
     def __init__(self, throttle: Throttle, name: Backoff, address: Backoff, all: Backoff) -> None:
@@ -114,11 +114,11 @@ class GuessLimiter:
         self._name = name
         self._address = address
         self._all = all
-        self._origins: dict[str, None] = {}  # by when they were right last, the earliest first
+        self._origins: dict[str, None] = {}  # by time of the last right guess, oldest first
 
     def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
-        """Count a guess. `name` is a short one; `address` is "" where it is unknown: everybody's would let one lock
-        all out; `device` proves that the name's owner has used it, or is "". Raises ThrottledError."""
+        """Count a guess. `name` is short. `address` is "" if unknown: a shared count would let one guesser lock all
+        out. `device` proves an earlier sign-in to the name, or is "". Raises ThrottledError."""
         origin = f"origin {name} {prefixes(address)[0]}" if address else ""
         if device or origin in self._origins:
             key = f"device {device}" if device else origin
@@ -130,7 +130,7 @@ class GuessLimiter:
         return GuessAttempt((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
 
     def forgive(self, attempt: GuessAttempt) -> None:
-        """It was no guess: forget the name's tries, and of the others those for this name from this address."""
+        """Take back a right guess: drop the name's tries, and elsewhere those for this name from this address."""
         tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
         self._throttle.refund(tries, *attempt.shared)
         self._throttle.forget(*attempt.own, attempt.mark)
@@ -142,8 +142,8 @@ class GuessLimiter:
 
 
 def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:
-    """What a try from an address counts for: `pace` is its own; a wider block has more tries and waits less. Nothing
-    for "", which is everybody's."""
+    """Return the limits of a try from an address: `pace` is its own; wider blocks get more tries and shorter waits. ""
+    has none: it stands for all unknown addresses."""
     blocks = prefixes(address) if address else ()
     longest = min(pace.longest, BLOCK_WAIT)
     wider = (replace(pace, free=pace.free * BLOCK_FACTOR**step, longest=longest) for step in range(1, len(blocks)))

@@ -1,4 +1,4 @@
-"""Read what trusted proxies say: where a request comes from and, if configured, who sent it."""
+"""Read what trusted proxies say: a request's address and, if configured, its person."""
 
 import hmac
 import ipaddress
@@ -13,11 +13,11 @@ from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.config.types import is_loopback
 from toolgate.server.policy.sign_in_methods import HEADER
 
-HEADER_ISSUER = HEADER.issuer  # of those a proxy names
-PROOF_HEADER = "x-toolgate-proxy-secret"  # the header in which a proxy shows its secret
+HEADER_ISSUER = HEADER.issuer  # of the people a proxy names
+PROOF_HEADER = "x-toolgate-proxy-secret"  # the header for a proxy's secret
 LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 MAX_NAME = 256  # characters; an e-mail address has at most 254
-MAX_HOPS = 32  # read, from the end, of a header that any caller can begin: no chain of proxies is as long
+MAX_HOPS = 32  # read from the end of a header that any caller can begin: no chain of proxies is as long
 PORTED = re.compile(r"\[([^\]]*)\](?::[0-9]*)?|([0-9.]+):[0-9]*")
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -26,17 +26,17 @@ log = logging.getLogger("toolgate.auth")
 
 
 class TrustedProxies:
-    """Networks in CIDR notation. Raises ValueError for what is none."""
+    """Networks of proxies in CIDR notation. Raises ValueError for anything else."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         self._networks = tuple(ipaddress.ip_network(network.strip()) for network in networks)
-        self._told = False  # that one is missing
+        self._told = False  # the log has it
 
     def __bool__(self) -> bool:
         return bool(self._networks)
 
     def trusts(self, peer: str) -> bool:
-        """Whether the other end of the connection is one of them."""
+        """Return whether the peer of the connection is one of them."""
         try:
             parsed = ipaddress.ip_address(peer)
         except ValueError:
@@ -46,21 +46,20 @@ class TrustedProxies:
         return any(parsed in network for network in self._networks)
 
     def local_address(self) -> str:
-        """Return an address of this machine that is among them, or "": whatever runs here can come from it."""
+        """Return a trusted address of this machine, or "": any local process can connect from it."""
         own = [*LOOPBACK, *(ipaddress.ip_network(address) for address in _interface_addresses())]
         trusted = (found for found in own for network in self._networks if _overlap(found, network))
         return next((str(found.network_address) for found in trusted), "")
 
     def client_address(self, peer: str, forwarded_for: str) -> str:
-        """Where a request came from: of `X-Forwarded-For`, which any caller can begin, the last that is no proxy of
-        ours. "" where it is unknown: it is no address, or it comes through a proxy on this machine which is not among
-        them, as all do."""
+        """Return the client's address: the last one in `X-Forwarded-For` that is no trusted proxy, as any caller can
+        begin the header. Returns "" if it is unknown: malformed, or hidden by an untrusted proxy on this machine."""
         if not self.trusts(peer):
             if not forwarded_for or not is_loopback(peer):
                 return peer
             if not self._told:
                 self._told = True
-                log.warning("a proxy at %s is not among --trusted-proxies: addresses of who signs in are unknown", peer)
+                log.warning("a proxy at %s is not among --trusted-proxies: the addresses of sign-ins are unknown", peer)
             return ""
         last = forwarded_for.rsplit(",", MAX_HOPS)[-MAX_HOPS:]
         for hop in reversed([_host(part.strip()) for part in last if part.strip()]):
@@ -70,7 +69,7 @@ class TrustedProxies:
 
 
 def _interface_addresses() -> list[str]:
-    import psutil  # start-up: only where a proxy signs people in
+    import psutil  # start-up: only if a proxy signs people in
 
     families = (socket.AF_INET, socket.AF_INET6)
     listed = (each for interface in psutil.net_if_addrs().values() for each in interface)
@@ -94,15 +93,15 @@ def _is_address(text: str) -> bool:
 
 
 def _host(hop: str) -> str:
-    """An address without the port that some proxies add: `192.0.2.1:5678`, `[2001:db8::1]:5678`."""
+    """Return an address without the port that some proxies add: `192.0.2.1:5678`, `[2001:db8::1]:5678`."""
     found = PORTED.fullmatch(hop)
     return hop if found is None else found[1] or found[2]
 
 
 @dataclass(frozen=True, slots=True)
 class TrustedHeader:
-    """People as an authenticating proxy names them in a header (lower case). With a `secret`, the proxy has to show it:
-    an address proves nothing where others share it."""
+    """The people an authenticating proxy names in a header (lower case). With a `secret`, the proxy must prove itself:
+    others may share its address."""
 
     header: str
     proxies: TrustedProxies
@@ -110,7 +109,7 @@ class TrustedHeader:
     secret: str = field(default="", repr=False)
 
     def read_person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
-        """Return the person the proxy names, None when it names none. Raises SignInError when another peer does."""
+        """Return the person the proxy names, or None. Raises SignInError if another peer sends the header."""
         value = headers.get(self.header.encode())
         if value is None:
             return None
@@ -132,5 +131,5 @@ class TrustedHeader:
         return person
 
     def permits(self, person: Person) -> bool:
-        """Whether a person the proxy names may sign in."""
+        """Return whether a person the proxy names may sign in."""
         return self.allowlist.permits(HEADER.name, person.subject, person.email)

@@ -1,6 +1,6 @@
-"""Import Authlib, here alone.
+"""Import Authlib, in this module only.
 
-It has no types, and those that others wrote fail where its classes are overridden: all of it is Any.
+It has no types, and third-party stubs fail where its classes are overridden, so all of it is Any.
 """
 
 import logging
@@ -15,7 +15,7 @@ from authlib.oauth2 import rfc7662 as _introspection
 from authlib.oauth2.rfc6749 import grants as _grants
 from authlib.oauth2.rfc6749 import requests as _requests
 
-logging.getLogger("authlib").setLevel(logging.WARNING)  # it logs the tokens it issues, for debugging
+logging.getLogger("authlib").setLevel(logging.WARNING)  # at debug level it logs the tokens it issues
 
 OAuth2Error = _base.OAuth2Error
 add_params_to_uri: Any = _urls.add_params_to_uri

@@ -1,4 +1,4 @@
-"""Authenticate a client, in exactly one way a request.
+"""Authenticate the client of a request, in exactly one way.
 
 Source: RFC 6749 section 2.3, RFC 7523 section 3, RFC 7521 section 4.2.
 """
@@ -18,16 +18,16 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 
 ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-LONGEST = 300.0  # seconds an assertion holds, from when it was made: its id must be remembered as long
-FARTHEST = 3_600.0  # seconds ahead its end may lie; that is taken for an earlier one, and what says more is refused
+LONGEST = 300.0  # seconds an assertion is valid from its issue: its id is stored as long
+FARTHEST = 3_600.0  # seconds ahead its expiry may lie; it is then shortened, and beyond that it is refused
 MAX_ID = 256  # characters of an assertion's id
-# Those of a client that is not right: a program, which is configured once, and tries again by itself when it is not
+# For a client's secret: a program is configured once, and retries by itself if it is wrong
 SECRET = Backoff(free=20, longest=60)
-ADDRESS = Backoff(free=50, longest=60)  # where a platform has clients of many people
+ADDRESS = Backoff(free=50, longest=60)  # a platform may have clients of many people at one address
 
 
 class TooManyGuessesError(OAuthRequestError):
-    """A secret that came too soon after wrong ones: it was not looked at. `wait` is in seconds."""
+    """A secret came too soon after wrong ones and was not checked. `wait` is in seconds."""
 
     def __init__(self, wait: int) -> None:
         super().__init__("too_many_requests")
@@ -37,14 +37,15 @@ class TooManyGuessesError(OAuthRequestError):
 def secret_guess_limiter() -> GuessLimiter:
     """Return the limiter of guesses at clients' secrets (RFC 6749 section 2.3.1), by client and by address.
 
-    There is no limit for all together: guesses at one client never keep another one out.
+    There is no common limit: guesses at one client never lock out another.
     """
     return GuessLimiter(Throttle(), SECRET, ADDRESS, UNLIMITED)
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """`client` is who it claims to be; `secret` is the secret or the assertion. It prints without."""
+    """The credentials of a request. `client` is the claimed id; `secret` is the secret or the assertion, and not in
+    `repr`."""
 
     method: str
     client: str
@@ -56,7 +57,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """What a verified assertion says. It counts once: `id` is remembered `until` then."""
+    """A verified assertion. It counts once: its `id` is stored `until` then."""
 
     claims: Mapping[str, Any]
     id: str
@@ -66,8 +67,8 @@ class Assertion:
 def verify_assertion(
     token: str, keys: Sequence[JoseKey], issuer: str, audience: Sequence[str], typ: Collection[str] | None, now: float
 ) -> Assertion | None:
-    """What an assertion says that `issuer` signed, for one of `audience`; None for any other, and for one that has no
-    id or can't be remembered as long as it holds. Takes the time of a signature: not for the loop or a transaction."""
+    """Return the assertion that `issuer` signed for one of `audience`. Returns None for any other, and for one without
+    id or with too long a validity. Verifies a signature: not for the event loop or a transaction."""
     try:
         claims = jose.verify(
             token, keys, typ=typ, algorithms=tuple(jose.ALGORITHMS), issuer=issuer, audience=audience, now=now
@@ -81,8 +82,8 @@ def verify_assertion(
 
 
 def _until(claims: Mapping[str, Any], now: float) -> float | None:
-    """Until when an assertion is good, and has to be remembered: RFC 7523 section 3 leaves it to us how long that is.
-    Libraries that say an hour are taken, for less. None: it can't be told when it was made, or it says too much."""
+    """Return how long an assertion is valid and its id must be stored; RFC 7523 section 3 leaves that to us. Libraries
+    that say an hour are accepted, for less. None: its time of issue is unknown, or it claims too long."""
     end, issued = claims["exp"], claims.get("iat")
     if end > now + (LONGEST if issued is None else FARTHEST):
         return None
@@ -90,7 +91,7 @@ def _until(claims: Mapping[str, Any], now: float) -> float | None:
 
 
 def read_credentials(request: OAuthRequest) -> Credentials:
-    """What the request shows. Raises OAuthRequestError for none, more than one, or two clients."""
+    """Return the request's credentials. Raises OAuthRequestError for none, more than one, or two clients."""
     form, found = request.form, list[Credentials]()
     header = request.headers.get("authorization", "")
     if header[:6].lower() == "basic ":
@@ -112,7 +113,7 @@ def read_credentials(request: OAuthRequest) -> Credentials:
 
 
 def read_unverified_claims(token: str) -> dict[str, Any]:
-    """What a token says, none of it verified: to know whose keys to look for. {} when it can't be read."""
+    """Return a token's claims without verifying them, to find the issuer's keys; {} if they can't be read."""
     if len(token) > jose.MAX_TOKEN or token.count(".") != 2:
         return {}
     payload = token.split(".")[1]

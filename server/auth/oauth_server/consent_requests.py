@@ -1,10 +1,10 @@
 """Check authorization requests, and seal those that wait for a person's consent.
 
-Until the client and its redirect URI are known to be right, an error goes to the person's own screen alone. From then
-on it goes back to the client (RFC 6749 section 4.1.2.1): for the operator's own at once, for others once the person has
-seen where that is (RFC 9700 section 4.11.2).
+Until the client and its redirect URI are verified, errors are shown to the person only. After that they go to the
+client (RFC 6749 section 4.1.2.1): at once for the operator's own clients, for others after the person has seen the
+destination (RFC 9700 section 4.11.2).
 
-The sealed request is its own id. So sending one stores nothing, and no request displaces another.
+The sealed request is its own id. So opening one stores nothing, and no request displaces another.
 """
 
 import secrets
@@ -24,17 +24,17 @@ from toolgate.server.state.client_rows import CONFIGURED
 from toolgate.server.state.grant_rows import hash_secret
 from toolgate.server.state.sealed_state import Sealer
 
-LIFETIME = 600.0  # seconds: a person signs in, finds the password, reads
+LIFETIME = 600.0  # seconds for a person to sign in, find the password and read
 PURPOSE = "authorization request"
 
 
 @dataclass(frozen=True, slots=True)
 class ConsentRequest:
-    """What a person is to be asked, for the consent page. Answered once, within ten minutes.
+    """A request for the consent page, answered once within ten minutes.
 
-    `scopes` is what was asked and is served, in the order they are shown; with none asked, all that are served.
-    `resource` is the canonical one. `client` is the one that asks: `.name`, `.id`, `.kind`, `.host` (None:
-    the name is self-asserted), `.loopback_only`.
+    `scopes` are those requested and served, in display order; if none are requested, all that are served. `resource` is
+    the canonical one. `client` is the client that asks, with `.name`, `.id`, `.kind`, `.host` (None: it chose its own
+    name), `.loopback_only`.
     """
 
     id: str
@@ -47,14 +47,14 @@ class ConsentRequest:
 
     @property
     def redirect_host(self) -> str:
-        """Where the code goes, as a person reads it: a host with its port, or a scheme's own application."""
+        """Return where the code goes, in words for a person: host and port, or an application's scheme."""
         return display_host(self.redirect_uri)
 
 
 @dataclass(frozen=True, slots=True)
 class SealedConsent:
-    """`id` is the question's, `query` the request as it came, `mark` what its answer is remembered by until
-    `expires_at` (seconds since the epoch)."""
+    """A sealed request: `id`, the original `query`, and `mark`, under which its answer is stored until `expires_at`
+    (seconds since the epoch)."""
 
     id: str
     query: str
@@ -63,7 +63,8 @@ class SealedConsent:
 
 
 class ConsentRequests:
-    """`seal` is one that lasts, of its own key file. Processes of one state and `public_url` read each other's."""
+    """Seal and open requests. `seal` has its own key file and outlives the process. Processes with the same state and
+    `public_url` read each other's."""
 
     def __init__(self, seal: Sealer, public_url: str, now: Callable[[], float] = time.time) -> None:
         self._seal = seal
@@ -71,13 +72,13 @@ class ConsentRequests:
         self._now = now
 
     def seal(self, query: str) -> tuple[str, float]:
-        """A new question's id, of URL-safe characters, a third longer than the query; and when it expires."""
+        """Return a new request's id, in URL-safe characters, a third longer than the query, and when it expires."""
         until = self._now() + LIFETIME
         sealed = self._seal.seal([query, secrets.token_urlsafe(16), until], PURPOSE, self._public_url)
         return sealed.rstrip("="), until
 
     def open(self, id: str) -> SealedConsent | None:
-        """None for what was not sealed here, was changed, or has expired."""
+        """Return the sealed request, or None if it is forged or has expired."""
         try:
             query, name, until = self._seal.unseal(id + "=" * (-len(id) % 4), PURPOSE, self._public_url)
         except InvalidParams:
@@ -86,7 +87,7 @@ class ConsentRequests:
 
 
 def check_authorization(server: AuthlibServer, request: OAuthRequest) -> CodeGrant | Redirect | AuthorizationErrorPage:
-    """The grant that a person could approve, or what to tell instead."""
+    """Return the grant that a person could approve, or the error to answer."""
     redirect_uri, is_vouched_for = None, False
     try:
         redirect_uri, is_vouched_for = _redirect_uri(server, request)
@@ -119,8 +120,8 @@ def consent_request_for(grant: CodeGrant, id: str, expires_at: float) -> Consent
 
 
 def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bool]:
-    """Return the redirect URI, and whether the operator vouches for it. Raises OAuthRequestError where there is none,
-    or where there are two clients or two URIs."""
+    """Return the redirect URI, and whether the operator vouches for it. Raises OAuthRequestError if there is none, or
+    if there are two clients or URIs."""
     form = request.form
     if not request.is_readable or request.is_repeated("client_id") or request.is_repeated("redirect_uri"):
         request.check()
@@ -136,7 +137,7 @@ def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bo
 
 
 def _check_response(request: OAuthRequest) -> None:
-    """Refuse what would change the meaning of the rest if it were passed over."""
+    """Refuse parameters that can't be ignored without changing the request's meaning."""
     if "response_type" not in request.form:
         raise OAuthRequestError("invalid_request", "The response_type is missing.")
     if request.form["response_type"] != "code":

@@ -1,7 +1,7 @@
-"""Answer at the endpoints beside the token endpoint: metadata, registration, revocation, introspection.
+"""Answer metadata, registration, revocation and introspection requests.
 
-Tokens are revoked and introspected for the client they were issued to. All but the metadata runs in one transaction.
-Source: RFC 7009, RFC 7591 section 3, RFC 7662, RFC 8414, RFC 9207, OpenID Connect Discovery 1.0,
+Tokens are revoked and introspected only for their own client. All but the metadata runs in one transaction. Source: RFC
+7009, RFC 7591 section 3, RFC 7662, RFC 8414, RFC 9207, OpenID Connect Discovery 1.0,
 draft-ietf-oauth-client-id-metadata-document, draft-ietf-oauth-identity-assertion-authz-grant.
 """
 
@@ -22,18 +22,18 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.grant_rows import hash_secret
 
-MAX_CLIENTS = 50_000  # hosted platforms register again at each connection; some hundred MiB at the very worst
-ALGORITHMS = ("ES256", "RS256", "EdDSA")  # of assertions
+MAX_CLIENTS = 50_000  # hosted platforms register again at each connection; at worst some hundred MiB
+ALGORITHMS = ("ES256", "RS256", "EdDSA")  # for assertions
 
 
 @dataclass(frozen=True, slots=True)
 class StoredToken:
-    """A token of ours that was asked about, and what introspection says of it. The names are Authlib's."""
+    """A token of ours, as revocation and introspection see it. The method names are Authlib's."""
 
     client: str
     introspection: dict[str, Any]
     grant_id: str | None = None
-    jti: str | None = None  # of an access token
+    jti: str | None = None  # for an access token
     is_over: bool = False
 
     def check_client(self, client: AuthlibClient) -> bool:
@@ -47,7 +47,7 @@ class StoredToken:
 
 
 def find_token(server: AuthlibServer, token: str) -> StoredToken | None:
-    """The token, access or refresh, whatever the hint said."""
+    """Return the access or refresh token, whatever the hint says."""
     claims = server.inputs.claims
     if claims is not None:
         row = grant_rows.find_access_token(server.connection, claims["jti"])
@@ -72,7 +72,7 @@ class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no ty
     CLIENT_AUTH_METHODS = AUTH_METHODS
 
     def check_params(self, request: Any, client: Any) -> None:
-        """A hint that isn't known is no mistake: it is not needed (RFC 7009 section 2.1)."""
+        """Accept unknown hints: they are not needed (RFC 7009 section 2.1)."""
         if "token" not in request.form:
             raise OAuthRequestError("invalid_request")
 
@@ -80,7 +80,7 @@ class Revocation(RevocationEndpoint):  # type: ignore[misc]  # Authlib has no ty
         return find_token(self.server, token_string)
 
     def revoke_token(self, token: StoredToken, request: Any) -> None:
-        """A refresh token takes its whole family along, with the access tokens made of it."""
+        """Revoke the token. A refresh token ends its whole family, with their access tokens."""
         if token.grant_id is not None:
             self.server.end_grant(token.grant_id)
         if token.jti is not None:
@@ -106,7 +106,7 @@ class Introspection(IntrospectionEndpoint):  # type: ignore[misc]  # as above
 
 
 def register(server: AuthlibServer, metadata: Mapping[str, Any], secret: str | None) -> OAuthResponse:
-    """Register a client dynamically; the answer has what is stored of it, and its `secret`, if it gets one."""
+    """Register a client dynamically. The answer has what is stored, and its `secret`, if it gets one."""
     if not client_rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
         return error_response("temporarily_unavailable")
     id = secrets.token_urlsafe(16)
@@ -133,10 +133,10 @@ def build_metadata(
     registers: bool,
     takes_documents: bool,
 ) -> dict[str, Any]:
-    """Return the metadata, one document under both of its names.
+    """Return the metadata, one document for both of its paths.
 
-    `grants` and `methods`: the grant types and client authentication methods that can be used here;
-    `registers`: clients may register dynamically; `takes_documents`: they may have metadata documents.
+    `grants` and `methods`: the supported grant types and client authentication methods. `registers`: clients may
+    register dynamically. `takes_documents`: clients may have metadata documents.
     """
     document: dict[str, Any] = {
         "issuer": public_url,
@@ -158,7 +158,7 @@ def build_metadata(
         "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "authorization_response_iss_parameter_supported": True,
         "client_id_metadata_document_supported": takes_documents,
-        # Readers of OpenID Connect documents want these, though no ID token is ever issued
+        # Required by readers of OpenID Connect documents, though no ID token is ever issued
         "subject_types_supported": ["public"],
         "id_token_signing_alg_values_supported": [jose.SIGNING_ALGORITHM],
         "request_parameter_supported": False,

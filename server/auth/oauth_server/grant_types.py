@@ -1,14 +1,13 @@
-"""The grants of people: what a code and a refresh token become. Each runs inside one transaction, so that a code or a
-token is redeemed once and whole, even in a race.
+"""Redeem codes and refresh tokens, each in one transaction: once and whole, even in a race.
 
-Reuse of a refresh token. Redeeming one makes its successor out of it: HMAC(token, salt), the salt being in its row. So
-within `GRACE` a caller that sends the old one again (a second process, a retry, a lost answer) gets the
-newest successor, the same as all the others: the family is one line and never forks. After that it is a stolen copy,
-and the whole family ends. Computing the successor takes both the token and the database.
+Reuse of a refresh token: redeeming a token derives its successor, HMAC(token, salt), with the salt in its row. If the
+old token comes again within `GRACE` (a second process, a retry, a lost answer), the caller gets the newest successor.
+So the family is one line and never forks. After `GRACE` the token counts as stolen, and the whole family ends. Deriving
+a successor takes both the token and the database.
 
-Who comes late may be the one who was robbed: the thief redeemed the token first, and has gone on for days. So that the
-family ends then too, and yet no row has to be kept for each use of it, a token says what family it is of
-(refresh_tokens.py). One that does so rightly, and has no row any more, was redeemed long ago.
+The late token may be the victim's: a thief redeemed it first and has continued for days. So that the family ends then
+too, without a row for each use, a token names its family (refresh_tokens.py). A genuine token without a row was
+redeemed long ago.
 
 Source: RFC 6749 sections 4.1 and 6; RFC 7636; RFC 8707; RFC 9700 sections 2.1 and 4.14; OAuth 2.1.
 """
@@ -31,11 +30,11 @@ from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServe
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.grant_rows import Grant, hash_secret
 
-CODE_LIFETIME = 60.0  # seconds; clients redeem within one
-GRANT_LIFETIME = 90 * 86_400.0  # seconds: then a person is asked again, whatever was refreshed
-GRACE = 90.0  # seconds: hosted clients' parallel processes and retries fall within; a thief has to hurry
-MOST_STEPS = 64  # from an old token to the newest in line: no honest client makes as many within the grace
-CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256, as RFC 7636 section 4.2 spells it
+CODE_LIFETIME = 60.0  # seconds; clients redeem within one second
+GRANT_LIFETIME = 90 * 86_400.0  # seconds until a person is asked again, even if tokens were refreshed
+GRACE = 90.0  # seconds: covers hosted clients' parallel processes and retries, and leaves a thief little time
+MOST_STEPS = 64  # from an old token to its newest successor: no honest client needs more within the grace
+CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 (RFC 7636 section 4.2)
 VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
 
 log = logging.getLogger("toolgate.auth")
@@ -48,14 +47,14 @@ def check_resource(grant: Any) -> None:
 
 
 def check_grant_resource(server: AuthlibServer, grant: Grant) -> None:
-    """Refuse what was granted for another resource, which is another server on the same state, or this one under an
-    earlier public URL (RFC 8707 section 2.2). It stays as it is, for whom it is of."""
+    """Refuse a grant for another resource: another server on the same state, or an earlier public URL (RFC 8707 section
+    2.2). The grant stays valid there."""
     if not is_own_resource([grant.resource], server.issuer.public_url):
         raise OAuthRequestError("invalid_grant", "It was granted under another URL of this server. Connect again.")
 
 
 class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no types
-    """PKCE by SHA-256, of all clients: Authlib's own would let a request without a challenge pass until the end."""
+    """PKCE with SHA-256, for all clients: Authlib would notice a missing challenge only at the token endpoint."""
 
     def validate_code_challenge(self, grant: Any, redirect_uri: str) -> None:
         data = grant.request.payload.data
@@ -73,11 +72,11 @@ class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no type
 
 @dataclass(frozen=True, slots=True)
 class StoredCode:
-    """A code that waits to be redeemed. The names of the methods are Authlib's."""
+    """A code that can be redeemed. The method names are Authlib's."""
 
     code: str  # digest
     grant: Grant
-    redirect_uri: str  # that has to be sent; "": none was
+    redirect_uri: str  # must be sent again, unless ""
     challenge: str
 
     def get_redirect_uri(self) -> str:
@@ -89,13 +88,13 @@ class StoredCode:
 
 class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
     TOKEN_ENDPOINT_AUTH_METHODS = model.AUTH_METHODS
-    approved_scopes: tuple[str, ...] = ()  # by the person, of what was asked
+    approved_scopes: tuple[str, ...] = ()  # of the requested scopes, by the person
 
     def generate_authorization_code(self) -> str:
         return secrets.token_urlsafe(32)
 
     def save_authorization_code(self, code: str, request: Any) -> None:
-        """A new grant, with its code; who approved it, and what, is noted."""
+        """Store a new grant with its person, scopes and code."""
         person: Person = request.user
         connection, now, client = self.server.connection, self.server.now, request.client.client
         subject, scope = save_person(connection, person, now), " ".join(self.approved_scopes)
@@ -113,7 +112,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         client_rows.mark_approved(connection, client.id, now)
 
     def query_authorization_code(self, code: str, client: AuthlibClient) -> StoredCode | None:
-        """The code, when it is this client's and is, or was, a good one. Another client's stays as it is."""
+        """Return the client's own code, even if it was redeemed; None for other clients' codes."""
         row = grant_rows.find_code(self.server.connection, hash_secret(code))
         if row is None:
             return None
@@ -123,7 +122,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         check_grant_resource(self.server, grant)
         if row.redeemed_at is not None:
             log.warning("a code of client %s came again: what was made of it is revoked", grant.client)
-            self.server.end_grant(grant.id)  # the one that redeemed it may be the thief (RFC 6749 section 4.1.2)
+            self.server.end_grant(grant.id)  # the first to redeem it may be the thief (RFC 6749 section 4.1.2)
             return None
         if self.server.now >= row.expires_at or self.server.find_valid_grant(grant.id) is None:
             return None
@@ -139,12 +138,12 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         return authorization_code.grant
 
     def delete_authorization_code(self, authorization_code: StoredCode) -> None:
-        """It is kept, redeemed, so that a replay is noticed."""
+        """Do nothing: a redeemed code is kept, so that a replay is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRefreshToken:
-    """A refresh token that came. The names of the methods are Authlib's."""
+    """A refresh token from a request. The method names are Authlib's."""
 
     token: str
     grant: Grant
@@ -178,7 +177,7 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
         return StoredRefreshToken(refresh_token, grant, row.redeemed_at, row.salt)
 
     def _validate_token_scope(self, token: StoredRefreshToken) -> None:
-        """No more than was granted (RFC 6749 section 6); words that are no scope here are ignored."""
+        """Allow no more than was granted (RFC 6749 section 6); unknown scopes are ignored."""
         asked = frozenset((self.request.payload.scope or "").split()) - IDENTITY
         if not asked <= frozenset(token.grant.scope.split()):
             raise OAuthRequestError("invalid_scope")
@@ -199,10 +198,10 @@ class RefreshGrant(RefreshTokenGrant):  # type: ignore[misc]  # as above
         return {**token, "refresh_token": following}
 
     def revoke_old_credential(self, refresh_token: StoredRefreshToken) -> None:
-        """That was done as it was redeemed."""
+        """Do nothing: redeeming the token did it."""
 
     def _redeem(self, presented: StoredRefreshToken) -> str:
-        """The token that takes its place. See the head of this file."""
+        """Return the successor of the token. See the module's docstring."""
         now, connection = self.server.now, self.server.connection
         if presented.redeemed_at is None:
             salt = secrets.token_bytes(32)

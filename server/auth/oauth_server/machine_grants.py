@@ -1,8 +1,8 @@
-"""Issue tokens without a person at a screen: to a client for itself, and by an identity provider's assertion (ID-JAG).
+"""Issue tokens without a person at a screen: to a client for itself, or by an identity provider's assertion (ID-JAG).
 
-Each grant runs inside one transaction. Neither gives a refresh token: the client can ask again.
-Source: RFC 6749 section 4.4; RFC 7521, RFC 7523; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG); the MCP
-extensions oauth-client-credentials and enterprise-managed-authorization.
+Each grant runs inside one transaction. None issues a refresh token: the client can ask again. Source: RFC 6749 section
+4.4; RFC 7521, RFC 7523; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG); the MCP extensions
+oauth-client-credentials and enterprise-managed-authorization.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from toolgate.server.state import client_rows, grant_rows
 
 
 class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has no types
-    """A client for itself: those the operator configured so (`Client.grants`)."""
+    """Issue a token to a client for itself, if the operator configured it so (`OAuthClient.grants`)."""
 
     TOKEN_ENDPOINT_AUTH_METHODS = model.PROVING_METHODS
 
@@ -36,7 +36,8 @@ class MachineGrant(ClientCredentialsGrant):  # type: ignore[misc]  # Authlib has
 
 
 class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as above
-    """A person's identity provider says what a client may do for them (Enterprise-Managed Authorization)."""
+    """Issue a token by a provider's statement of what a client may do for a person (Enterprise-Managed
+    Authorization)."""
 
     GRANT_TYPE = model.ID_JAG
     TOKEN_ENDPOINT_AUTH_METHODS = model.PROVING_METHODS
@@ -62,8 +63,8 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         return 200, token, self.TOKEN_RESPONSE_HEADER
 
     def _person(self, issuer: str, known_as: str) -> Person:
-        """Whom it is about. An address counts when the provider says that it has verified it; where it does not say
-        whether, the one counts that was verified before."""
+        """Return the assertion's person. Their address counts if the provider says it is verified; if it says nothing,
+        the address verified earlier counts."""
         email_claim, verified = self.claims.get("email"), self.claims.get("email_verified")
         if verified is None:
             row = grant_rows.find_person(self.server.connection, derive_subject(issuer, known_as))
@@ -73,7 +74,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         return Person(issuer, known_as, model.display_name(email or known_as), email)
 
     def _claims(self, client: str) -> Mapping[str, Any]:
-        """What a provider we trust has signed for us, when it is for this client, and new."""
+        """Return the claims that a trusted provider signed for this server and client, on first use."""
         assertion: Assertion | None = self.server.inputs.person
         if assertion is None:
             raise OAuthRequestError("invalid_grant")
@@ -95,8 +96,8 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
         return is_own_resource(named, self.server.issuer.public_url)
 
     def _scope(self, client: model.OAuthClient) -> str:
-        """Of what the provider granted what was asked and is served (RFC 7521 section 4.1). One that names no
-        scopes has granted the least there is: no person was asked for more."""
+        """Return the requested and served scopes among those granted (RFC 7521 section 4.1). A grant without scopes
+        allows only reading: no person approved more."""
         granted = self.claims.get("scope", READ)
         words = granted.split() if isinstance(granted, str) else []
         asked = scopes_for(client, self.request.payload.scope or " ".join(words), self.server.served)

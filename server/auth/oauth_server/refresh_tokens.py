@@ -1,7 +1,7 @@
-"""Derive the refresh tokens of one grant, each from the one before.
+"""Derive a grant's refresh tokens, each from its predecessor.
 
-A token is GRANT.SECRET.MARK, where MARK is HMAC(the grant's own key, SECRET). So it names its grant even when its row
-is gone. The mark alone proves nothing: a token is good only with a row.
+A token is GRANT.SECRET.MARK, where MARK is HMAC(the grant's own key, SECRET). So it names its grant even after its row
+is gone. The mark alone proves nothing: a token is valid only with a row.
 """
 
 import base64
@@ -21,12 +21,12 @@ def first_token(grant: Grant) -> str:
 
 
 def derive_successor(token: str, salt: bytes, grant: Grant) -> str:
-    """The token that follows `token`: as unguessable as that is."""
+    """Return the successor of `token`, equally unguessable."""
     return _format_token(_mac(token.encode(), salt), grant)
 
 
 def find_grant_by_mark(connection: "Connection", token: str) -> Grant | None:
-    """The grant, if there is one, that made a token which has no row any more."""
+    """Return the grant of a genuine token whose row is gone, or None."""
     id, _, rest = token.partition(".")
     grant = grant_rows.find_grant(connection, id)
     if grant is None:

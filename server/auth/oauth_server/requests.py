@@ -1,7 +1,6 @@
-"""Read the parameters of an OAuth request, decide which scopes it gets, and describe errors in fixed sentences.
+"""Read an OAuth request's parameters, choose its scopes, and describe errors in fixed sentences.
 
-Authlib's own texts repeat what was sent, so `DESCRIPTIONS` takes their place. Nothing a caller sent is in an answer,
-except `state`.
+Authlib's own texts repeat the input, so `DESCRIPTIONS` replaces them. No answer repeats input, except `state`.
 """
 
 from collections import Counter
@@ -12,11 +11,11 @@ from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.oauth_server.authlib import BasicOAuth2Payload, OAuth2Error, OAuth2Request
 from toolgate.server.config.transports import PATHS
 
-MAX_QUERY = 4 * 1024  # bytes of an authorization request: it is sealed into addresses that proxies take 8 KiB of
+MAX_QUERY = 4 * 1024  # bytes of an authorization request: it is sealed into URLs, of which proxies accept 8 KiB
 MAX_PAIRS = 64
 REPEATABLE = frozenset(("resource",))  # RFC 8707 section 2
 OFFLINE = "offline_access"
-IDENTITY = frozenset(("openid", "profile", "email", "address", "phone", OFFLINE))  # asked out of habit; nothing of ours
+IDENTITY = frozenset(("openid", "profile", "email", "address", "phone", OFFLINE))  # requested by habit, not needed
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 PORTS = {"http": 80, "https": 443}
 
@@ -39,7 +38,7 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 
 class OAuthRequestError(OAuth2Error):  # type: ignore[misc]  # Authlib has no types
-    """An error with a sentence of ours."""
+    """An error with our own sentence."""
 
     def __init__(self, error: str, description: str | None = None, *, redirect_uri: str | None = None) -> None:
         sentence = DESCRIPTIONS[error] if description is None else description
@@ -47,23 +46,23 @@ class OAuthRequestError(OAuth2Error):  # type: ignore[misc]  # Authlib has no ty
 
 
 def describe(error: OAuth2Error) -> str:
-    """The sentence for any of Authlib's errors."""
+    """Return the sentence for any of Authlib's errors."""
     if isinstance(error, OAuthRequestError):
         return str(error.description)
     return DESCRIPTIONS.get(str(error.error), DESCRIPTIONS["invalid_request"])
 
 
 def parse_query(query: str) -> list[tuple[str, str]]:
-    """The parameters of a raw query. Raises ValueError for one that is too long or no UTF-8."""
+    """Return the parameters of a raw query. Raises ValueError if it is too long or not UTF-8."""
     if len(query.encode()) > MAX_QUERY:
         raise ValueError("too long")
     return parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_PAIRS)
 
 
 class OAuthRequest(OAuth2Request):  # type: ignore[misc]  # as above
-    """A request as Authlib reads one: what was sent without a value was not sent (RFC 6749 section 3.1).
+    """A request as Authlib reads it. A parameter without a value counts as missing (RFC 6749 section 3.1).
 
-    Its own URL is no part of it: nothing is derived from one.
+    It has no URL of its own: nothing is derived from one.
     """
 
     def __init__(self, method: str, pairs: Iterable[tuple[str, str]], headers: Mapping[str, str]) -> None:
@@ -87,7 +86,7 @@ class OAuthRequest(OAuth2Request):  # type: ignore[misc]  # as above
         return self._names[name] > 1
 
     def check(self) -> None:
-        """Raise OAuthRequestError where something came twice, or is no text."""
+        """Raise OAuthRequestError if a parameter is repeated or not text."""
         if len(self.resources) > MAX_PAIRS or any(times > 1 for times in self._names.values()):
             raise OAuthRequestError("invalid_request", "A parameter is repeated.")
         if not self.is_readable:
@@ -102,8 +101,8 @@ def _is_readable(text: str) -> bool:
 
 
 def scopes_for(client: OAuthClient, asked: str | None, served: Sequence[str]) -> tuple[str, ...]:
-    """The scopes a person is asked for: of those asked the ones that there are, of none asked all the client may have.
-    Empty when nothing asked can be had. `offline_access` stays, where it was asked for."""
+    """Return the scopes to ask a person for: the requested ones that exist, or if none are requested all the client may
+    have. Empty if none is available. A requested `offline_access` stays."""
     limited = client.kind == "configured" and client.scopes is not None
     most = [scope for scope in served if scope in (client.scopes or ())] if limited else list(served)
     words = frozenset((asked or "").split())
@@ -115,8 +114,8 @@ def scopes_for(client: OAuthClient, asked: str | None, served: Sequence[str]) ->
 
 
 def is_own_resource(resources: Iterable[str], public_url: str) -> bool:
-    """Whether all of `resources` mean this server, as loosely as clients write it: either transport or none, the bare
-    origin, a trailing slash, another case of the host, the default port, another name of loopback."""
+    """Return whether all of `resources` name this server, in any way clients write it: either transport or none, the
+    bare origin, a trailing slash, the host in another case, the default port, another loopback name."""
     base = _parts(public_url)
     assert base is not None
     scheme, host, port, prefix = base
@@ -125,8 +124,8 @@ def is_own_resource(resources: Iterable[str], public_url: str) -> bool:
 
 
 def _parts(url: str) -> tuple[str, str, int | None, str] | None:
-    """Scheme, host, port and path; None for what is no plain URL."""
-    if not url.isascii() or not url.isprintable() or {"#", "?", "\\"} & set(url):  # first: urlsplit normalises the rest
+    """Return scheme, host, port and path, or None for an unusual URL."""
+    if not url.isascii() or not url.isprintable() or {"#", "?", "\\"} & set(url):  # first: urlsplit would hide these
         return None
     try:
         parts = urlsplit(url)

@@ -6,7 +6,7 @@ from typing import Any
 
 from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
 
-FormPairs = list[tuple[str, str]]  # the pairs of a urlencoded body, in order, repeated ones too
+FormPairs = list[tuple[str, str]]  # pairs of a urlencoded body, in order, with repetitions
 NO_STORE = {"Cache-Control": "no-store", "Pragma": "no-cache"}  # RFC 6749 section 5.1
 
 
@@ -23,14 +23,14 @@ CLAUDE_CODE = (
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """`commands` are options and commands, each behind the words that say whose."""
+    """Advice for a person. `commands` are options and commands, each with a label."""
 
     sentences: tuple[str, ...]
     commands: tuple[tuple[str, str], ...]
 
 
 def advise(kinds: Collection[str], *, unreached: bool) -> Advice:
-    """What to do on a server that takes clients of these `kinds`; `unreached`: it can't reach the document."""
+    """Return advice for a server that accepts clients of these `kinds`; `unreached`: it can't fetch the document."""
     if "dynamic" not in kinds:
         return Advice((), (ADD, LET_REGISTER, CLAUDE_CODE))
     if "document" not in kinds:
@@ -40,10 +40,10 @@ def advise(kinds: Collection[str], *, unreached: bool) -> Advice:
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """Send the browser to `location` (302; 303 after a POST). It carries `iss`, and `state` where one came.
+    """Send the browser to `location` (302; 303 after a POST), with `iss`, and with `state` if the request had one.
 
-    `host`: where that is, to be named on a page first, with what is wrong: else any client that registers could send
-    people on from here by a link. "" where a person has answered, or the operator vouches for the client.
+    `host`: the destination, to be shown on a page first with the error; otherwise any registered client could use this
+    server as an open redirect. "" if a person has answered, or the operator vouches for the client.
     """
 
     location: str
@@ -53,9 +53,9 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationErrorPage:
-    """Show a page and redirect nowhere: who asks, or where the answer would go, can't be trusted.
+    """Show a page instead of redirecting: the client or the redirect URI can't be trusted.
 
-    `document`: the URL of the metadata document that the client named, where that is at fault; `advice`: what to do.
+    `document`: the URL of the client's metadata document, if that is at fault; `advice`: what to do.
     """
 
     error: str
@@ -67,7 +67,7 @@ class AuthorizationErrorPage:
 
 @dataclass(frozen=True, slots=True)
 class OAuthResponse:
-    """A JSON answer. `headers` are those beside Content-Type; no member of `body` is null."""
+    """A JSON answer. `headers` come besides Content-Type; no member of `body` is null."""
 
     status: int
     body: dict[str, Any]
@@ -75,8 +75,8 @@ class OAuthResponse:
 
 
 def error_response(error: str, description: str = "", status: int = 400, wait: int = 60) -> OAuthResponse:
-    """Return an error as JSON. A 401 says how to do better (RFC 9110 section 15.5.2); what may go later is a 503, or a
-    429 with the seconds to `wait`."""
+    """Return an error as JSON. A 401 names the scheme (RFC 9110 section 15.5.2). A temporary error is a 503, or a 429
+    with the seconds to `wait`."""
     body = {"error": error, "error_description": description or DESCRIPTIONS[error]}
     if error == "invalid_client":
         return OAuthResponse(401, body, {**NO_STORE, "WWW-Authenticate": 'Basic realm="token"'})

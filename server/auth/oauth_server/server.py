@@ -1,4 +1,4 @@
-"""Run Authlib's authorization server for one transaction: clients and tokens from rows, answers in our own types."""
+"""Run Authlib's authorization server in one transaction, with clients and tokens from rows."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,13 +27,13 @@ from toolgate.server.state.grant_rows import Grant, hash_secret
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
 
-MAX_CLIENT_TOKENS = 300  # that hold, of one person through one client: three seconds between two, day and night
-MAX_TOKENS = 3_000  # of one person through all clients, and of a client for itself: each is looked at when it is denied
-MAX_USED = 2_000  # assertions of one client that are remembered at a time: five a second
+MAX_CLIENT_TOKENS = 300  # valid ones of one person through one client: one every three seconds, day and night
+MAX_TOKENS = 3_000  # of one person through all clients, or of a client for itself: a denial checks each one
+MAX_USED = 2_000  # stored assertions of one client: five a second
 
 
 class AuthlibClient:
-    """A client as Authlib asks it. The names are Authlib's."""
+    """A client as Authlib sees it. The method names are Authlib's."""
 
     def __init__(self, client: OAuthClient, served: Sequence[str]) -> None:
         self.client = client
@@ -59,7 +59,7 @@ class AuthlibClient:
 
 
 class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has no types
-    """`denied` are the access tokens that this transaction denied: to be forgotten once it is done."""
+    """The server of one transaction. `denied`: access tokens it denied, to be dropped from memory after the commit."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         self.inputs = inputs
         self.denied: list[str] = []
 
-    # What Authlib asks for
+    # Methods that Authlib calls
 
     def query_client(self, client_id: str) -> AuthlibClient | None:
         client = model.find_client(self.connection, self.issuer.configured_clients, client_id)
@@ -101,7 +101,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return request
 
     def validate_requested_scope(self, scope: str | None) -> None:
-        """Anything may be asked for: what can be had of it is decided by `Caller.get_allowed_scope`."""
+        """Accept any request: `get_allowed_scope` of the client decides what it gets."""
 
     def send_signal(self, name: str, *args: Any, **kwargs: Any) -> None:
         """Ignore Authlib's signals."""
@@ -115,7 +115,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         expires_in: int | None = None,
         include_refresh_token: bool = True,
     ) -> dict[str, Any]:
-        """New tokens, and their rows: `user` is the grant they are made of, None for a client's own."""
+        """Return new tokens and store their rows. `user` is their grant, or None for a client's own."""
         subject = user.subject if user is not None else client.client.id
         token = self.mint(client.client.id, subject, scope or "", user)
         if user is not None and include_refresh_token:
@@ -125,7 +125,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return token
 
     def save_token(self, token: Mapping[str, Any], request: OAuthRequest) -> None:
-        """They are saved as they are made."""
+        """Do nothing: `generate_token` has stored them."""
 
     def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> OAuthResponse | Redirect:
         told = dict(headers)
@@ -147,10 +147,10 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         wait = error.wait if isinstance(error, TooManyGuessesError) else 60
         return error_response(str(error.error), description, wait=wait)
 
-    # What our grants need
+    # Methods that our grants call
 
     def mint(self, client: str, subject: str, scope: str, grant: Grant | None = None) -> dict[str, Any]:
-        """Issue an access token and store its row; `grant` is what it is issued for."""
+        """Issue an access token for `grant` and store its row."""
         assert self.inputs.signing is not None
         words = scope.split()
         made_of = {} if grant is None else {GRANT_CLAIM: grant.id}
@@ -173,8 +173,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return {"access_token": minted.token, "token_type": "Bearer", "expires_in": told, "scope": " ".join(words)}
 
     def check_token_limit(self, subject: str, client: str) -> None:
-        """Raise OAuthRequestError where one more valid token of these two would be too many. Call it before anything is
-        redeemed, so that the client can retry with the same."""
+        """Raise OAuthRequestError if these two have too many valid tokens. Call it before redeeming, so that the client
+        can retry."""
         held = grant_rows.count_access_tokens(self.connection, subject, self.now)
         most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
         if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
@@ -186,7 +186,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         self.denied += grant_rows.revoke_grant(self.connection, id, self.now)
 
     def find_valid_grant(self, id: str) -> Grant | None:
-        """Return the grant if it is valid and its person can still sign in. One whose person can't is ended."""
+        """Return the grant if it is valid. It ends here if its person may no longer sign in."""
         grant = grant_rows.find_grant(self.connection, id)
         if grant is None or not grant.is_valid(self.now):
             return None
@@ -196,7 +196,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return None
 
     def find_valid_keys(self, rights: Collection[GrantKey]) -> set[GrantKey]:
-        """Return those that are still valid: see `AuthorizationService.find_valid_keys`."""
+        """Return the valid ones: see `AuthorizationService.find_valid_keys`."""
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
         held = grant_rows.find_valid_grants(self.connection, subjects, self.now)
@@ -213,7 +213,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
                 found |= {grant.id, (grant.subject, grant.client)}
         live = grant_rows.list_active_clients(self.connection, subjects, self.now).intersection(
             pairs
-        )  # what was just ended is denied
+        )  # those just ended are denied
         found |= {(subject, client) for subject, client in live if self._lives(subject, client)}
         return found.intersection(rights)
 
@@ -235,13 +235,13 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return gone
 
     def can_sign_in(self, person: Person) -> bool:
-        """Whether a person could sign in this moment, as far as this server knows."""
+        """Return whether a person may sign in now, as far as this server knows."""
         return self.issuer.can_sign_in(person) and people_rows.has_account(
             self.connection, person.issuer, person.subject
         )
 
     def _lives(self, subject: str, client: str) -> bool:
-        """Whether what was given without a grant may be used on: by a client for itself, or for a person."""
+        """Return whether tokens without a grant stay valid: a client's own, or those for a person."""
         if subject == client:
             return self.query_client(client) is not None
         row = grant_rows.find_person(self.connection, subject)
@@ -256,7 +256,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return shown.method == "none" or self._has_secret(client, shown)
 
     def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
-        """Whether a client's secret is right. Raises OAuthRequestError when it comes too soon after wrong ones."""
+        """Return whether a client's secret is right. Raises OAuthRequestError if it comes too soon after wrong ones."""
         try:
             attempt = self.issuer.secrets.take(client.id, self.inputs.address)
         except ThrottledError as error:
@@ -267,8 +267,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return is_right
 
     def use_assertion(self, word: Assertion, client: str) -> bool:
-        """Mark an assertion of `client` as used; False if it was used before. Raises OAuthRequestError where too many
-        of one client would have to be remembered."""
+        """Mark an assertion of `client` as used; return False if it was. Raises OAuthRequestError if the client has too
+        many stored."""
         if grant_rows.count_used_assertions(self.connection, client, self.now) >= MAX_USED:
             raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions: slow down.")
         return grant_rows.mark_used(self.connection, hash_secret(word.id), word.expires_at, client)

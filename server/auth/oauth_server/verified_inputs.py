@@ -26,16 +26,16 @@ from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state.store import Store
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
-PROVIDER_PAUSE = 30.0  # seconds between two fetches for a provider's key that is not known
-SIGNATURES = 4  # verified at once; each takes a thread less than a millisecond
-SIGNATURE_WAIT = 5.0  # seconds for one's turn
+PROVIDER_PAUSE = 30.0  # seconds between two fetches for a provider's unknown key
+SIGNATURES = 4  # concurrent verifications: each occupies a thread for less than a millisecond
+SIGNATURE_WAIT = 5.0  # seconds to wait for a thread
 ID_JAG_TYPE = ("oauth-id-jag+jwt",)
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedInputs:
-    """What was fetched and verified before the transaction: the key to sign with, the assertions of the client and of
-    an identity provider, and the claims of the token that the request is about."""
+    """What was fetched and verified before the transaction: the signing key, the assertions of the client and of an
+    identity provider, and the claims of the token in the request."""
 
     signing: JoseKey | None = None
     client: Assertion | None = None
@@ -46,24 +46,25 @@ class VerifiedInputs:
 
 @dataclass(frozen=True, slots=True)
 class IssuerSettings:
-    """What stays the same from one request to the next."""
+    """Settings that are the same for all requests."""
 
     public_url: str
     tokens: OwnTokens
     configured_clients: Mapping[str, OAuthClient]
-    client_kinds: frozenset[str]  # of clients that are taken
-    can_sign_in: Callable[[Person], bool]  # SignIn's
-    secrets: GuessLimiter = field(default_factory=secret_guess_limiter)  # counted in the store's thread alone
+    client_kinds: frozenset[str]  # kinds of clients that are accepted
+    can_sign_in: Callable[[Person], bool]  # of the sign-in methods
+    secrets: GuessLimiter = field(default_factory=secret_guess_limiter)  # used in the store's thread only
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """What a client's assertion must be for: issuer or token endpoint, to the letter (RFC 7523 section 3)."""
+        """Return the audiences for a client's assertion: issuer or token endpoint, to the letter (RFC 7523
+        section 3)."""
         return (self.public_url, f"{self.public_url}/token")
 
 
 class InputVerifier:
-    """Prepares requests. `documents`: metadata documents and keys of clients; `providers`: the keys of issuers whose
-    ID-JAG are taken."""
+    """Prepare requests. `documents`: metadata documents and keys of clients. `providers`: keys of the issuers of
+    accepted ID-JAGs."""
 
     def __init__(
         self,
@@ -83,8 +84,8 @@ class InputVerifier:
         self._turns, self._threads = asyncio.Semaphore(SIGNATURES), Threads(SIGNATURES)
 
     async def prepare(self, request: OAuthRequest, address: str) -> VerifiedInputs:
-        """All that must be had, and every signature verified, before the transaction begins: everybody waits for that.
-        Raises OAuthRequestError, ClientRejectedError, TemporarilyUnavailableError, StateError."""
+        """Fetch and verify all that the request needs, because a transaction blocks all others. Raises
+        OAuthRequestError, ClientRejectedError, TemporarilyUnavailableError, StateError."""
         credentials, form = read_credentials(request), request.form
         if "document" in self._issuer.client_kinds and credentials.client not in self._issuer.configured_clients:
             await self._documents.refresh(credentials.client, address, accept_stale=True)
@@ -98,7 +99,7 @@ class InputVerifier:
         )
 
     async def _client_assertion(self, credentials: Credentials, address: str) -> Assertion | None:
-        """The assertion of a client that is known and may sign, verified."""
+        """Return the verified assertion of a known client that may sign."""
         client = await self._store.transact(
             lambda connection: find_client(connection, self._issuer.configured_clients, credentials.client)
         )
@@ -109,13 +110,13 @@ class InputVerifier:
         ):
             return None
         keys = await self._documents.find_client_keys(client, credentials.secret, address)
-        # clients say JWT, client-authentication+jwt or nothing for a type
+        # clients send the type JWT, client-authentication+jwt or none
         return await self._verify(
             partial(verify_assertion, credentials.secret, keys, client.id, self._issuer.audience, None)
         )
 
     async def _provider_assertion(self, assertion: str) -> Assertion | None:
-        """The assertion of a provider that is trusted, verified with the keys of the one it says it is from."""
+        """Return the verified assertion of a trusted provider."""
         issuer = read_unverified_claims(assertion).get("iss")
         provider = self._providers.get(issuer) if isinstance(issuer, str) else None
         if provider is None or not isinstance(issuer, str):
@@ -128,7 +129,8 @@ class InputVerifier:
         return await self._verify(partial(verify_assertion, assertion, keys, issuer, audience, ID_JAG_TYPE))
 
     async def _verify(self, verify: Callable[[float], Assertion | None]) -> Assertion | None:
-        """Return `verify(now)`, in one of a few threads: many signatures of one caller delay no other request."""
+        """Return `verify(now)` from one of a few threads, so that many signatures of one caller delay no other
+        request."""
         now = self._now()
         try:
             async with asyncio.timeout(SIGNATURE_WAIT), self._turns:
@@ -137,7 +139,7 @@ class InputVerifier:
             raise TemporarilyUnavailableError(SIGNATURE_WAIT) from None
 
     async def _claims(self, token: str) -> dict[str, Any] | None:
-        """What an access token says; None when it is none, or not a good one."""
+        """Return the claims of an access token, or None if it is invalid."""
         if token.count(".") != 2:
             return None
         try:

@@ -1,9 +1,8 @@
-"""Mint and verify our access tokens, and cache those verified.
+"""Issue and verify our access tokens, and cache verified ones.
 
-A token costs a signature once, then a hash. What makes a verified token invalid (a key that is gone, a token that is
-denied) is read every `FRESH` seconds, so it takes effect here within that time wherever it was done, and at once where
-it was done here (`deny`).
-Source: RFC 9068; RFC 8725; MCP 2026-07-28 basic/authorization, "Token Handling".
+A token costs one signature check, then a hash each time. Removed keys and denied tokens are read every `FRESH` seconds,
+so a change in any process takes effect here within that time, and a denial in this process at once (`deny`). Source:
+RFC 9068; RFC 8725; MCP 2026-07-28 basic/authorization, "Token Handling".
 """
 
 import asyncio
@@ -21,26 +20,26 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.principal import Principal
 
-if TYPE_CHECKING:  # start-up: where another issuer signs
+if TYPE_CHECKING:  # start-up: not needed with an external issuer
     from toolgate.server.auth.tokens.signing_keys import SigningKeys
 
 log = logging.getLogger("toolgate.auth")
 
 TYP = "at+jwt"
-GRANT_CLAIM = "grant"  # a claim of ours: the grant's id
-GRANT_SCOPE_CLAIM = "grant_scope"  # a claim of ours: the grant's scopes, where the token has fewer
-OWN_ISSUER = "toolgate"  # the issuer of a Principal that is ours: what is stored for one outlives any public URL
-LIFETIME = 15 * 60  # seconds of an access token: a client that is revoked keeps it at most that long
-EXPIRY_MARGIN = 5  # seconds before its end that clients are told: they count from the answer on, some to the last one
-LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas have one clock, nearly
-FRESH = 5.0  # seconds after which keys and denials are looked at again
-RETRY = 1.0  # seconds between two reads because of an unknown key: anyone can name one
-MAX_VERIFIED = 10_000  # tokens remembered, about 10 MiB; one is in use per client and hour
+GRANT_CLAIM = "grant"  # our claim: the grant's id
+GRANT_SCOPE_CLAIM = "grant_scope"  # our claim: the grant's scopes, if the token has fewer
+OWN_ISSUER = "toolgate"  # issuer of our own Principals: their stored data outlives any public URL
+LIFETIME = 15 * 60  # seconds an access token is valid: a revoked client loses it within that time
+EXPIRY_MARGIN = 5  # seconds that clients are told less: they count from the answer, some to the last second
+LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas' clocks nearly agree
+FRESH = 5.0  # seconds between two reads of keys and denials
+RETRY = 1.0  # seconds between two reads for an unknown key: anyone can name one
+MAX_VERIFIED = 10_000  # cached tokens, about 10 MiB; a client uses one an hour
 MAX_NAME = 1_024  # characters of a subject or client
 
 
 class TemporarilyUnavailableError(Exception):
-    """The keys to verify with can't be fetched now; try again after `wait` seconds."""
+    """The verification keys can't be fetched now; try again after `wait` seconds."""
 
     def __init__(self, wait: float) -> None:
         super().__init__("the keys to verify tokens with can't be had")
@@ -48,10 +47,10 @@ class TemporarilyUnavailableError(Exception):
 
 
 class TokenVerifier(Protocol):
-    """Names the principal behind a token."""
+    """Return the principal of a token."""
 
     def find_cached(self, token: bytes) -> Principal | None:
-        """Return the principal if the token was verified lately, else None. Nearly every request takes this way: no
+        """Return the principal if the token was verified lately, else None. Nearly all requests use this, without an
         await."""
         ...
 
@@ -62,7 +61,7 @@ class TokenVerifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CachedToken:
-    """A token that was verified: by which key, and until when it is valid."""
+    """A verified token: its key, and its expiry."""
 
     principal: Principal
     until: float
@@ -71,7 +70,7 @@ class CachedToken:
 
 
 class TokenCache:
-    """Verified tokens by their hash; the least recently used is dropped. Stores no token."""
+    """Verified tokens by their hash, without the token itself; the least recently used is dropped."""
 
     def __init__(self, most: int = MAX_VERIFIED) -> None:
         self._most = most
@@ -104,12 +103,12 @@ class TokenCache:
         self._of_jti.clear()
 
     def keep(self, kids: Collection[str]) -> None:
-        """Forget tokens that other keys signed."""
+        """Drop tokens that other keys signed."""
         for key in [key for key, held in self._held.items() if held.kid not in kids]:
             self._drop(key)
 
     def deny(self, jtis: Iterable[str]) -> None:
-        """Forget these tokens, whatever else is remembered."""
+        """Drop these tokens, whatever else is cached."""
         for jti in jtis:
             key = self._of_jti.get(jti)
             if key is not None:
@@ -134,8 +133,8 @@ class AccessToken:
 
 
 class OwnTokens:
-    """`audience`: the names of what tokens are good for, the one that goes into them first. `denied()` gives the `jti`
-    of all tokens that are denied and have not expired yet."""
+    """Our access tokens. `audience`: names they are valid for; new ones get the first. `denied()` returns the `jti` of
+    all denied, unexpired tokens."""
 
     def __init__(
         self,
@@ -155,19 +154,19 @@ class OwnTokens:
         self._now = now
         self._keys: list[JoseKey] = []
         self._denied: set[str] = set()
-        self.minted_count = 0  # tokens, ever
+        self.minted_count = 0  # tokens, since the start
         self._verified = TokenCache()
-        self._refreshed_at = float("-inf")  # when keys and denials were last looked at
+        self._refreshed_at = float("-inf")  # last read of keys and denials
         self._refreshing = asyncio.Lock()
 
     async def mint(self, subject: str, client: str, granted: Iterable[str]) -> AccessToken:
-        """A new token, by the active key."""
+        """Return a new token, signed by the active key."""
         return self.mint_with_key(await self._source.active(), subject, client, granted)
 
     def mint_with_key(
         self, key: JoseKey, subject: str, client: str, granted: Iterable[str], **more: Any
     ) -> AccessToken:
-        """A new token, by `key`: inside a transaction, which can't wait. `more` claims may not
+        """Return a new token, signed by `key`, without waiting: for use inside a transaction. `more` claims may not
         replace ours."""
         issued, jti = int(self._now()), secrets.token_urlsafe(16)
         claims = {
@@ -185,7 +184,7 @@ class OwnTokens:
         return AccessToken(jose.sign(claims, key, TYP), jti, issued + self.lifetime)
 
     def deny(self, jtis: Collection[str]) -> None:
-        """Take no token of these ids any more, from now on. The caller has kept that where `denied` finds it."""
+        """Refuse tokens with these ids from now on. The caller has stored them for `denied`."""
         self._denied.update(jtis)
         self._verified.deny(jtis)
 
@@ -211,9 +210,9 @@ class OwnTokens:
         try:
             claims = self._read(token)
         except UnknownKeyError:
-            await self._refresh(RETRY)  # it may be as new as this second
+            await self._refresh(RETRY)  # its key may be brand-new
             claims = self._read(token)
-        if self._now() >= claims["exp"]:  # no leeway here: what is denied need be known no longer than this
+        if self._now() >= claims["exp"]:  # no leeway, so that a denial can be dropped at the expiry
             raise InvalidTokenError("the token has expired")
         if not _client(claims):
             raise InvalidTokenError("the token names no client")  # ours all do
@@ -238,8 +237,8 @@ class OwnTokens:
         )
 
     def _check_issued(self, claims: dict[str, Any], kid: str) -> None:
-        """Refuse what we can't have issued, though a key of ours signed it: a stolen key that has retired makes no
-        token that is valid longer than the last one we made."""
+        """Refuse what we can't have issued, though our key signed it: a stolen retired key makes no token that is valid
+        longer than our last one."""
         issued = claims.get("iat")
         if issued is None or claims["exp"] - issued > self.lifetime + LEEWAY:
             raise InvalidTokenError("the token holds longer than any of ours")
@@ -248,8 +247,8 @@ class OwnTokens:
             raise InvalidTokenError("the token is younger than the end of its key")
 
     async def _refresh(self, age: float) -> None:
-        """Look at keys and denials again, unless that was done less than `age` seconds ago. When the state can't be
-        read, what was known goes on to hold."""
+        """Read keys and denials, unless that was done less than `age` seconds ago. If the state can't be read, the
+        known ones stay in use."""
         async with self._refreshing:
             now = self._now()
             if 0 <= now - self._refreshed_at < age:  # a clock may be set back
@@ -257,8 +256,8 @@ class OwnTokens:
             try:
                 keys, denied = await self._source.public(), set(await self._list_denied())
             except Exception:
-                log.exception("keys and revoked tokens could not be read: those known go on to hold")
-                self._refreshed_at = now - FRESH + RETRY  # soon again, but not for every request
+                log.exception("keys and revoked tokens could not be read: the known ones stay in use")
+                self._refreshed_at = now - FRESH + RETRY  # again soon, but not at every request
                 return
             fresh, kids = denied - self._denied, {key.kid for key in keys}
             if kids != {key.kid for key in self._keys}:
@@ -269,17 +268,17 @@ class OwnTokens:
 
 
 def principal_from_claims(claims: dict[str, Any]) -> Principal:
-    """Return the principal that the claims of a verified token are about. Raises InvalidTokenError."""
+    """Return the principal of a verified token's claims. Raises InvalidTokenError."""
     subject = claims.get("sub")
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
-        raise InvalidTokenError("the token says not whom it stands for")
-    if "cnf" in claims:  # bound to a key or a certificate (RFC 7800): a bearer's word is not enough
+        raise InvalidTokenError("the token names no subject")
+    if "cnf" in claims:  # bound to a key or certificate (RFC 7800), so no bearer token
         raise InvalidTokenError("the token is bound to a key, which can't be checked here")
     granted = scopes.parse_scopes(claims.get("scope")) | scopes.parse_scopes(claims.get("scp"))
     return Principal(str(claims["iss"]), subject, _client(claims), granted)
 
 
 def _client(claims: dict[str, Any]) -> str:
-    """RFC 9068's name for it, or that of OpenID Connect, or one of two large providers'."""
+    """Return the client, under RFC 9068's name, OpenID Connect's, or those of two large providers."""
     named = (claims.get(name) for name in ("client_id", "azp", "cid", "appid"))
     return next((name for name in named if isinstance(name, str) and len(name) <= MAX_NAME), "")

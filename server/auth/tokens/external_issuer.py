@@ -1,10 +1,9 @@
-"""Fetch the metadata and the keys that an external issuer publishes, and verify its access tokens (`--auth URL`).
+"""Fetch an external issuer's metadata and keys, and verify its access tokens (`--auth URL`).
 
-A token signed by a key that is not known may be good, with a key as new as this second. It is not refused, which would
-make a person sign in again for nothing: the caller is told when to come back. Once its key has been looked for and not
-found, it is refused.
-Source: RFC 7517; RFC 8414 section 3; OpenID Connect Discovery 1.0 section 4; RFC 9068; MCP 2026-07-28
-basic/authorization, "Authorization Server Discovery".
+A token with an unknown key may be valid if the key is brand-new. Refusing it would make a person sign in again for
+nothing, so the caller is told to retry. Once its key has been searched for in vain, the token is refused. Source: RFC
+7517; RFC 8414 section 3; OpenID Connect Discovery 1.0 section 4; RFC 9068; MCP 2026-07-28 basic/authorization,
+"Authorization Server Discovery".
 """
 
 import asyncio
@@ -34,16 +33,16 @@ log = logging.getLogger("toolgate.auth")
 
 LEEWAY = 60.0  # seconds its clock may differ from ours
 ALGORITHMS = ("ES256", "RS256", "EdDSA", "Ed25519")
-TYPES = ("at+jwt", "jwt", "")  # few issuers know RFC 9068; an ID token is told by what is in it
+TYPES = ("at+jwt", "jwt", "")  # few issuers know RFC 9068; an ID token is recognised by its claims
 OTHER_TOKENS = frozenset(("nonce", "at_hash", "c_hash", "s_hash", "events"))  # claims of ID, logout and event tokens
 OTHER_KINDS = {"typ": ("ID", "Refresh", "Offline", "Logout"), "token_use": ("id",)}  # Keycloak's, Cognito's
 
-RENEW = 600.0  # seconds after which keys are fetched again: a removed one is refused no later than this and a fetch
-PAUSE = 30.0  # seconds between two fetches because of an unknown key: anyone can name one
-RETRY = 5.0  # seconds between two fetches while there are no keys at all
+RENEW = 600.0  # seconds between two fetches of the keys: a removed key is refused after that
+PAUSE = 30.0  # seconds between two fetches for an unknown key: anyone can name one
+RETRY = 5.0  # seconds between two fetches while there are no keys
 FETCH_TIME = 5.0  # seconds for one document
-MAX_WANTED = 1_000  # ids of keys remembered as looked for: anyone can name them
-MAX_DOCUMENT = 512 * 1024  # bytes of one; the largest seen are a tenth of it
+MAX_WANTED = 1_000  # ids of unknown keys in memory: anyone can name them
+MAX_DOCUMENT = 512 * 1024  # bytes of one document; the largest known are a tenth of it
 
 
 class Fetch(Protocol):
@@ -55,51 +54,51 @@ class Fetch(Protocol):
 
 
 class DocumentError(Exception):
-    """What an issuer publishes could not be fetched, or can't be used. The text says why."""
+    """An issuer's document could not be fetched, or is invalid. The text says why."""
 
 
 class IssuerKeys:
-    """One issuer's keys, by what its metadata says.
+    """One issuer's keys, found by its metadata.
 
-    They are used until there are others, so an unreachable issuer does not make tokens invalid. They are
-    fetched again every `RENEW` seconds while tokens come, and at most every `PAUSE` for a key that is not known.
+    They stay in use until there are newer ones, so an unreachable issuer invalidates no token. They are fetched every
+    `RENEW` seconds while tokens come, and for an unknown key at most every `PAUSE`.
     """
 
     def __init__(self, issuer: str, fetch: Fetch, now: Callable[[], float]) -> None:
         self.issuer = issuer
         self.keys: list[JoseKey] = []
-        self.own_audiences: frozenset[str] = frozenset((issuer,))  # audiences of its own that a token may name besides
+        self.own_audiences: frozenset[str] = frozenset((issuer,))  # of its own, which a token may name besides ours
         self._fetch = fetch
         self._now = now
         self._jwks_uri: str | None = None
-        self.fetch_count = 0  # how often the keys were looked at, to the end
+        self.fetch_count = 0  # finished fetches of the keys
         self._tried = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
-        self._wanted: set[str] = set()  # ids of keys to look for the next time
-        self._absent: set[str] = set()  # those of the last time
+        self._wanted: set[str] = set()  # ids of keys to look for at the next fetch
+        self._absent: set[str] = set()  # ids missing at the last fetch
 
     def is_due(self, now: float) -> bool:
-        """Whether the keys should be fetched again; so too when the clock was set back."""
+        """Return whether the keys should be fetched again; also if the clock was set back."""
         return not self._tried_within(RENEW, now)
 
     async def ensure_keys(self) -> None:
-        """Have keys, and have them renewed when it is time. Raises TemporarilyUnavailableError."""
+        """Fetch the keys if there are none, and renew them when due. Raises TemporarilyUnavailableError."""
         if self.keys:
             if self.is_due(self._now()):
-                self._renew()  # meanwhile those held are good
+                self._renew()  # meanwhile the present ones are used
             return
         await self.refresh_keys(RETRY)
         if not self.keys:
             raise TemporarilyUnavailableError(RETRY)
 
     async def refresh_keys(self, pause: float) -> None:
-        """Fetch the keys, unless that was tried less than `pause` seconds ago; all who ask meanwhile wait for one."""
+        """Fetch the keys, unless that was tried less than `pause` seconds ago. Concurrent callers share one fetch."""
         if self._renewing is None and self._tried_within(pause, self._now()):
             return
         await asyncio.shield(self._renew())
 
     async def seek_key(self, kid: str) -> None:
-        """Look for an unknown key. Raises TemporarilyUnavailableError when it is too soon for that."""
+        """Look for an unknown key. Raises TemporarilyUnavailableError if it is too soon."""
         now = self._now()
         if self._renewing is None and self._tried_within(PAUSE, now):
             if kid in self._absent:
@@ -143,7 +142,7 @@ class IssuerKeys:
             if not keys:
                 raise DocumentError(f"{self._jwks_uri} has no key that can be used")
         except (DocumentError, ValueError) as error:
-            self._jwks_uri = None  # next time from the beginning: it may have moved
+            self._jwks_uri = None  # read the metadata again next time: it may have moved
             log.warning("--auth: %s", error)
             return
         self._absent |= {key.kid for key in self.keys}.difference(key.kid for key in keys)
@@ -181,7 +180,7 @@ async def fetch_json(
 async def discover(
     fetch_document: Callable[[str], Awaitable[Any]], issuer: str, urls: Iterable[str]
 ) -> Mapping[str, Any]:
-    """Return the issuer's metadata, from the first of these URLs that has it. It must name the issuer itself (Discovery
+    """Return the issuer's metadata, from the first of these URLs that has it. It must name the issuer (Discovery
     section 4.3). Raises DocumentError."""
     faults: list[str] = []
     for url in urls:
@@ -198,7 +197,7 @@ async def discover(
 
 
 def find_endpoint(metadata: Mapping[str, Any], name: str) -> str:
-    """Return the URL that an issuer's metadata names: https, or http where the issuer is. Raises DocumentError."""
+    """Return a URL from an issuer's metadata: https, or http if the issuer uses it. Raises DocumentError."""
     url, issuer = metadata.get(name), str(metadata.get("issuer"))
     if not isinstance(url, str) or urlsplit(url).scheme not in ("https", urlsplit(issuer).scheme):
         raise DocumentError(f"the metadata of {issuer} has no usable {name}")
@@ -206,7 +205,7 @@ def find_endpoint(metadata: Mapping[str, Any], name: str) -> str:
 
 
 def metadata_urls(issuer: str) -> list[str]:
-    """Where an issuer's metadata may be, in the order in which MCP clients look too."""
+    """Return the URLs of an issuer's metadata, in the order in which MCP clients try them."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     urls = [f"{origin}/.well-known/{name}{path}" for name in ("oauth-authorization-server", "openid-configuration")]
@@ -214,7 +213,7 @@ def metadata_urls(issuer: str) -> list[str]:
 
 
 class ExternalTokens:
-    """Verifies the tokens of `issuer` that are for one of `audience`."""
+    """Verify the tokens of `issuer` for one of `audience`."""
 
     def __init__(
         self, issuer: str, audience: Sequence[str], fetch: Fetch, *, now: Callable[[], float] = time.time
@@ -223,7 +222,7 @@ class ExternalTokens:
         self._audience = tuple(audience)
         self._now = now
         self._verified = TokenCache()
-        self._keys: list[JoseKey] = []  # those by which what is remembered was verified
+        self._keys: list[JoseKey] = []  # those that verified the cached tokens
 
     def find_cached(self, token: bytes) -> Principal | None:
         now = self._now()
@@ -232,7 +231,7 @@ class ExternalTokens:
 
     async def verify(self, token: str) -> Principal:
         issuer, looks = self._issuer, self._issuer.fetch_count
-        kid = jose.check_header(token, TYPES, ALGORITHMS, issuer.issuer).get("kid", "")  # nonsense waits for no issuer
+        kid = jose.check_header(token, TYPES, ALGORITHMS, issuer.issuer).get("kid", "")  # before any fetch
         await issuer.ensure_keys()
         try:
             claims = self._read(token)
@@ -263,14 +262,14 @@ class ExternalTokens:
         )
 
     def _forget(self) -> None:
-        """Forget what was verified with earlier keys: those fetched since may be others."""
+        """Drop tokens verified with earlier keys, which the issuer may have removed."""
         if self._issuer.keys is not self._keys:
             self._keys = self._issuer.keys
             self._verified.clear()
 
 
 def _check_kind(claims: Mapping[str, Any]) -> None:
-    """Raise InvalidTokenError for a token that was made for something else than access."""
+    """Raise InvalidTokenError for a token that is no access token."""
     if not OTHER_TOKENS.isdisjoint(claims):
         raise InvalidTokenError("not an access token")
     if any(claims.get(name) in kinds for name, kinds in OTHER_KINDS.items() if isinstance(claims.get(name), str)):

@@ -1,4 +1,4 @@
-"""Sign and verify JWTs, load their keys, and refuse every known trick of a header.
+"""Sign and verify JWTs, load their keys, and refuse all known attacks by headers.
 
 Source: RFC 7515, 7517, 7518, 7519, 7638, 8725 (the pitfalls), 9068 (access tokens), 9864.
 """
@@ -13,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-MAX_TOKEN = 16 * 1024  # characters: those of the large providers, with groups in them, stay under 8 KiB
-MAX_KEYS = 64  # of one JWKS; a provider has three or four
-MIN_RSA, MAX_RSA = 2_048, 4_096  # bits (RFC 7518 section 3.3); a larger key makes a signature cost what it likes
+MAX_TOKEN = 16 * 1024  # characters: large providers' tokens, with groups, stay below 8 KiB
+MAX_KEYS = 64  # of one key set; a provider has three or four
+MIN_RSA, MAX_RSA = 2_048, 4_096  # bits (RFC 7518 section 3.3); larger keys make signatures expensive
 MAX_EXPONENT = 2**32  # of an RSA key, for the same reason; 65537 is usual
 LEEWAY = 60.0  # seconds two clocks may differ
-ALLOWED_HEADERS = frozenset(("alg", "kid", "typ", "x5t", "x5t#S256", "cty"))  # the rest names keys or changes the rules
-SIGNING_ALGORITHM = "ES256"  # what we sign with
-ALGORITHMS = {  # what may be verified: algorithm → the key type and curve it is for
+ALLOWED_HEADERS = frozenset(("alg", "kid", "typ", "x5t", "x5t#S256", "cty"))  # others name keys or change the rules
+SIGNING_ALGORITHM = "ES256"  # for our own tokens
+ALGORITHMS = {  # accepted algorithm → its key type and curve
     "ES256": ("EC", "P-256"),
     "RS256": ("RSA", None),
     "EdDSA": ("OKP", "Ed25519"),
@@ -30,18 +30,18 @@ PRIVATE_MEMBERS = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))  # pr
 
 
 class InvalidTokenError(Exception):
-    """The token is not one to go by. The text says why in fixed words: nothing of the token is in it."""
+    """The token is invalid. The text says why in fixed words, and repeats nothing of the token."""
 
 
 class UnknownKeyError(InvalidTokenError):
-    """No key of that id is known: the issuer may have a new one."""
+    """The key id is unknown: the issuer may have a new key."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoseKey:
-    """One key: its id, the algorithm it is used with, and what the library makes of it. It prints as its id alone.
+    """One key: its id, its algorithm and the library's object. `repr` shows only the id.
 
-    `retired_at`: seconds since 1970 when another one of ours takes its place; None for one that nothing follows yet.
+    `retired_at`: seconds since 1970 when our next key takes over; None if there is none yet.
     """
 
     kid: str
@@ -57,19 +57,19 @@ class JoseKey:
         return bool(self.material.is_private)
 
     def to_public_jwk(self) -> dict[str, Any]:
-        """As a JWK for everybody: no private member, whatever the key holds."""
+        """Return the public JWK, without any private member."""
         known = {
             name: value for name, value in self.material.as_dict(private=False).items() if name not in PRIVATE_MEMBERS
         }
         return {**known, "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
     def to_private_jwk(self) -> dict[str, Any]:
-        """As a JWK with its private part: for a sealed store, and nothing else."""
+        """Return the JWK with its private part, for sealed storage only."""
         return {**self.material.as_dict(private=True), "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
 
 def generate_key() -> JoseKey:
-    """A new key of ours; its id is its thumbprint (RFC 7638)."""
+    """Return a new key of ours; its id is its thumbprint (RFC 7638)."""
     from joserfc.jwk import ECKey  # start-up: only where people sign in
 
     held = ECKey.generate_key("P-256", private=True)
@@ -77,7 +77,7 @@ def generate_key() -> JoseKey:
 
 
 def load_key(jwk: Mapping[str, Any]) -> JoseKey:
-    """The key that a JWK is. Raises ValueError for what is none, or is too weak or of no kind known here."""
+    """Return the key of a JWK. Raises ValueError if it is malformed, too weak or of an unknown type."""
     from joserfc.errors import JoseError  # start-up, as above
     from joserfc.jwk import import_key
 
@@ -93,8 +93,8 @@ def load_key(jwk: Mapping[str, Any]) -> JoseKey:
 
 
 def parse_jwks(document: Any, most: int = MAX_KEYS) -> list[JoseKey]:
-    """The usable keys of a JWKS document: what is of another kind or for encryption is passed over. Raises ValueError
-    when it is no such document, or has more than `most`."""
+    """Return the usable keys of a JWKS document; others are skipped. Raises ValueError for another document, or one
+    with more than `most` keys."""
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise ValueError("not a JWKS document")
@@ -112,12 +112,12 @@ def parse_jwks(document: Any, most: int = MAX_KEYS) -> list[JoseKey]:
 
 
 def format_jwks(keys: Iterable[JoseKey]) -> dict[str, Any]:
-    """The document that says our keys, public parts only."""
+    """Return a JWKS document of our keys, public parts only."""
     return {"keys": [key.to_public_jwk() for key in keys]}
 
 
 def sign(claims: Mapping[str, Any], key: JoseKey, typ: str) -> str:
-    """A compact JWS of `claims`, signed now in this thread."""
+    """Return a compact JWS of `claims`, signed in this thread."""
     from joserfc import jws  # start-up, as above
 
     header = {"typ": typ, "alg": key.algorithm, "kid": key.kid}
@@ -136,11 +136,11 @@ def verify(
     leeway: float = LEEWAY,
     now: float | None = None,
 ) -> dict[str, Any]:
-    """The claims of `token`, when all of it is right.
+    """Return the claims of `token` if all of it is valid.
 
     `typ`: the types its header may name, in lower case and without "application/"; "" stands for none; None is any.
-    `audience`: the token must be for one of these, and for no other except `own_audiences`. It must say until when
-    it is valid, and which of several keys it is signed with. Raises UnknownKeyError, InvalidTokenError.
+    `audience`: the token must be for one of these, and for no other except `own_audiences`. It must have an expiry, and
+    name its key if there are several. Raises UnknownKeyError, InvalidTokenError.
     """
     header = check_header(token, typ, algorithms, issuer)
     algorithm, kid = header["alg"], header.get("kid")
@@ -156,8 +156,8 @@ def verify(
 
 
 def check_header(token: str, typ: Collection[str] | None, algorithms: Collection[str], issuer: str) -> dict[str, Any]:
-    """The header of a token that could be the issuer's, of these types and algorithms: what can be told without any
-    key, none of it verified. Raises InvalidTokenError."""
+    """Return the header of a token that could be the issuer's, of these types and algorithms. Needs no key and verifies
+    nothing. Raises InvalidTokenError."""
     header = read_header(token)
     if header["alg"] not in algorithms or header["alg"] not in ALGORITHMS:
         raise InvalidTokenError("the algorithm is not one used here")
@@ -173,8 +173,7 @@ def check_header(token: str, typ: Collection[str] | None, algorithms: Collection
 
 
 def read_header(token: str) -> dict[str, Any]:
-    """The header of a compact JWS, none of it verified, but nothing in it that could lead astray. Raises
-    InvalidTokenError."""
+    """Return the unverified header of a compact JWS, which has no dangerous member. Raises InvalidTokenError."""
     if len(token) > MAX_TOKEN:
         raise InvalidTokenError("the token is too long")
     parts = token.split(".")
@@ -207,10 +206,10 @@ def _payload(token: str, keys: Sequence[JoseKey], algorithm: str) -> dict[str, A
 
 
 def _registry(algorithm: str) -> Any:
-    """What the library may use: one algorithm, and tokens as long as ours may be."""
+    """Return the library's registry for one algorithm, and for tokens up to our limit."""
     from joserfc.jws import JWSRegistry  # start-up, as above
 
-    if algorithm == "EdDSA":  # the name issuers still use for what RFC 9864 calls Ed25519; the library frowns at it
+    if algorithm == "EdDSA":  # issuers' name for Ed25519 (RFC 9864), which the library warns about
         warnings.filterwarnings("ignore", "EdDSA is deprecated")
     registry = JWSRegistry(algorithms=[algorithm])
     registry.max_payload_length = MAX_TOKEN
@@ -229,8 +228,8 @@ def _algorithm_of(jwk: Mapping[str, Any]) -> str:
 
 
 def _check_rsa(jwk: Mapping[str, Any]) -> None:
-    """Raise ValueError where verifying would prove nothing, or cost too much."""
-    longest = MAX_RSA // 6 + 8  # characters, before any number is made of them
+    """Raise ValueError if the key is too weak, or too expensive to verify with."""
+    longest = MAX_RSA // 6 + 8  # characters, checked before parsing the number
     modulus, exponent = str(jwk.get("n")), str(jwk.get("e"))
     if max(len(modulus), len(exponent)) > longest:
         raise ValueError(f"an RSA key of more than {MAX_RSA} bits")

@@ -1,9 +1,8 @@
-"""Keep the keys that sign access tokens: one signs, the last ones are still published.
+"""Keep the keys that sign access tokens: one signs, the last ones stay published.
 
-A key is made when there is none. A new one follows after thirty days or on demand (`rotate`). It is published before it
-signs, for as long as a copy of the key set may be cached, so no verifier meets a key it does not know. The one before
-stays published until every token it signed has expired. Where a key may have leaked, all are dropped and the new one
-signs at once.
+The first key is made when needed, a new one after thirty days or on demand (`rotate`). It is published before it signs,
+for as long as a copy of the key set may be cached, so no verifier meets an unknown key. The old one stays published
+until all its tokens have expired. If a key may have leaked, all are dropped and the new one signs at once.
 
 Private parts are in the state database, sealed with a key file beside it. All processes on one state share them.
 """
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 AGE = 30 * 86_400.0  # seconds after which a new key follows
 CACHED = 300  # seconds a fetched key set may be cached: what its Cache-Control says
-LOOK = 5.0  # seconds between two looks at the database: another process may have rotated
+LOOK = 5.0  # seconds between two reads of the database: another process may have rotated
 ANNOUNCE_TIME = CACHED + LOOK  # seconds a key is published before it signs
 KEEP = CACHED + 3_600.0  # seconds a retired key stays known: longer than a token lives
 PURPOSE = "signing key"
@@ -35,13 +34,13 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _KeyState:
     active: jose.JoseKey
-    known: tuple[jose.JoseKey, ...]  # the active one first
-    due: float  # when another one signs, or has to be made
+    known: tuple[jose.JoseKey, ...]  # active one first
+    due: float  # next rotation, or start of the next key
     seen: float
 
 
 class SigningKeys:
-    """One a process. `seal` is one that lasts (`Seal(state / "keys" / "signing", None)`)."""
+    """The keys of one process. `seal` outlives the process (`Sealer(state / "keys" / "signing", None)`)."""
 
     def __init__(self, store: "Store", seal: Sealer, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -50,22 +49,22 @@ class SigningKeys:
         self._held: _KeyState | None = None
 
     async def active(self) -> jose.JoseKey:
-        """The key to sign with now."""
+        """Return the key to sign with now."""
         return (await self._fresh()).active
 
     async def public(self) -> list[jose.JoseKey]:
-        """Return all keys that valid tokens may be signed with, read again from the database, the active one first. A
-        key that is being replaced says when (`retired_at`)."""
+        """Return all keys of valid tokens, read again from the database, the active one first. A key that is being
+        replaced has `retired_at`."""
         self._held = await self._store.transact(self._load)
         return list(self._held.known)
 
     async def jwks(self) -> dict[str, Any]:
-        """The public key set (RFC 7517)."""
+        """Return the public key set (RFC 7517)."""
         return jose.format_jwks((await self._fresh()).known)
 
     async def rotate(self, *, drop_old: bool = False) -> str:
-        """Make a new key and return its id. It signs in `ANNOUNCE_TIME` seconds, when the one before retires. With
-        `drop_old` it signs at once, and the others are dropped: the tokens they signed are invalid."""
+        """Make a new key and return its id. It signs after `ANNOUNCE_TIME` seconds, when the old one retires. With
+        `drop_old` it signs at once, and all others are dropped: their tokens become invalid."""
 
         def add(connection: "Connection") -> tuple[str, _KeyState]:
             now = self._now()
@@ -99,12 +98,12 @@ class SigningKeys:
         return made
 
     def _read_keys(self, connection: "Connection", now: float) -> _KeyState | None:
-        """What the rows say now. None: nothing there can sign."""
+        """Return the keys in the rows, or None if none can sign."""
         opened = [(row, key) for row in key_rows.list_keys(connection) if (key := self._open_key(row)) is not None]
         open = [(row, key) for row, key in opened if row.retired_at is None or now < row.retired_at]
         if not open:
             return None
-        row, active = min(open, key=lambda each: each[0].retired_at or float("inf"))  # that retires first
+        row, active = min(open, key=lambda each: each[0].retired_at or float("inf"))  # the one that retires first
         others = (key for _, key in opened if key is not active)
         due = row.made_at + AGE if row.retired_at is None else row.retired_at
         return _KeyState(active, (active, *others), due, now)

@@ -123,7 +123,7 @@ def test_who_has_not_finds_the_question_there_and_the_same_call_takes_the_answer
     async def body(page: Page) -> None:
         mine, other = {"why": "mine"}, {"why": "other"}
         told = await page.said("ask_name", mine)
-        assert told.startswith("! nobody has answered yet") and f"answer at {URL} within 10 minutes" in told
+        assert told.startswith("! no answer yet") and f"answer at {URL} within 10 minutes" in told
         assert await page.said("ask_name", mine) == told
         waiting = await page.asked()
         assert page.questions.answer(named("bob"), waiting.id, "accept", WHO) == GONE
@@ -158,7 +158,7 @@ def test_who_has_not_finds_the_question_there_and_the_same_call_takes_the_answer
             waiting = await page.asked()
             assert waiting.tool == name and page.accept(waiting, **WHO) is None
             assert "Ada" in str((await page.call(name, method=method).json())["result"])
-        assert (await page.said("ask_in_group")).startswith("! nobody has answered yet")
+        assert (await page.said("ask_in_group")).startswith("! no answer yet")
         assert page.accept(await page.asked(), **WHO) is None
         assert await page.said("ask_in_group") == "accept"
 
@@ -199,7 +199,7 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
         assert (await page.said("ask")).startswith("! ask takes")
         assert page.accept(await page.asked()) is None
         for message in ("first?", "second?"):
-            assert (await page.said("ask")).startswith("! nobody")
+            assert (await page.said("ask")).startswith("! no answer")
             waiting = await page.asked()
             assert waiting.message == message and page.accept(waiting, **WHO) is None
         assert (await page.said("ask")).startswith("accept")
@@ -234,9 +234,7 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
 
             server = page.held.app.server
             server.settings = type(server.settings)(hold=0.2)
-            assert (await page.said("ask_name")).startswith(
-                f"! nobody has answered yet. The person can answer at {URL}"
-            )
+            assert (await page.said("ask_name")).startswith(f"! no answer yet. The person can answer at {URL}")
             assert page.accept(await page.one(changes), **WHO) is None  # it has stayed
             assert await page.said("ask_name") == "Ada"
 
@@ -277,7 +275,7 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
 
 def test_a_question_ends_with_the_right_that_its_call_came_by(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
-        assert (await page.said("ask_name", {"why": "waits"})).startswith("! nobody has answered yet")
+        assert (await page.said("ask_name", {"why": "waits"})).startswith("! no answer yet")
         assert list(page.questions.rights()) == [("ada", "client")]
         page.questions.drop_rights([("bob", "client"), "a grant"])
         assert len(page.questions.waiting(ADA)) == 1

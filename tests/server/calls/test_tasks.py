@@ -336,7 +336,7 @@ def test_a_task_that_waits_for_an_answer_can_be_cancelled(knowing: Start) -> Non
 def test_a_question_with_a_time_limit_goes_unanswered(knowing: Start) -> None:
     server = knowing()
     done = ended(server, created(server, "asks_soon_later"))
-    assert done["result"]["isError"] is True and "nobody answered within 0.1 s" in text(done)
+    assert done["result"]["isError"] is True and "no answer within 0.1 s" in text(done)
 
 
 def test_questions_before_the_task_end_the_call_as_ever(knowing: Start) -> None:

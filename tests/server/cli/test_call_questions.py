@@ -178,7 +178,7 @@ def test_a_question_that_is_called_off_and_one_without_a_terminal_end(tmp_path: 
         at.until("[y/n] ")
         at.until("does not wait for this answer any more")
         code, said = at.ended()
-        assert code == 1 and "nobody answered within" in said
+        assert code == 1 and "no answer within" in said
     with called(tmp_path, "--approve", "Bash", "Bash", "command=touch x", terminal=False) as at:
         code, said = at.ended()
         assert code == 1 and "there is no terminal to answer at: declined" in said and "declined it" in said

@@ -146,13 +146,15 @@ def test_what_nobody_had_time_to_refuse_is_not_told_as_the_persons(
         return {"action": action}
 
     server = start("--approve", "Bash", revision=revision, capabilities=FORMS, answer=answer)
-    hasty = f"the client {who} at once: likely nobody is there to approve it. It was not run"
+    hasty = f"the client {who} at once: probably no person saw the question. It was not run"
     assert f"the person who was asked {who}" in server.error("Bash", RUN)
     times.append(0.0)
     assert any(hasty in server.error("Bash", RUN) for _ in range(3))  # of a busy machine one may come late
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.0, "likely nobody is there"), (0.3, "the person who was asked")])
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.0, "probably no person saw the question"), (0.3, "the person who was asked")]
+)
 def test_a_retry_that_comes_at_once_with_a_no_is_not_told_as_the_persons(
     start: Start, seconds: float, told: str
 ) -> None:
@@ -173,7 +175,7 @@ def test_a_client_that_answers_with_an_error_has_approved_nothing(start: Start, 
 
 def test_a_question_nobody_answers_ends_within_the_hold(connect: Start, tmp_path: Path) -> None:
     server = connect("--approve", "Bash", "--hold", "2", capabilities=FORMS, answer=lambda *_: None)
-    assert "nobody answered within 1.125 s" in server.error("Bash", RUN)
+    assert "no answer within 1.125 s" in server.error("Bash", RUN)
     assert server.notes("notifications/cancelled")
     assert runs(tmp_path) == 0
 
@@ -462,7 +464,7 @@ def test_what_is_denied_is_refused_by_name_and_not_offered(connect: Start, tmp_p
     server = connect("--deny", deny, "--allow", "*", revision="2025-11-25")
     assert "--deny BackgroundBash" in server.error("BackgroundBash", RUN)
     told = server.error("Bash", {"command": "true && rm -rf x"})
-    assert "--deny Bash(rm *)" in told and "don't spell it otherwise" in told
+    assert "--deny Bash(rm *)" in told and "don't spell it another way" in told
     assert "--deny scope:tools:web" in server.error("WebSearch", {"query": "x"})
     assert "--deny plugin:probe" in server.error("echo", {"text": "x"})
     assert server.text("Bash", RUN) == "done\n"

@@ -454,7 +454,7 @@ def test_sec_16_the_same_subject_of_two_issuers_is_two_people() -> None:
 
     people = [Person("https://a.example", "1", "x"), Person("https://github.com", "1", "x"), Person("i", "1", "x")]
     assert len({Principal(person.issuer, person.subject, "c").name for person in people}) == 3
-    with pytest.raises(ValueError, match="'1' does not say whose subject it is"):
+    with pytest.raises(ValueError, match="'1' does not name its provider"):
         UserAllowlist(["1"], ["oidc", "github"])
     both = UserAllowlist(["github:1"], ["oidc", "github"])
     assert both.permits("github", "1", None)
