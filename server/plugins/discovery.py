@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-MAX_FILES = 1_000  # of one folder, or of one package: more are not plugins
+MAX_FILES = 1_000  # of one folder or package: with more it is no plugin
 MAX_SOURCE = 16 * 2**20  # bytes of one plugin: more is data, not a program
-MAX_INLINE_SOURCE = 2**20  # bytes of one that runs in the server's process, which waits while it is compiled
-MAX_FOLDERS = 1_000  # watched: each costs the system a watch, of which a user may have 8,192 and less
+MAX_INLINE_SOURCE = 2**20  # bytes of a plugin in the server's process, which waits while it is compiled
+MAX_FOLDERS = 1_000  # watched: each costs a watch of the system, which allows a user 8,192 or fewer
 
-ISOLATE = "__isolate__ = True"  # in a plugin's file: it wants a process of its own
+ISOLATE = "__isolate__ = True"  # in a plugin's file: it needs its own process
 SPACE = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
@@ -92,7 +92,7 @@ def read_sources(file: Path) -> dict[Path, bytes]:
             raise OSError(errno.EFBIG, f"more than {MAX_FILES} files", str(file.parent))
         try:
             found[path] = _read_file(path, left)
-        except FileNotFoundError:  # gone since
+        except FileNotFoundError:  # removed meanwhile
             continue
         left -= len(found[path])
     if file not in found:
@@ -135,7 +135,7 @@ def _read_file(file: Path, limit: int) -> bytes:
 
 
 def hash_sources(found: Mapping[Path, bytes]) -> PluginContent:
-    """Return what tells one version of a plugin from another."""
+    """Return a digest that differs between versions of a plugin."""
     digest = hashlib.sha256()
     for path, data in found.items():
         digest.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape"))
@@ -145,24 +145,24 @@ def hash_sources(found: Mapping[Path, bytes]) -> PluginContent:
 
 
 def wants_isolation(file: Path) -> bool:
-    """Whether the file has the statement `__isolate__ = True`, outside all blocks. Raises OSError.
+    """Return whether the file has the statement `__isolate__ = True`, outside all blocks. Raises OSError.
 
-    Seen in its tokens: compiling holds up the server, and `ast.parse` is not safe in threads (CPython 3.11).
+    It reads tokens: compiling would block the server, and `ast.parse` is not safe in threads (CPython 3.11).
     """
     data = _read_file(file, MAX_SOURCE)
-    if len(data) > MAX_INLINE_SOURCE:  # it does not run inside in any case: what is said later need not be found
+    if len(data) > MAX_INLINE_SOURCE:  # too large to run inside in any case
         data = data[: data.rfind(b"\n", 0, MAX_INLINE_SOURCE) + 1]
     if b"__isolate__" not in data:
         return False
-    lines = io.BytesIO(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))  # the ends of lines that Python takes
+    lines = io.BytesIO(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n"))  # the line ends that Python accepts
     try:
         return any(map(_is_isolate_statement, _split_statements(tokenize.tokenize(lines.readline))))
-    except (tokenize.TokenError, SyntaxError, ValueError):  # it won't load; where it would, then rather not inside
+    except (tokenize.TokenError, SyntaxError, ValueError):  # it won't load, or at least not inside
         return True
 
 
 def _split_statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str]]:
-    """Yield the words of each statement outside all blocks."""
+    """Yield the tokens of each statement outside all blocks."""
     level, statement = 0, list[str]()
     for token in tokens:
         level += (token.type == tokenize.INDENT) - (token.type == tokenize.DEDENT)
@@ -174,13 +174,13 @@ def _split_statements(tokens: Iterable[tokenize.TokenInfo]) -> Iterator[list[str
 
 
 def _is_isolate_statement(statement: Sequence[str]) -> bool:
-    """Whether it is `__isolate__ = True`, or that with a type."""
+    """Return whether it is `__isolate__ = True`, with or without a type."""
     words = [word for word in statement if word not in "()"]
     return words[:1] == ["__isolate__"] and words[1:2] in (["="], [":"]) and words[-2:] == ["=", "True"]
 
 
 def find_watched_folders(folders: Iterable[Path], complain: Callable[[str], object]) -> list[Path]:
-    """Return the folders whose entries decide which plugins there are and what is in them, or their nearest parents."""
+    """Return the folders to watch for plugins and their files, or the nearest parents of missing ones."""
     found: set[Path] = set()
     for folder in folders:
         for path in (folder, Path(os.path.realpath(folder))):  # it may be a link
@@ -192,10 +192,8 @@ def find_watched_folders(folders: Iterable[Path], complain: Callable[[str], obje
 
 
 def _walk_folders(folder: Path) -> set[Path]:
-    """Return the folders at and below `folder`, and those of files that are linked into them.
-
-    At most a few more than MAX_FOLDERS.
-    """
+    """Return the folders at and below `folder`, and those of files linked into them; at most a few more than
+    MAX_FOLDERS."""
     found: set[Path] = set()
     seen: set[str] = set()
     waiting = [folder]
@@ -212,6 +210,6 @@ def _walk_folders(folder: Path) -> set[Path]:
         seen.add(real)
         found.add(place)
         waiting += [Path(entry) for entry in listed if os.path.isdir(entry)]
-        linked = (entry for entry in listed if entry.is_symlink() and os.path.isfile(entry))  # which raise for no link
+        linked = (entry for entry in listed if entry.is_symlink() and os.path.isfile(entry))  # false for a broken link
         found.update(Path(os.path.realpath(entry)).parent for entry in linked)
     return found

@@ -1,7 +1,7 @@
-"""Load plugin files as modules of this process, and collect the parts they declare.
+"""Load plugin files as modules of this process, and collect their parts.
 
-Each load makes a generation: modules under a new name, compiled from the bytes the files had then and never from a
-cache. Several generations of one file live side by side; a retired one goes when its last call has ended.
+Each load makes a generation: modules under new names, compiled from the bytes read then and never from a cache. Several
+generations of one file can be loaded; a retired one is freed when its last call has ended.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from toolgate.tools.api.function import Function
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
-PREFIX = "toolgate_plugin_"  # of all modules of plugins
+PREFIX = "toolgate_plugin_"  # of all plugin modules
 PATIENCE = 10.0  # seconds a plugin may take to load: slow libraries take a few
-TURN = 1.0  # seconds it holds up the next one; libraries dislike being imported by two at once
-MAX_LOADS = 100  # at once, those that were given up and still hang included: a thread each, which nothing can end
-MAX_OF_FILE = 2  # of those: one that was given up, so that an edit of what hangs is loaded, and that
+TURN = 1.0  # seconds before the next one starts: concurrent imports upset some libraries
+MAX_LOADS = 100  # concurrent, with those that were given up and still hang: each is a thread that can't be ended
+MAX_OF_FILE = 2  # per file: one that hangs, and a later edit
 
 
 class PluginLoadError(Exception):
-    """A plugin can't be loaded; the cause, where there is one, is what it raised."""
+    """A plugin can't be loaded. The cause, if any, is its exception."""
 
 
 class PluginHangsError(PluginLoadError):
@@ -48,13 +48,13 @@ class TooManyLoadsError(PluginHangsError):
 
 
 class LoadedPlugin(Protocol):
-    """A plugin whose parts can be called."""
+    """A plugin with parts that can be called."""
 
     @property
     def parts(self) -> Sequence[Part]: ...
 
     def retire(self) -> None:
-        """No new calls will come: free everything when the last one has ended."""
+        """Retire the plugin, and free everything when its last call has ended."""
         ...
 
 
@@ -62,7 +62,7 @@ PluginLoad = Callable[[Path], Awaitable[LoadedPlugin]]
 
 
 class Generation:
-    """The modules of one load. A context: entered while one of its functions runs, in whatever thread."""
+    """The modules of one load. As a context it counts running calls, in any thread."""
 
     def __init__(self, file: Path, finder: "PluginFinder") -> None:
         stem = file.parent.name if file.name == "__init__.py" else file.stem
@@ -73,13 +73,13 @@ class Generation:
         self._finder = finder
         self._running = 0
         self._retired = False
-        self._removed_modules: dict[str, ModuleType] = {}  # what was taken out of sys.modules
-        self._lock = threading.RLock()  # a finalizer may end a call in any thread, at any line
+        self._removed_modules: dict[str, ModuleType] = {}  # taken out of sys.modules
+        self._lock = threading.RLock()  # a finalizer may end a call in any thread and line
 
     def __enter__(self) -> None:
         with self._lock:
             self._running += 1
-            if self._retired and self._running == 1:  # called by who had found it before it was retired
+            if self._retired and self._running == 1:  # called by a caller that found it before it was retired
                 self._add_modules()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -96,7 +96,7 @@ class Generation:
                     self._remove_modules()
 
     def load(self, blocking: LoopWatchdog, max_source: int) -> None:
-        """Import it and check its parts. Raises LoadError, and whatever the plugin raises."""
+        """Import it and check its parts. Raises PluginLoadError and the plugin's exceptions."""
         self.sources = read_sources(self.file)
         if sum(map(len, self.sources.values())) > max_source:
             raise PluginLoadError(
@@ -113,7 +113,7 @@ class Generation:
         self.parts = parts
 
     def find_module(self, fullname: str) -> ModuleSpec | None:
-        """Where the import system finds a module of this generation: in the sources, whatever the files are now."""
+        """Return the source of a module of this generation, as read at the load."""
         inner = fullname.split(".")[1:]
         if not inner:
             return self._spec(fullname, self.file)
@@ -133,7 +133,7 @@ class Generation:
         return spec_from_file_location(fullname, path, loader=loader, submodule_search_locations=inside)
 
     def _is_own(self, part: Part) -> bool:
-        """Whether the plugin declares it itself; what it imports from elsewhere is not its own."""
+        """Return whether the plugin declares it itself, rather than importing it."""
         return self._owns(str(getattr(part.functions[0].call, "__module__", "")))
 
     def _owns(self, name: str) -> bool:
@@ -147,13 +147,13 @@ class Generation:
     def _remove_modules(self) -> None:
         self._finder.generations.pop(self.name, None)
         self._removed_modules = {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
-        loggers = logging.Logger.manager.loggerDict  # they would stay for good; `getLogger(__name__)` is common
+        loggers = logging.Logger.manager.loggerDict  # they would never be freed; `getLogger(__name__)` is common
         for name in [name for name in list(loggers) if self._owns(name)]:
             loggers.pop(name, None)
 
 
 def _count_calls(function: Function, generation: Generation, blocking: LoopWatchdog) -> Callable[..., Any]:
-    """Return the function's call; while it runs, its generation is entered. Plain functions run in threads."""
+    """Wrap the function so that its generation counts the call. Plain functions run in threads."""
     call = function.call
 
     async def stream(*words: Any, **keywords: Any) -> AsyncIterator[Any]:
@@ -175,7 +175,7 @@ def _count_calls(function: Function, generation: Generation, blocking: LoopWatch
 
 
 class SourceLoader(SourceFileLoader):
-    """Compiles a module from bytes that were read before. Reads and writes no bytecode."""
+    """Compile a module from bytes read before. Reads and writes no bytecode."""
 
     def __init__(self, fullname: str, path: str, data: bytes) -> None:
         super().__init__(fullname, path)
@@ -187,7 +187,7 @@ class SourceLoader(SourceFileLoader):
 
 
 class PluginFinder(MetaPathFinder):
-    """Finds the modules of the generations that are in use."""
+    """Find the modules of the generations in use."""
 
     def __init__(self) -> None:
         self.generations: dict[str, Generation] = {}
@@ -202,7 +202,7 @@ class PluginFinder(MetaPathFinder):
 
 
 class PluginLoader:
-    """All plugins that run in this process, of at most `max_source` bytes each."""
+    """The plugins that run in this process, of at most `max_source` bytes each."""
 
     def __init__(self, max_source: int = MAX_INLINE_SOURCE) -> None:
         self._max_source = max_source
@@ -213,9 +213,9 @@ class PluginLoader:
         self._turn = asyncio.Lock()
 
     async def load(self, file: Path) -> LoadedPlugin:
-        """Load a plugin, in a thread: it may block, and raise anything. Raises LoadError."""
+        """Load a plugin in a thread: it may block, and raise anything. Raises PluginLoadError."""
         if self._finder not in sys.meta_path:
-            sys.meta_path.insert(0, self._finder)  # first: the ordinary one would find submodules, and their bytecode
+            sys.meta_path.insert(0, self._finder)  # first: the default finder would find submodules, and their bytecode
         loading: asyncio.Task[Generation | BaseException] | None = None
         try:
             async with self._turn:
@@ -238,7 +238,7 @@ class PluginLoader:
         return made
 
     def close(self) -> None:
-        """Nothing is loaded from now on."""
+        """Load no more."""
         self._blocking.close()
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
@@ -261,7 +261,7 @@ class PluginLoader:
         generation = Generation(file, self._finder)
         try:
             generation.load(self._blocking, self._max_source)
-        except BaseException as error:  # noqa: BLE001  # whatever a plugin raises, it takes nothing but itself down
+        except BaseException as error:  # noqa: BLE001  # whatever a plugin raises, only the plugin fails
             generation.retire()
             return error
         return generation

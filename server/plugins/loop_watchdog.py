@@ -1,6 +1,6 @@
-"""Notice that a plugin blocks the event loop, and name it in the log.
+"""Detect that a plugin blocks the event loop, and name it in the log.
 
-While calls run that could block it, a thread asks the loop for a sign of life; otherwise the thread sleeps.
+While calls run that could block, a thread asks the loop for a sign of life; otherwise the thread sleeps.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from types import FrameType, TracebackType
 
 log = logging.getLogger("toolgate.plugins")
 
-PATIENCE = 1.0  # seconds the loop may take to answer: by then people notice
-PAUSE = 1.0  # seconds between two questions, so that short calls cost one wake-up a second at most
+PATIENCE = 1.0  # seconds for the loop to answer: people notice longer pauses
+PAUSE = 1.0  # seconds between two questions, so that short calls cost at most one wake-up a second
 
 
 class LoopWatchdog:
-    """A context that calls enter in the loop's thread; meanwhile the loop is probed.
+    """Watch the loop while calls run. Calls enter this context in the loop's thread.
 
     `prefix` begins the names of plugins' modules.
     """
@@ -27,7 +27,7 @@ class LoopWatchdog:
         self._running = 0
         self._has_calls = threading.Event()
         self._closed = threading.Event()
-        self._lock = threading.RLock()  # a finalizer may end a call in any thread, at any line
+        self._lock = threading.RLock()  # a finalizer may end a call in any thread and line
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
@@ -77,7 +77,7 @@ class LoopWatchdog:
             log.info("plugin %s blocked the server for %.1f s", named[0], time.monotonic() - asked)
 
     def _find_plugin_frame(self, thread: int) -> tuple[str, int] | None:
-        """The file and line of the innermost frame of the loop's thread that is a plugin's."""
+        """Return file and line of the innermost plugin frame in the loop's thread."""
         frame: FrameType | None = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]  # the documented one
         while frame is not None:
             if str(frame.f_globals.get("__name__", "")).startswith(self._prefix):

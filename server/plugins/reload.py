@@ -1,6 +1,7 @@
-"""Keep the plugins of the plugin folders loaded as their files change, and choose which of them are served.
+"""Keep plugins loaded as their files change, and choose which of them are served.
 
-Of each plugin the last good version is served. One that claims what is taken waits, whole, until it is free.
+The last good version of each plugin is served. A plugin whose part names are taken waits as a whole until they are
+free.
 """
 
 import asyncio
@@ -26,10 +27,10 @@ from toolgate.tools.api.tool import Tool
 
 log = logging.getLogger("toolgate.plugins")
 
-PATIENCE = 0.3  # seconds a look waits for what is being loaded, so that what changed together is announced together
-EMPTY = 0.5  # seconds a file that had content may be empty: editors empty it first, then write
-RETRY = 5.0  # seconds after which a plugin is tried again that could not be loaded for others that hang
-GARBAGE = 2.0  # seconds after which modules that are out of use are swept up
+PATIENCE = 0.3  # seconds a look waits for loads, so that simultaneous changes are announced together
+EMPTY = 0.5  # seconds a file may be empty: editors empty it first, then write
+RETRY = 5.0  # seconds before a retry of a plugin that could not be loaded because others hang
+GARBAGE = 2.0  # seconds before unused modules are collected
 
 ENDLESS = f"an import that hangs ends only with a restart of the server; only `{ISOLATE}` in the file keeps it out"
 
@@ -38,7 +39,7 @@ Key = tuple[str, str]  # kind and key of a part
 
 @dataclass(eq=False, slots=True)
 class PluginFile:
-    """One plugin file. `serving` is the last good version, `pending` a newer one that is not served yet."""
+    """One plugin file. `serving` is the last good version, `pending` a newer one not served yet."""
 
     file: Path
     content: PluginContent = field(default_factory=lambda: PluginContent(b""))
@@ -46,8 +47,8 @@ class PluginFile:
     pending: LoadedPlugin | None = None
     loading: "asyncio.Task[None] | None" = None
     emptied_at: float | None = None  # loop time
-    logged_conflict: str = ""  # in the log, of why `waiting` waits
-    logged_refusal: str = ""  # in the log, of why it is to be loaded again
+    logged_conflict: str = ""  # last logged reason why `waiting` waits
+    logged_refusal: str = ""  # last logged reason why it must be loaded again
 
     def end(self) -> None:
         if self.loading is not None:
@@ -58,10 +59,10 @@ class PluginFile:
 
 
 class PluginReloader:
-    """The plugins that are loaded from `folders`. `on_change` is called when `registry` returns another registry.
+    """The plugins loaded from `folders`. `on_change` is called when `registry` returns another registry.
 
-    `load` loads a plugin into this process, `isolated` into one of its own: where the file says `__isolate__ = True`,
-    or all of them when `isolate`.
+    `load` loads a plugin into this process, `isolated` into its own: if the file says `__isolate__ = True`, or for all
+    of them with `isolate`.
     """
 
     def __init__(
@@ -84,11 +85,11 @@ class PluginReloader:
         self._timers: set[asyncio.TimerHandle] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._left_out: dict[Key, str] = {}  # what is left out for a plugin, with its line in the log
+        self._left_out: dict[Key, str] = {}  # parts left out for a plugin, with their log lines
         self._complaints: list[str] = []
 
     async def reload(self, patience: float = PATIENCE) -> None:
-        """Load what has changed and drop what is gone. What takes longer than `patience` is served when it is done."""
+        """Load changed plugins and drop removed ones. A load that takes longer than `patience` is served when done."""
         async with self._lock:
             found = await asyncio.to_thread(self._scan)
             gone = [self._plugins.pop(file) for file in list(self._plugins) if file not in found]
@@ -105,9 +106,9 @@ class PluginReloader:
                 self._retire(plugin)
 
     def registry(self, built_in: Registry, yielding: Iterable[Part] = ()) -> Registry:
-        """Return `built_in`, then those of `yielding` that no plugin claims, then the plugins, sorted by name.
+        """Return `built_in`, then those of `yielding` that no plugin replaces, then the plugins, sorted by name.
 
-        A plugin that claims what is taken is left out, or stays at its last good version; the log says so.
+        A plugin with a taken name is left out, or stays at its last good version; the log says so.
         """
         chosen = {plugin: plugin.pending or plugin.serving for plugin in self._plugins.values()}
         owners: Mapping[Key, Part] = {(part.kind, part.key): part for part in built_in.parts}
@@ -125,11 +126,11 @@ class PluginReloader:
         return built_in.with_parts([*kept, *sorted(parts, key=lambda part: part.key)])
 
     def roots(self) -> list[Path]:
-        """The folders to watch."""
+        """Return the folders to watch."""
         return discovery.find_watched_folders(self.folders, lambda line: log.debug("%s", line))
 
     def close(self) -> None:
-        """End what is being loaded, and all that is loaded."""
+        """End all loads, and unload all plugins."""
         for timer in [*self._timers, *filter(None, (self._sweep, self._retry))]:
             timer.cancel()
         for task in self._reloads:
@@ -138,7 +139,7 @@ class PluginReloader:
             plugin.end()
         self._plugins = {}
 
-    # -- finding
+    # -- finding files
 
     def _scan(self) -> dict[Path, PluginContent]:
         complaints: list[str] = []
@@ -146,9 +147,9 @@ class PluginReloader:
         for file in discovery.find_plugins(self.folders, complaints.append):
             try:
                 found[file] = discovery.hash_sources(discovery.read_sources(file))
-            except FileNotFoundError:  # gone since
+            except FileNotFoundError:  # removed meanwhile
                 continue
-            except OSError as error:  # loading it will say so
+            except OSError as error:  # loading it will report this
                 found[file] = PluginContent(repr(error).encode("utf-8", "backslashreplace"))
         for line in complaints:
             if line not in self._complaints:
@@ -166,7 +167,7 @@ class PluginReloader:
             plugin.loading = asyncio.create_task(self._load(plugin))
 
     def _is_settled(self, plugin: PluginFile, now: PluginContent) -> bool:
-        """Whether no file has just been emptied, as editors do before they write."""
+        """Return whether no file was emptied just now, as editors do before they write."""
         loop = asyncio.get_running_loop()
         if not now.empty & plugin.content.full:
             plugin.emptied_at = None
@@ -187,14 +188,14 @@ class PluginReloader:
             self._reloads.add(task)
             task.add_done_callback(self._reloads.discard)
 
-        timer = loop.call_later(seconds + 0.01, look)  # the clock's steps may make it a little early
+        timer = loop.call_later(seconds + 0.01, look)  # a bit more: the clock's steps may end it early
         self._timers.add(timer)
         return timer
 
     # -- loading
 
     async def _load(self, plugin: PluginFile) -> None:
-        """Have the newest version of a plugin loaded; it waits until `registry` is asked for."""
+        """Load the newest version of a plugin; `registry` serves it when asked next."""
         try:
             loaded = await self._load_file(plugin.file)
         except TooManyLoadsError as error:
@@ -215,7 +216,7 @@ class PluginReloader:
         plugin.loading = None
 
     def _load_later(self, plugin: PluginFile, why: str) -> None:
-        plugin.content = PluginContent(b"")  # so that it is another at the next look
+        plugin.content = PluginContent(b"")  # so that the next look sees a change
         if why != plugin.logged_refusal:
             plugin.logged_refusal = why
             log.error("plugin %s: %s; it is tried again until it can be loaded; %s", plugin.file, why, ENDLESS)
@@ -244,7 +245,7 @@ class PluginReloader:
         if not loading.cancelled():
             self._changed()
 
-    # -- choosing
+    # -- choosing parts
 
     def _leave_out(self, plugin: PluginFile, part: Part, holder: Part, instead: LoadedPlugin | None) -> None:
         what = part.kind.removesuffix("s")
@@ -255,8 +256,8 @@ class PluginReloader:
             log.error("plugin %s: %s; %s", plugin.file, told, still)
 
     def _filter_yielding(self, yielding: Iterable[Part], owners: Mapping[Key, Part]) -> list[Part]:
-        """Return those that no plugin claims. A skill may come from any writer in the workspace, a plugin only from the
-        operator."""
+        """Return the parts that no plugin replaces. Any writer in the workspace can add a skill, only the operator a
+        plugin."""
         kept: list[Part] = []
         before, self._left_out = self._left_out, {}
         for part in yielding:
@@ -282,7 +283,7 @@ class PluginReloader:
 
     def _collect(self) -> None:
         self._sweep = None
-        for clear in getattr(typing, "_cleanups", ()):  # no word of its documentation; its caches hold classes for good
+        for clear in getattr(typing, "_cleanups", ()):  # undocumented; its caches hold classes for good
             clear()
         gc.collect()
 
@@ -290,9 +291,9 @@ class PluginReloader:
 def _find_conflict(
     chosen: Mapping[PluginFile, LoadedPlugin | None], built_in: Mapping[Key, Part]
 ) -> tuple[PluginFile, Part, Part] | None:
-    """Return the first plugin that claims what is another's, what it claims, and the part that has it.
+    """Return the first plugin with a taken name, the name, and the part that has it.
 
-    What is served already has the better claim, then what comes first.
+    Served parts come first, then the order of files.
     """
     owners = dict(built_in)
     claims = [(plugin, part) for plugin, loaded in chosen.items() if loaded is not None for part in loaded.parts]

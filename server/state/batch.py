@@ -13,7 +13,7 @@ Waiting = tuple[Write, "asyncio.Future[None]"]
 
 
 class WriteBatch:
-    """Collects what is added during a transaction, and writes it in order in the next one."""
+    """Collect writes during a transaction, and run them in order in the next one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,8 +1,8 @@
 """Fire callbacks when they are due, each firing once however many processes share the state.
 
-A callback belongs to the process that set it, which has the session; another process takes it over when that one is
-dead. Time is the wall clock's, since it must mean the same after a restart. The cadence is fixed: a late firing does
-not move the next one, and of the firings missed in a pause one is made up for.
+A callback belongs to the process that set it, which has the session. Another process takes it over once that one is
+dead. Time is the wall clock's, so it means the same after a restart. The cadence is fixed: a late firing does not move
+the next one. Of the firings missed in a pause, one is made up for.
 """
 
 import asyncio
@@ -95,12 +95,12 @@ class CallbackTimer:
                 continue
 
     async def fire_due(self) -> float:
-        """Fire what is due now. Return the seconds until the next run."""
+        """Fire what is due now, and return the seconds until the next run."""
         firings, soonest = await claim_due(self.store, self.processes, self.serves, self.now)
         for firing in firings:
             await self._fire(firing)
         if firings and soonest == float("inf"):
-            return 0.0  # to see whether that was the last one
+            return 0.0  # to find out whether that was the last one
         return min(MAX_PAUSE, max(0.0, soonest - self.now()))
 
     async def _fire(self, firing: Firing) -> None:

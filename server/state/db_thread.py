@@ -1,6 +1,6 @@
 """Run functions one after another in a thread, for an event loop.
 
-Unlike an executor's, the thread is a daemon: work that hangs does not keep the process from ending.
+Unlike an executor's, the thread is a daemon: a hanging function does not keep the process from ending.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ class DatabaseThread:
         return done
 
     def close(self, last: Callable[[], None], within: float, late: Exception) -> None:
-        """Run what waits, then `last`. Blocks `within` seconds at most; what is not done by then fails with `late`."""
+        """Run what waits, then `last`. Blocks for at most `within` seconds; what is not done by then fails with
+        `late`."""
         self._jobs.put(last)
         self._jobs.put(None)
         self._thread.join(within)

@@ -151,7 +151,7 @@ def find_code(connection: "tables.Connection", code: str) -> Any:
 
 
 def redeem_code(connection: "tables.Connection", code: str, now: float) -> bool:
-    """Return whether this was the first time."""
+    """Mark the code as redeemed, and return whether this was the first time."""
     table = tables.code
     first = table.update().where(table.c.code == code, table.c.redeemed_at.is_(None)).values(redeemed_at=now)
     return connection.execute(first).rowcount == 1
@@ -170,7 +170,7 @@ def find_refresh_token(connection: "tables.Connection", token: str) -> Any:
 
 
 def redeem_refresh_token(connection: "tables.Connection", token: str, now: float, salt: bytes) -> bool:
-    """Return whether this was the first time."""
+    """Mark the token as redeemed, and return whether this was the first time."""
     table = tables.refresh_token
     first = (
         table.update().where(table.c.token == token, table.c.redeemed_at.is_(None)).values(redeemed_at=now, salt=salt)

@@ -84,7 +84,7 @@ class _UpgradeConnection:
 
 
 def _upgrade(connection: "Connection", path: Path, version: int) -> Path:
-    """Return the copy from before."""
+    """Upgrade the database, and return the copy from before."""
     try:
         copy = _copy_database(path)
     except Exception as error:

@@ -32,7 +32,7 @@ def add_account(connection: "tables.Connection", **row: Any) -> None:
 
 
 def set_password(connection: "tables.Connection", name: str, password: str) -> bool:
-    """Return whether there is such an account."""
+    """Set the password, and return whether the account exists."""
     table = tables.account
     return connection.execute(table.update().where(table.c.name == name).values(password=password)).rowcount == 1
 
@@ -99,7 +99,7 @@ def trim_pending_logins(connection: "tables.Connection", question: str, each: in
 
 
 def take_pending_login(connection: "tables.Connection", hashed: str, now: float) -> Any:
-    """Return the row once and remove it, or return None."""
+    """Remove the row and return it, or None."""
     table = tables.pending_login
     row = connection.execute(table.select().where(table.c.hash == hashed, table.c.until > now)).one_or_none()
     connection.execute(table.delete().where(table.c.hash == hashed))

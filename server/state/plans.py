@@ -1,4 +1,4 @@
-"""Store plans: a session's in memory, at its place; a principal's in the state database."""
+"""Store plans: a session's in memory, a principal's in the state database."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Store the sessions of Streamable HTTP, so that clients resume them after a restart.
 
 A row is named by the digest of the session's id, so it opens no session. It belongs to the process that has the session
-open. When that one is dead, the process that the client comes to takes it over. transports/http/sessions.py decides who
-may resume a session.
+open. Once that one is dead, the process that the client comes to takes it over. transports/http/sessions.py decides
+which clients may resume a session.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class SessionDetails(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workspace: str
     cwd: bytes | None
     plan: PlanState | None
-    grants: list[str] = []  # those whose tokens used the session
+    grants: list[str] = []  # their tokens used the session
     scopes: list[str] | None = None  # of any of these grants, with implied ones
 
 

@@ -28,7 +28,7 @@ class NewerStateError(StateError):
 
 
 def connect(path: Path, *, foreign_keys: bool = True) -> "Connection":
-    """Return a connection whose transactions hold the write lock from their first statement.
+    """Return a connection that takes the write lock at the first statement of each transaction.
 
     Without `foreign_keys` no delete cascades: a migration copies a table, and rows that refer to the old one must stay.
     """
@@ -54,7 +54,7 @@ def version_of(connection: "Connection") -> int:
 
 
 def version_of_raw(raw: "sqlite3.Connection") -> int:
-    """Return the same by the driver alone, in microseconds, and without a transaction of its own."""
+    """Return the same by the driver alone, in microseconds, without beginning a transaction."""
     return int(raw.execute("PRAGMA user_version").fetchone()[0])
 
 

@@ -2,8 +2,8 @@
 
     result = await store.transact(function)     # function(connection) runs whole or not at all
 
-What `transact` has returned survives `kill -9`, and several processes may use one file. SQLAlchemy costs 370 ms to
-import, so nothing imports it before the first transaction; a flag answers the most common question without one.
+A finished transaction survives `kill -9`, and several processes may use one file. SQLAlchemy costs 370 ms to import, so
+nothing imports it before the first transaction. A flag answers the most common question without one.
 """
 
 import logging

@@ -80,7 +80,7 @@ class TaskRows:
         return await self.store.transact(save)
 
     async def mark_read(self, ids: Iterable[str]) -> None:
-        """Mark tasks whose end the client has seen: from now on they may make room."""
+        """Mark tasks as read by the client: from now on they may be dropped to make room."""
 
         def read(connection: "tables.Connection") -> None:
             connection.execute(tables.deferral.update().where(tables.deferral.c.id.in_(list(ids))).values(read=True))

@@ -1,4 +1,4 @@
-"""Store a principal's todos, those of the TaskManager tool, and which of them is current."""
+"""Store a principal's todos (the TaskManager tool), and which one is current."""
 
 import time
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class TodoStore:
         return await self.store.transact(add)
 
     async def complete(self, task_id: int, step: int | None = None) -> Todo:
-        """Complete a step, or the todo itself, whose steps stay unchanged. Raises KeyError, or LookupError."""
+        """Complete a step, or the todo itself, which leaves its steps unchanged. Raises KeyError, or LookupError."""
 
         def complete(connection: "tables.Connection") -> Todo:
             numbers = [each.number for each in self._find(connection, task_id).steps]

@@ -17,7 +17,7 @@ from toolgate.server.protocol.session import Call
 from toolgate.server.protocol.task import StoredTask
 
 MAX_CALLS = 50  # of each principal: as many as a person reads
-MAX_PRINCIPALS = 1_000  # whose calls are kept, some 10 MiB; the one who has not called for longest gives way
+MAX_PRINCIPALS = 1_000  # principals in memory, some 10 MiB; the one idle for longest is dropped
 MAX_NAME = 100  # characters of the names of clients and tools, which may be any text
 
 

@@ -1,9 +1,7 @@
-"""Send OpenTelemetry traces: a span for each request, below the client's span if `_meta` names one, and a span for each
-slow step.
+"""Send OpenTelemetry traces: one span for each request, below the client's span in `_meta`, and one for each slow step.
 
-Of requests and answers a span has the method, the name of a tool or prompt of ours, and the code of an error.
-Source: OpenTelemetry semantic conventions for MCP; MCP 2026-07-28 basic, "OpenTelemetry trace context"; W3C Trace
-Context.
+A span shows only the method, the name of one of our tools or prompts, and an error's code. Source: OpenTelemetry
+semantic conventions for MCP; MCP 2026-07-28 basic, "OpenTelemetry trace context"; W3C Trace Context.
 """
 
 import asyncio

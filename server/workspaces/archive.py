@@ -1,7 +1,7 @@
-"""Pack a folder, however hostile its contents, into one compressed file. All of it blocks.
+"""Pack a folder, however hostile its contents, into one compressed file. All functions block.
 
 A link is packed as a link, never as its target; a hole as a hole. Devices, sockets and other users' hard-linked files
-are omitted, and counted. What its owner has closed is opened for reading, and closed again.
+are omitted, and counted. A folder closed by its owner is opened for reading, and closed again.
 """
 
 import os
@@ -82,7 +82,7 @@ def _check_size(folder: Path) -> None:
 
 
 class _FolderPacker:
-    """Walks down into each folder and up again with one folder open, so that depth costs no descriptors.
+    """Pack a tree with one folder open at a time, so that depth costs no descriptors.
 
     On the way up it checks that `..` is the folder it came from.
     """

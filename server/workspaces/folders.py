@@ -1,8 +1,8 @@
-"""Move, archive, remove and restore the folders of principals. All of it blocks; only `set_aside` is quick.
+"""Move, archive, remove and restore the folders of principals. All functions block; only `set_aside` is quick.
 
 workspaces/NAME             where NAME's tools work
 spool/NAME                  the output of its commands
-leaving/NAME-TIME/          both on their way out: `workspace` to archive or put back, `rest` to remove
+leaving/NAME-TIME/          set aside: `workspace` to archive or put back, `rest` to remove
 archive/NAME-TIME.tar.gz    an archived workspace
 """
 
@@ -116,7 +116,7 @@ class PrincipalFolders:
             (aside / "workspace").rename(aside / "rest" / "workspace")
 
     def put_back(self, aside: Path) -> None:
-        """Move a workspace back, unless its owner has a new one: then it stays, and is tried again.
+        """Move a workspace back, unless its owner has a new one; then it stays and is tried again.
 
         Raises OSError; NotADirectoryError for a link, which would lead commands elsewhere.
         """
@@ -129,7 +129,7 @@ class PrincipalFolders:
                 raise
 
     def remove(self, aside: Path) -> None:
-        """Remove what is left of it. Raises OSError; what remains is tried again."""
+        """Remove the rest of it. Raises OSError; what remains is tried again."""
         for stage in aside.glob(f"{rmtree.STAGE}*"):
             rmtree.remove_stage(stage)
         with suppress(FileNotFoundError):

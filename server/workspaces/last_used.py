@@ -1,4 +1,4 @@
-"""Store when each principal last called, as the times of files, and messages for those who come back.
+"""Store when each principal last called, as the times of files, and messages for their return.
 
 NAME            modified when NAME last called, to the minute
 NAME.gone       created when NAME was first found to be gone, since its last call

@@ -1,7 +1,7 @@
-"""Remove folders with hostile contents, however deep, without following a link. All of it blocks.
+"""Remove folders with hostile contents, however deep, without following a link. All functions block.
 
-Below the given folder it uses no paths, only an open folder and a name in it, so that a process that still writes there
-can't redirect it.
+Below the given folder it uses an open folder and a name in it, never a path. So a process that still writes there can't
+redirect it.
 """
 
 import os
@@ -23,10 +23,10 @@ class FolderBusyError(OSError):
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder with all that is in it. Raises OSError, and then the rest is in a folder beside it, whose name
-    begins with `STAGE`; FileNotFoundError when there is none.
+    """Remove a folder and all its contents. Raises FileNotFoundError if it is missing. On another OSError the rest is
+    in a folder beside it with a name that begins with `STAGE`.
 
-    Folders below are moved up beside the first before they are emptied: depth costs neither descriptors nor memory.
+    Subfolders are moved up beside the first before they are emptied: depth costs neither descriptors nor memory.
     """
     if not stat.S_ISDIR(folder.lstat().st_mode):
         raise NotADirectoryError(f"{folder} is not a folder")
@@ -52,7 +52,7 @@ def set_mode(within: int, name: str, kind: int = stat.S_IFDIR, mode: int = 0o700
 
     Raises OSError for one of another user.
     """
-    if not hasattr(os, "O_PATH"):  # macOS, whose chmod can leave a link alone
+    if not hasattr(os, "O_PATH"):  # macOS: its chmod can act on a link itself
         os.chmod(name, mode, dir_fd=within, follow_symlinks=False)
         return
     descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)

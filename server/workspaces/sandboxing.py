@@ -1,4 +1,4 @@
-"""Choose and try this server's sandbox at the start, as its options say, and set it up for each principal.
+"""Choose and try the server's sandbox at the start, by its options, and set it up for each principal.
 
 tools/sandbox/ implements the sandboxes.
 """
@@ -39,7 +39,7 @@ log = logging.getLogger("toolgate.sandbox")
 
 
 class Sandboxing:
-    """The sandbox of a server; `sandbox` is None without one. `processes` runs commands without a sandbox."""
+    """The sandbox of a server; `sandbox` is None without one. `processes` starts commands without a sandbox."""
 
     def __init__(self, config: Config, state: Path, processes: CommandRunner, *, public: bool) -> None:
         """Raise UsageError where the options ask for more than this machine has. `public`: callers are remote."""
@@ -113,7 +113,7 @@ class Sandboxing:
         await asyncio.to_thread(self._sweep_users)
 
     def _sweep_users(self) -> None:
-        """End processes of sandbox users: one that resists its sandbox outlives its server."""
+        """End processes of sandbox users: one that broke out of its sandbox outlives its server."""
         if self.sandbox is None or self.sandbox.uids is None or self._shared is not None:
             return
         from toolgate.tools.sandbox import users  # start-up
@@ -158,10 +158,10 @@ def _find_cgroups() -> "Cgroups | None":
 
 
 class StateAccess:
-    """Opens the state folder for the users that commands run as, so that they reach the workspaces in it.
+    """Open the state folder for the users that commands run as, so that they reach their workspaces.
 
-    At level `uid` they must. Without them the folders are closed, unless another server needs them open: each that does
-    holds a lock on `workspaces`, until it ends.
+    Level `uid` needs this. Other levels close the folders, unless another server needs them open: each of those holds a
+    lock on `workspaces` until it ends.
     """
 
     def __init__(self, state: Path) -> None:
@@ -242,7 +242,7 @@ def choose_sandbox(
 
 
 def _check_links(state: Path, uid: int) -> None:
-    """Raise UnreachableError where a folder of the state is a link to where `uid` can't pass."""
+    """Raise UnreachableError if a folder of the state is a link to a place that `uid` can't reach."""
     from toolgate.tools.sandbox.levels import StateUnreachableError  # start-up
     from toolgate.tools.sandbox.trial import find_closed_folder
 
@@ -261,7 +261,7 @@ def probe_sandbox(config: Config) -> "Sandbox | None":
 
 def _find_trial_folder(state: Path, level: "Level") -> Path | None:
     """Return where to try commands without opening the state: in it where users can pass, else in the folder above."""
-    state = state.resolve()  # where the link of a symlinked one leads is what users pass through
+    state = state.resolve()  # users pass through a link's target
     is_open = level != "uid" or (state.exists() and state.stat().st_mode & PASS_THROUGH == PASS_THROUGH)
     places = (state, *state.parents) if is_open else state.parents
     for place in places:
@@ -271,7 +271,7 @@ def _find_trial_folder(state: Path, level: "Level") -> Path | None:
 
 
 def _suggest_state(config: Config, state: Path) -> str:
-    """Return the mend where commands can't reach the state."""
+    """Return the remedy if commands can't reach the state."""
     is_in_use = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
     moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_in_use else f"say --state {SYSTEM_STATE}"
     has_bwrap = shutil.which("bwrap", path=config.environment.get("PATH")) is not None

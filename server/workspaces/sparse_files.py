@@ -1,8 +1,8 @@
-"""Read and write files with holes in a tar: only their data is stored.
+"""Read and write files with holes in a tar, storing only their data.
 
-The format is GNU's "sparse 1.0" for PAX, so that `tar` unpacks it too: `GNU.sparse.realsize` is the length of the file,
-and what is stored is a map of its data, then the data itself.
-Source: https://www.gnu.org/software/tar/manual/html_section/Sparse-Formats.html#PAX-1
+The format is GNU's "sparse 1.0" for PAX, so `tar` unpacks it too. `GNU.sparse.realsize` is the length of the file;
+stored are a map of its data, then the data. Source:
+https://www.gnu.org/software/tar/manual/html_section/Sparse-Formats.html#PAX-1
 """
 
 import errno
@@ -21,7 +21,7 @@ DataMap = list[tuple[int, int]]  # offset and length of each piece
 
 
 def find_data(descriptor: int, found: os.stat_result) -> DataMap | None:
-    """Return the map of a file's data; None where it has no holes worth it. Raises OSError."""
+    """Return the map of a file's data, or None without a hole worth it. Raises OSError."""
     if found.st_blocks * 512 >= found.st_size:
         return None
     data_map: DataMap = []
@@ -53,7 +53,7 @@ def pax_headers(size: int) -> dict[str, str]:
 
 
 def encode_map(data_map: DataMap, size: int) -> bytes:
-    """Return the map as it is stored. As in GNU's, an empty piece at the end has the length of the file."""
+    """Return the map in its stored form. As in GNU's, an empty piece at the end has the length of the file."""
     whole = [*data_map, (size, 0)]
     text = "".join(f"{number}\n" for number in (len(whole), *(each for piece in whole for each in piece)))
     return text.encode().ljust(-(-len(text) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE, b"\0")
@@ -99,11 +99,11 @@ def parse_map(source: IO[bytes], stored: int, size: int) -> DataMap:
     for _ in range(count):
         begin, length = numbers.next(), numbers.next()
         if begin < end or begin + length > size:
-            raise ValueError("a list of holes is in no order")
+            raise ValueError("a list of holes is not in order")
         data_map.append((begin, length))
         end = begin + length
     if numbers.taken + sum(length for _, length in data_map) != stored:
-        raise ValueError("a list of holes says another size")
+        raise ValueError("a list of holes has another size")
     return data_map
 
 
@@ -119,10 +119,10 @@ class _Numbers:
     def next(self) -> int:
         while b"\n" not in self._rest:
             if len(self._rest) > MAX_DIGITS or self.taken + tarfile.BLOCKSIZE > self._most:
-                raise ValueError("a list of holes does not end")
+                raise ValueError("a list of holes has no end")
             self._rest += self._source.read(tarfile.BLOCKSIZE)
             self.taken += tarfile.BLOCKSIZE
         line, _, self._rest = self._rest.partition(b"\n")
         if not line.isdigit() or len(line) > MAX_DIGITS:
-            raise ValueError("a list of holes has a line that is no number")
+            raise ValueError("a list of holes has a line that is not a number")
         return int(line)

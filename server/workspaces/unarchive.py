@@ -1,4 +1,4 @@
-"""Unpack an archive that server/workspaces/archive.py wrote. All of it blocks.
+"""Unpack an archive that server/workspaces/archive.py wrote. All functions block.
 
 No archive is trusted: nothing is written outside the folder, and the limits of packing hold.
 """
@@ -22,7 +22,7 @@ NEVER = "it contains an entry that is never packed"
 
 
 class ArchiveEntry(tarfile.TarInfo):
-    """An entry whose headers, which are read into memory, have a limit."""
+    """An entry with a limit on its headers, which are read into memory."""
 
     MAX_HEADER = 16 * 2**20  # bytes of an extended header: the longest possible path is shorter
     stored_size: int | None = None  # bytes in the archive of a file with holes
@@ -32,17 +32,17 @@ class ArchiveEntry(tarfile.TarInfo):
             raise ArchiveError("a header in it is too long")
         if self.type == tarfile.GNUTYPE_SPARSE:
             self._refuse_sparse()
-        return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # what says how a header is read is not public
+        return super()._proc_member(tar)  # type: ignore[misc,no-any-return]  # not public, and the only way
 
     def _refuse_sparse(self, *_: object) -> NoReturn:
         """Refuse a map of holes that tarfile would read into memory without a limit."""
         raise ArchiveError(NEVER)
 
-    _proc_gnusparse_00 = _proc_gnusparse_01 = _refuse_sparse  # two ways to say it in a PAX header
+    _proc_gnusparse_00 = _proc_gnusparse_01 = _refuse_sparse  # two of the forms of a PAX header
 
     def _proc_gnusparse_10(self, entry: "ArchiveEntry", pax: dict[str, str], _tar: tarfile.TarFile) -> None:
-        """The third: the list is in front of the data, and read when that is."""
-        if "size" in pax:  # it would be taken for where the next header is
+        """Read the third form: a list in front of the data, which is read with it."""
+        if "size" in pax:  # the size would be used to find the next header
             self._refuse_sparse()
         entry.stored_size = entry.size
 
@@ -68,7 +68,7 @@ class _Unpacker:
         self.tar = tar
         self.root = root
         self.files_only = files_only
-        self.path = ""  # of the folder that is open, with a slash behind
+        self.path = ""  # of the open folder, with a slash at the end
         self.here = -1
         self.packed = ArchiveTotals()
 
@@ -115,7 +115,7 @@ class _Unpacker:
         if stored is not None:
             entry.size = stored  # the bytes that may be read
         source = self.tar.extractfile(entry)
-        assert source is not None  # of a regular file
+        assert source is not None  # a regular file has one
         pieces = [(0, size)] if stored is None else sparse_files.parse_map(source, stored, size)
         with open(os.open(name, CREATE_FLAGS, mode, dir_fd=self.here), "wb") as file:
             for begin, length in pieces:

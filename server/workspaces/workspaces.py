@@ -14,7 +14,7 @@ KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the en
 
 
 class Workspaces:
-    """The open workspaces. `root` is the folder of all; None where each principal has one in `state`."""
+    """The open workspaces. `root` is the one shared folder, or None if each principal has one in `state`."""
 
     def __init__(self, state: Path, root: Path | None, environment: Mapping[str, str], confinement: Sandboxing) -> None:
         self._state = state
@@ -42,7 +42,7 @@ class Workspaces:
         return self._workspaces.get(principal)
 
     def sandbox_level(self, principal: str) -> str | None:
-        """Return the sandbox level of the principal's commands; None where none ran yet."""
+        """Return the sandbox level of the principal's commands, or None before the first."""
         workspace = self._workspaces.get(principal)
         return workspace.sandbox if workspace is not None else None
 

@@ -1,4 +1,4 @@
-"""Declare what a plugin in a process of its own may ask the server for: the methods, and the shapes of their arguments.
+"""Declare what a plugin in its own process may request from the server: the methods, and the types of their arguments.
 
 Both ends read the table. The types of a method's arguments and of its result come from its signature.
 """
@@ -38,7 +38,7 @@ class ApiMethod(NamedTuple):
     returns_data: bool
 
 
-# -- what is asked for of the call itself: notes
+# -- notes about the call itself
 
 
 class ProgressNote(msgspec.Struct):
@@ -65,7 +65,7 @@ class RunNote(msgspec.Struct):
     run: int
 
 
-# -- and requests
+# -- requests
 
 
 class AskArguments(msgspec.Struct):
@@ -91,12 +91,12 @@ class WatchArguments(msgspec.Struct):
     path: Path
 
 
-# -- and of what the caller owns
+# -- requests about what the caller owns
 
 
 @functools.cache
 def find_method(name: str) -> ApiMethod | None:
-    """Return the method called `owner.name`, or None for one that is not offered."""
+    """Return the method called `owner.name`, or None if it is not in the table."""
     owner, _, attribute = name.partition(".")
     kind = next((kind for held, kind, names in CONTEXT_METHODS if held == owner and attribute in names), None)
     if kind is None:

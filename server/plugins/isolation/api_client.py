@@ -1,4 +1,4 @@
-"""Build the Context of a call in a plugin's own process: data is at hand, everything else is asked of the server."""
+"""Build the Context of a call in a plugin's own process: data is local, the rest is requested from the server."""
 
 import asyncio
 import math
@@ -20,8 +20,7 @@ from toolgate.tools.workspace import files
 
 
 class QuestionAskedError(BaseException):
-    """Ends the call with the question of request `number`. No Exception, as in the server's own process: no plugin
-    catches it by mistake."""
+    """End the call with the question of request `number`. Not an Exception, so that no plugin catches it by mistake."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -36,12 +35,12 @@ class ServerLink(Protocol):
         ...
 
     async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
-        """Send a request and return its result. Raises what it raises there, and QuestionAskedError."""
+        """Send a request and return its result. Raises the server's exception, and QuestionAskedError."""
         ...
 
 
 class RemotePeer:
-    """The client's end of the call `id`."""
+    """Speak to the client of the call `id`."""
 
     def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         self.wants_progress = standing.wants_progress
@@ -71,7 +70,7 @@ class RemotePeer:
         self._tell("log", api.LogNote(level, data, logger), news=True)
 
     def at_once(self, key: str) -> bool:
-        return False  # not lent: it is of use to the server's own questions
+        return False  # the server's own questions use it
 
     def close_stream(self) -> None:
         self._tell("close_stream", api.EmptyNote())
@@ -84,13 +83,13 @@ class RemotePeer:
         self._when_changed.append(tell)
 
     def update(self, held: bool, wants_progress: bool) -> None:
-        """Take what the server says has changed."""
+        """Apply the server's update."""
         self.is_held, self.wants_progress = held, wants_progress
         for tell in self._when_changed:
             tell()
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
-        """Ask the client. A question that ends the call waits for those beside it: all go to the client at once."""
+        """Ask the client. Questions asked at the same time are sent together, even if they end the call."""
         self._asking += 1
         self._no_questions.clear()
         try:
@@ -101,7 +100,7 @@ class RemotePeer:
                 if self._asking:
                     await self._no_questions.wait()
                 else:
-                    await asyncio.sleep(0)  # the calls that wait go first, and none misses its turn
+                    await asyncio.sleep(0)  # waiting calls go first, and none misses its turn
             raise
         self._finish_question()
         found: dict[str, Any] = msgspec.json.decode(answers)
@@ -130,7 +129,7 @@ class RemotePeer:
 
 
 class RemoteObject:
-    """An object of the Context whose methods run in the server: those of CONTEXT_METHODS (api.py)."""
+    """An object of the Context with methods that run in the server: those of CONTEXT_METHODS (api.py)."""
 
     def __init__(self, line: ServerLink, id: int, owner: str) -> None:
         self._line = line
@@ -142,7 +141,7 @@ class RemoteObject:
             raise AttributeError(name)
         method = api.find_method(f"{self._owner}.{name}")
         if method is None:
-            raise ToolError(f"ctx.{self._owner}.{name} can't be had in a plugin's own process")
+            raise ToolError(f"ctx.{self._owner}.{name} is not available in a plugin's own process")
         return partial(self._call, name, method)
 
     async def _call(self, name: str, method: api.ApiMethod, /, *words: Any, **keywords: Any) -> Any:
@@ -152,7 +151,7 @@ class RemoteObject:
 
 
 class RemoteWorkspace(RemoteObject):
-    """The workspace; its data and what needs no server are here."""
+    """The workspace; its data and what needs no server are local."""
 
     def __init__(self, line: ServerLink, id: int, standing: ContextData) -> None:
         super().__init__(line, id, "workspace")
@@ -167,7 +166,7 @@ class RemoteWorkspace(RemoteObject):
 
 
 class ContextFactory:
-    """Makes the Context of each call."""
+    """Make the Context of each call."""
 
     def __init__(self, line: ServerLink) -> None:
         self._line = line
@@ -192,12 +191,12 @@ class ContextFactory:
         return Context(belongings, peer)
 
     def update(self, news: ContextUpdate) -> None:
-        """Take a change of a call's data; nothing happens when the call is over."""
+        """Apply an update of a call's data; nothing happens if the call has ended."""
         if news.id in self._peers:
             self._peers[news.id].update(news.held, news.wants_progress)
 
     def release(self, id: int) -> None:
-        """The call is over."""
+        """Release the call: it has ended."""
         self._peers.pop(id, None)
 
     def _skills_in(self, folders: Sequence[str]) -> Skills:

@@ -1,6 +1,6 @@
-"""Do for a plugin in a process of its own what a Context offers, on behalf of one call.
+"""Serve the requests of a plugin in its own process, on behalf of one call.
 
-Notes need no answer, requests do: a table of each. Methods of a Context's objects are declared in api.py.
+A table for notes, which need no answer, and one for requests. Methods of a Context's objects are declared in api.py.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ MAX_CHANGES = 64  # files watched by one call
 
 
 class PluginCall:
-    """One call in the process. `news` is set when a watch has found a change, and at the end."""
+    """One call in the process. `news` is set when a watched file has changed, and at the end."""
 
     def __init__(self, id: int, context: Context) -> None:
         self.id = id
         self.context = context
-        # None where the process ended before the call
+        # None if the process ended first
         self.result: asyncio.Future[messages.CallResult | None] = asyncio.get_running_loop().create_future()
         self.news = asyncio.Event()
         self.questions: dict[int, InputRequired] = {}  # by the number of the request that asked
@@ -42,7 +42,7 @@ class PluginCall:
 
 
 def context_data(context: Context) -> messages.ContextData:
-    """Return all of a Context that is data."""
+    """Return all data of a Context."""
     place, workspace = context.caller_state, context.workspace
     return messages.ContextData(
         principal=context.principal,
@@ -60,12 +60,12 @@ def context_data(context: Context) -> messages.ContextData:
 
 
 def context_update(id: int, context: Context) -> messages.ContextUpdate:
-    """Return what of a Context's data may have changed."""
+    """Return the data of a Context that may have changed."""
     return messages.ContextUpdate(id, context.hold is not None, context.wants_progress)
 
 
 def move_caller(context: Context, cwd: str) -> None:
-    """Move the caller to the folder that the plugin moved it to, as a plugin in this process could."""
+    """Set the caller's working directory to the plugin's, as a plugin in this process could."""
     if cwd.startswith("/") and "\0" not in cwd:
         context.caller_state.cwd = Path(cwd)
 
@@ -100,19 +100,19 @@ async def take_note(call: PluginCall, name: str, given: msgspec.Raw) -> None:
         result = take(call, decoder.decode(given))
         if result is not None:
             await result
-    except Exception as error:  # noqa: BLE001  # a number beyond all bounds, a level that is none, …
-        raise messages.MalformedFrameError(f"a note that is none, {name!r}: {error!r}"[:300]) from None
+    except Exception as error:  # noqa: BLE001  # a number out of range, an unknown level, …
+        raise messages.MalformedFrameError(f"an invalid note, {name!r}: {error!r}"[:300]) from None
 
 
 # -- requests
 
 
 class _NotRememberedError(Exception):
-    """Nothing is remembered under the key."""
+    """Nothing is stored under the key."""
 
 
 async def _recall(call: PluginCall, given: api.RecallArguments) -> Any:
-    """Return what `once` has remembered, in a list: empty when that is nothing."""
+    """Return what `once` has stored, in a list; an empty one if nothing is."""
 
     async def unknown() -> Any:
         raise _NotRememberedError
@@ -131,7 +131,7 @@ async def _keep(call: PluginCall, given: api.KeepArguments) -> Any:
 
 
 async def _change(call: PluginCall, given: api.WatchArguments) -> Any:
-    """Whether the file changed again; False where changes can't be watched."""
+    """Return whether the file changed again; False if it can't be watched."""
     if given.number not in call.changes and len(call.changes) >= MAX_CHANGES:
         raise OverflowError(f"more than {MAX_CHANGES} files watched by one call")
     changes = call.changes.setdefault(given.number, call.context.watch_path(given.path))
@@ -156,7 +156,7 @@ REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any
 
 
 def returns_data(name: str) -> bool:
-    """Whether the answer to a request holds as many bytes of data as the plugin wants."""
+    """Return whether the answer to a request may hold as many bytes as the plugin asks for."""
     method = api.find_method(name)
     return method is not None and method.returns_data
 
@@ -171,7 +171,7 @@ async def answer_request(call: PluginCall, request: messages.ApiRequest) -> mess
     except InputRequired as questions:
         call.questions[request.number] = questions
         return messages.ApiAnswer(request.number, ends=True)
-    except Exception as error:  # noqa: BLE001  # it is told; a fault of ours is logged
+    except Exception as error:  # noqa: BLE001  # the plugin is told; our own faults are logged
         return messages.ApiAnswer(request.number, error=messages.error_to_data(error) or _log_fault(request.name))
 
 
@@ -181,7 +181,7 @@ async def _perform(call: PluginCall, request: messages.ApiRequest) -> Any:
         return await work(call, decoder.decode(request.arguments))
     method = api.find_method(request.name)
     if method is None:
-        raise LookupError(f"{request.name} can't be had in a plugin's own process"[:200])
+        raise LookupError(f"{request.name} is not available in a plugin's own process"[:200])
     given = method.arguments.decode(request.arguments)
     if method.returns_data:
         given.limit = min(given.limit, MAX_DATA)

@@ -48,7 +48,7 @@ class ErrorData(msgspec.Struct, frozen=True, omit_defaults=True):
     required: Any = None
 
 
-# -- what parts there are
+# -- parts
 
 
 class ToolData(msgspec.Struct, frozen=True, tag="tool"):
@@ -97,11 +97,11 @@ class ResourceData(msgspec.Struct, frozen=True, tag="resource"):
 PartData = ToolData | PromptData | ResourceData
 
 
-# -- the server's words
+# -- messages from the server
 
 
 class ContextData(msgspec.Struct, frozen=True):
-    """All of a Context that is data: the principal, and what its client can do."""
+    """All data of a Context: the principal, and what its client can do."""
 
     principal: str
     place: str
@@ -132,7 +132,7 @@ class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
 
 
 class ContextUpdate(msgspec.Struct, frozen=True, tag="changed", array_like=True):
-    """What of a call's data has changed: it has become a task, or can't."""
+    """A change of a call's data: it has become a task, or no longer can."""
 
     id: int
     held: bool
@@ -148,7 +148,7 @@ class ApiAnswer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     ends: bool = False
 
 
-# -- the process's words
+# -- messages from the process
 
 
 class PluginReady(msgspec.Struct, frozen=True, tag="ready", array_like=True):
@@ -156,14 +156,14 @@ class PluginReady(msgspec.Struct, frozen=True, tag="ready", array_like=True):
 
 
 class LoadFailure(msgspec.Struct, frozen=True, tag="unready", array_like=True):
-    """Why the plugin is not loaded; `by_plugin`: it raised that itself, and `fault` is the traceback."""
+    """Why the plugin is not loaded. `by_plugin`: the plugin raised it, and `fault` is the traceback."""
 
     fault: str
     by_plugin: bool = False
 
 
 class CancelReceived(msgspec.Struct, frozen=True, tag="heard", array_like=True):
-    """The cancellation has come, and the process is alive."""
+    """The cancellation has arrived, so the process is alive."""
 
     id: int
 
@@ -186,22 +186,22 @@ class ApiRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
 
 
 class RequestWithdrawn(msgspec.Struct, frozen=True, tag="withdrawn", array_like=True):
-    """The call does not wait for the answer any more."""
+    """The call no longer waits for the answer."""
 
     id: int
     number: int
 
 
 class CallResult(msgspec.Struct, frozen=True, tag="ended", array_like=True):
-    """A call is over: by a result, an error of the API, questions, its cancellation, or a traceback for the log."""
+    """A call has ended: with a result, an error of the API, questions, its cancellation, or a traceback for the log."""
 
     id: int
     result: msgspec.Raw = NOTHING
     error: ErrorData | None = None
-    questions: list[int] = []  # the numbers of the requests that ended it
+    questions: list[int] = []  # numbers of the requests that ended it
     is_cancelled: bool = False
     fault: str | None = None
-    cwd: str | None = None  # where the caller stands now, if it has moved
+    cwd: str | None = None  # the caller's new folder, if it moved
 
 
 FROM_SERVER = msgspec.json.Decoder(BeginCall | CancelCall | ContextUpdate | ApiAnswer)
@@ -243,7 +243,7 @@ async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[
     try:
         return words.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedFrameError(f"what is no message: {error}"[:300]) from None
+        raise MalformedFrameError(f"an invalid message: {error}"[:300]) from None
 
 
 def error_to_data(error: BaseException) -> ErrorData | None:

@@ -1,6 +1,6 @@
-"""Run plugins in processes of their own: what blocks, crashes or takes all memory stays there.
+"""Run plugins in their own processes, so that one that blocks, crashes or fills the memory harms no other.
 
-Each plugin has one process. After it has ended it is started again when a call needs it.
+Each plugin has one process. After it ends, the next call starts it again.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from toolgate.tools.api.registry import Part
 log = logging.getLogger("toolgate.plugins")
 
 UNWIND = 10.0  # seconds a function that was cancelled may take to end
-MAX_DEATHS = 3  # in a row of a process that answered nothing
-REST = 30.0  # seconds it is left alone then: each start costs a third of a second of a processor
-MAX_STARTS = 4  # processes started at once: each takes a processor for a third of a second
-RESUME = 5.0  # seconds after which a watch begins again whose process has gone
+MAX_DEATHS = 3  # in a row without an answer
+REST = 30.0  # seconds without a restart after that: a start costs a third of a second of a processor
+MAX_STARTS = 4  # concurrent starts: each occupies a processor for a third of a second
+RESUME = 5.0  # seconds before a watch resumes after its process died
 
 T = TypeVar("T")
 
 
 class PluginFaultError(Exception):
-    """A plugin raised what it should not; the text is its traceback."""
+    """A plugin raised an unexpected exception; the text is its traceback."""
 
 
 class PluginLostError(ToolError):
@@ -44,7 +44,7 @@ class PluginLostError(ToolError):
 
 
 class Isolation:
-    """All plugins with processes of their own, which get `environment`. `rest`: see REST."""
+    """All plugins with their own processes, which get `environment`. `rest`: see REST."""
 
     def __init__(
         self, environment: Mapping[str, str], *, verbose: bool = False, style: str = "text", rest: float = REST
@@ -71,7 +71,7 @@ class Isolation:
         return plugin
 
     async def close(self) -> None:
-        """End all processes, and wait until they are gone. None is started from now on."""
+        """End all processes, wait for them, and start no more."""
         self.is_closed = True
         for process in self.processes:
             process.kill("the server stopped")
@@ -92,7 +92,7 @@ class IsolatedPlugin:
         self._calls = 0
         self._retired = False
         self._deaths = 0
-        self._rest_until = 0.0  # when it may be started again
+        self._rest_until = 0.0  # loop time of the next allowed start
 
     async def open(self) -> None:
         """Start the process and create the parts it describes."""
@@ -101,7 +101,7 @@ class IsolatedPlugin:
             each.verify()
 
     def retire(self) -> None:
-        """No new calls will come: the process ends when the last one has."""
+        """Retire the plugin: the process ends with its last call."""
         self._retired = True
         self._end_if_unused()
 
@@ -165,7 +165,7 @@ class IsolatedPlugin:
         except ConnectionError:
             raise self._lost_error(process) from None
         except OverflowError as error:
-            raise ToolError(f"that is too much for a plugin's own process: {error}") from None
+            raise ToolError(f"this exceeds the limits of a plugin's own process: {error}") from None
 
     def _outcome(self, process: PluginProcess, call: PluginCall, gives: Any) -> Any:
         ended = call.result.result()
@@ -185,7 +185,7 @@ class IsolatedPlugin:
         try:
             return msgspec.json.decode(ended.result, type=gives)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise PluginFaultError(f"plugin {self.name} gave what is no {gives}: {error}") from None
+            raise PluginFaultError(f"plugin {self.name} returned an invalid {gives}: {error}") from None
 
     def _lost_error(self, process: PluginProcess) -> PluginLostError:
         if process.kill_reason is not None:
@@ -199,7 +199,7 @@ class IsolatedPlugin:
         if process is None or not process.is_alive:
             try:
                 await self._start()
-            except PluginNotLoadedError as error:  # what it was loaded from is gone, or another
+            except PluginNotLoadedError as error:  # its files are gone or changed
                 log.error("plugin %s can't be started again: %s", self.file, error)
                 raise PluginLostError(f"plugin {self.name!r} could not be started again") from None
             process = self._process
@@ -246,7 +246,7 @@ class IsolatedPlugin:
             self._deaths += 1
             if self._deaths >= MAX_DEATHS:
                 self._rest_until = time.monotonic() + self._isolation.rest
-                log.error("plugin %s: left alone for %g s", self.file, self._isolation.rest)
+                log.error("plugin %s: not started for %g s", self.file, self._isolation.rest)
 
     def _end_if_unused(self) -> None:
         if self._retired and not self._calls and self._process is not None:
@@ -254,7 +254,7 @@ class IsolatedPlugin:
 
 
 async def _wait_ended(process: PluginProcess, call: PluginCall) -> None:
-    """Wait for the end of a call. When this is cancelled, the process cancels the call, which may yet answer."""
+    """Wait for the end of a call. A cancellation is passed to the process, which may still answer."""
     try:
         await asyncio.wait([call.result])
     except asyncio.CancelledError:
@@ -265,9 +265,9 @@ async def _wait_ended(process: PluginProcess, call: PluginCall) -> None:
 
 
 def _to_questions(call: PluginCall, ended: CallResult) -> BaseException:
-    """Return the error that asks the client all questions at once: those that were asked through the server."""
+    """Return one error with all questions, which were asked through the server."""
     requests: dict[str, dict[str, Any]] = {}
     for number in ended.questions:
         if number in call.questions:
             requests |= call.questions[number].requests
-    return InputRequired(requests) if requests else PluginFaultError("a call ended by a question that was not asked")
+    return InputRequired(requests) if requests else PluginFaultError("a call ended with an unknown question")

@@ -1,6 +1,6 @@
-"""Start the process of a plugin, carry calls to it, and end it.
+"""Start a plugin's process, pass calls to it, and end it.
 
-What comes from the process is not trusted: it is bounded, typed, and good only for a call that is under way.
+Input from the process is not trusted: it is bounded, typed, and valid only for a running call.
 """
 
 import asyncio
@@ -26,20 +26,20 @@ from toolgate.tools.workspace import supervisor
 log = logging.getLogger("toolgate.plugins")
 
 PROGRAM = (sys.executable, "-P", "-X", "utf8", "-m", "toolgate.server.plugins.isolation.worker")
-LOAD_WITHIN = 20.0  # seconds: what imports longer than the loader's own patience is stuck
-CANCEL_TIME = 2.0  # seconds from a cancellation to a sign that it has come
-LATE = 0.5  # seconds: a guard that has not ended its tree by then is kept from it, by being stopped
-GONE_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, and giving back memory some more
-CHUNK = 2**16  # bytes read ahead: a process that floods gets this much of each turn of the loop
+LOAD_WITHIN = 20.0  # seconds: an import beyond the loader's own patience is stuck
+CANCEL_TIME = 2.0  # seconds for the process to confirm a cancellation
+LATE = 0.5  # seconds for the reaper to end the tree; after that it is stopped, and the server does it
+GONE_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, freeing memory longer
+CHUNK = 2**16  # bytes read ahead: the share of a flooding process in each turn of the loop
 TURN = 100  # messages of one process before others get their turn
-MAX_REQUESTS = 1_000  # unanswered at once; a process with more is broken or hostile
-MAX_REQUESTED = 2 * messages.MAX_FRAME  # bytes in them
+MAX_REQUESTS = 1_000  # unanswered; a process with more is broken or hostile
+MAX_REQUESTED = 2 * messages.MAX_FRAME  # bytes in these
 MAX_UNREAD = 4 * messages.MAX_FRAME  # bytes a process leaves unread
 MAX_DATA_REQUESTS = 4  # requests for data at once: each may hold MAX_BROUGHT a few times
 
 
 class PluginNotLoadedError(Exception):
-    """The plugin could not be loaded; the text says why: a traceback where the plugin raised (`by_plugin`)."""
+    """The plugin could not be loaded. The text says why: with `by_plugin`, a traceback."""
 
     def __init__(self, text: str, *, by_plugin: bool = False) -> None:
         super().__init__(text)
@@ -47,7 +47,7 @@ class PluginNotLoadedError(Exception):
 
 
 class PluginProcess:
-    """One process, with its arguments for logging; `on_end(process)` is called when it and its calls have ended."""
+    """One process, with logging arguments; `on_end(process)` is called after it and its calls have ended."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class PluginProcess:
     ) -> None:
         self.file = file
         self.is_loaded = False
-        self.answered_calls = 0  # calls that ended by themselves
-        self.kill_reason: str | None = None  # why we killed it; completes "it was stopped: …"
+        self.answered_calls = 0  # calls that ended normally
+        self.kill_reason: str | None = None  # why the server killed it; completes "it was stopped: …"
         self.status = ""  # how it ended
         self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._on_end = on_end
         self._calls: dict[int, PluginCall] = {}
-        self._cancel_timers: dict[int, asyncio.TimerHandle] = {}  # by the call; each kills when it is overdue
+        self._cancel_timers: dict[int, asyncio.TimerHandle] = {}  # by call; each kills an overdue process
         self._last_id = 0
         self._request_size = 0  # bytes
         self._data_requests = asyncio.Semaphore(MAX_DATA_REQUESTS)
@@ -75,7 +75,7 @@ class PluginProcess:
         self._reading: asyncio.Task[None] | None = None
         self._cleanup: asyncio.Task[None] | None = None
         ours, theirs = socket.socketpair()
-        self._reaper_socket, line = socket.socketpair()  # to the guard: its end is all that is ever said
+        self._reaper_socket, line = socket.socketpair()  # for the reaper: only its end means something
         with theirs, line:
             words = (str(theirs.fileno()), str(line.fileno()), str(file), *logged)
             try:
@@ -85,7 +85,7 @@ class PluginProcess:
                     stdout=2,  # the server's own belongs to the protocol
                     pass_fds=(theirs.fileno(), line.fileno()),
                     env=dict(environment),
-                    start_new_session=True,  # a Ctrl-C in the terminal is for the server
+                    start_new_session=True,  # a Ctrl-C in the terminal is meant for the server
                 )
             except OSError:
                 ours.close()
@@ -125,7 +125,7 @@ class PluginProcess:
     async def begin(self, verb: str, kind: str, key: str, given: Any, context: Context) -> PluginCall:
         """Begin a call; `release` ends it. Raises ConnectionError and OverflowError."""
         assert self._writer is not None
-        await self._writer.drain()  # a process that does not read is sent no more
+        await self._writer.drain()  # a process that does not read gets no more
         self._last_id += 1
         call = PluginCall(self._last_id, context)
         data = messages.encode_frame(
@@ -143,14 +143,14 @@ class PluginProcess:
             self._send(api_server.context_update(call.id, call.context))
 
     def cancel(self, call: PluginCall) -> None:
-        """Cancel the call. A process that does not confirm that in time is killed."""
+        """Cancel the call, and kill a process that does not confirm in time."""
         if self.is_alive and not call.result.done() and call.id not in self._cancel_timers:
             self._send(messages.CancelCall(call.id))
             why = "a call in it did not react to being cancelled"
             self._cancel_timers[call.id] = asyncio.get_running_loop().call_later(CANCEL_TIME, self.kill, why)
 
     def release(self, call: PluginCall) -> None:
-        """Forget the call: nothing is done for it from here on."""
+        """Forget the call: its requests get no answers."""
         self._calls.pop(call.id, None)
         for task in call.requests.values():
             task.cancel()
@@ -161,32 +161,32 @@ class PluginProcess:
         self._end_process()
 
     def _end_process(self) -> None:
-        """Have the reaper end the process and what it started."""
+        """Let the reaper end the process and its children."""
         if self._reaper_socket.fileno() >= 0:
             self._reaper_socket.close()
-            self._send_signal(signal.SIGTERM)  # ends one that has not come to stand guard yet; others are deaf to it
+            self._send_signal(signal.SIGTERM)  # ends a reaper that has not started yet; later it ignores the signal
             self._send_signal(signal.SIGCONT)
             asyncio.get_running_loop().call_later(LATE, self._kill_tree)
 
     def _kill_tree(self) -> None:
-        """Do the work of a reaper that was stopped."""
+        """Do the work of a stopped reaper."""
         if self._cleanup is None:
             supervisor.kill(lambda: supervisor.below(self._process.pid))
             self._send_signal(signal.SIGCONT)
 
     def _send_signal(self, number: signal.Signals) -> None:
-        """Signal the process: its id is its own until `_clean_up` has waited for it."""
+        """Signal the process. Its id stays valid until `_clean_up` has waited for it."""
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self._process.pid, number)
 
-    # -- how it ends
+    # -- its end
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In a thread: tell the loop when the process has ended, and leave it to be waited for."""
+        """Tell the loop, from a thread, that the process has ended; `_clean_up` waits for it."""
         if hasattr(os, "waitid"):
             os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        else:  # macOS: the id might be another's by the time it is used
+        else:  # macOS: the id might be reused before it is used
             self._process.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._handle_exit)
@@ -196,7 +196,7 @@ class PluginProcess:
         self._cleanup = asyncio.get_running_loop().create_task(self._clean_up())
 
     async def _clean_up(self) -> None:
-        if self._reading is not None:  # what it said before it died counts
+        if self._reading is not None:  # messages it sent before it died count
             await asyncio.wait([self._reading], timeout=GONE_WITHIN)
             self._reading.cancel()
         if self._writer is not None:
@@ -212,25 +212,25 @@ class PluginProcess:
             self._end(call, None)
         self._on_end(self)
 
-    # -- what it says
+    # -- its messages
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         count = 0
         try:
             while True:
                 await self._take(await messages.read_frame(reader, messages.FROM_WORKER))
-                await writer.drain()  # what it is answered it reads, or it is not listened to
+                await writer.drain()  # a process must read its answers, or its messages wait
                 count += 1
                 if count % TURN == 0:
                     await asyncio.sleep(0)
         except (EOFError, ConnectionError):
-            self._end_process()  # it has closed the socket: it ends, or is made to
+            self._end_process()  # its socket is closed: the process must end
         except messages.MalformedFrameError as fault:
             log.error("plugin %s: its process sent %s", self.file, fault)
             self.kill(f"its process sent {fault}")
         except Exception:
-            log.exception("plugin %s: a message of its process can't be handled", self.file)
-            self.kill("a message of its process can't be handled")
+            log.exception("plugin %s: a message of its process could not be handled", self.file)
+            self.kill("a message of its process could not be handled")
 
     async def _take(self, message: Any) -> None:
         match message:
@@ -270,7 +270,7 @@ class PluginProcess:
             self._send(messages.ApiAnswer(request.number, error=messages.ErrorData("ToolError", "the call is over")))
             return
         if request.number in call.requests:
-            raise messages.MalformedFrameError("a request of a number that is taken")
+            raise messages.MalformedFrameError("a request with a number in use")
         size = len(bytes(request.arguments))
         self._request_size += size
         count = sum(len(each.requests) for each in self._calls.values())

@@ -1,6 +1,6 @@
-"""Stand in for parts whose functions are in another process: each verb is a call to it.
+"""Represent parts of a plugin in another process: each method is a call to it.
 
-The original validates, casts and shapes arguments and results, over there.
+The original parts validate, cast and shape arguments and results in that process.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -27,7 +27,7 @@ class RemotePlugin(Protocol):
 
 
 class RemoteFunction(Function):
-    """Stands for a function in the file `source`; the parts below don't call it."""
+    """Represent a function of the file `source`; the parts below don't call it."""
 
     __slots__ = ("_source",)
 
@@ -47,7 +47,7 @@ class RemoteTool(Tool):
         words = (data.name, data.title, data.description, data.annotations)
         super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta)
         self.output_type, self.as_task, self.lean = data.output, data.as_task, data.lean
-        self.input = data.input  # verified and compiled over there
+        self.input = data.input  # verified and compiled in the process
         self._plugin = plugin
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
@@ -55,7 +55,7 @@ class RemoteTool(Tool):
             output: Output = await self._plugin.call("run", "tools", self.name, arguments, context, Output)
         except CannotAskError:
             raise
-        except ToolError as error:  # of its process
+        except ToolError as error:  # from its process
             return Output([Text(error.text)], is_error=True)
         return output
 
@@ -106,7 +106,7 @@ class RemoteResource(Resource):
         return self._plugin.watch(self.uri, variables, context) if self._is_watched else None
 
     def _verify_parameters(self, function: Function) -> None:
-        """Do nothing: the plugin's process verifies the original's."""
+        """Do nothing: the plugin's process verifies the original part."""
 
 
 class RemoteCompletions(Completions):
@@ -122,11 +122,11 @@ class RemoteCompletions(Completions):
         completion: Completion = await self._plugin.call(
             "complete", self._far.kind, self._far.key, given, context, Completion
         )
-        return to_completion(completion)  # over there nothing is sure
+        return to_completion(completion)  # the process is not trusted
 
 
 def create_remote_part(data: PartData, plugin: RemotePlugin) -> Part:
-    """Return the part that stands for the one that `data` describes."""
+    """Return the part for `data`."""
     match data:
         case ToolData():
             return RemoteTool(data, plugin)

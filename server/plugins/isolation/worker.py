@@ -1,9 +1,8 @@
-"""Run a plugin in a process of its own.
+"""Serve one plugin in its own process.
 
 A program: `python -m toolgate.server.plugins.isolation.worker SOCKET LINE FILE VERBOSE STYLE`. It loads the plugin as
-the server would, describes its parts, and runs calls of them. The socket is a descriptor it inherits; when the other
-end closes, this process ends at once, whatever it is doing. Its reaper ends what it started; LINE is the
-reaper's descriptor to the server.
+the server would, describes its parts, and runs their calls. SOCKET is an inherited descriptor; when the server closes
+its end, this process ends at once. Its reaper ends what it started; LINE is the reaper's descriptor to the server.
 """
 
 import asyncio
@@ -43,10 +42,10 @@ from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
 log = logging.getLogger("toolgate.plugins")
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
-MAX_UNSENT = 16 * 2**20  # bytes the server has not taken: news beyond them is dropped
+MAX_UNSENT = 16 * 2**20  # bytes the server has not read: further news is dropped
 
 
-# What is done with a part: each verb of BeginCall.
+# The verbs of BeginCall.
 VERBS: dict[str, Callable[[Any, Any, Context], Awaitable[Any]]] = {
     "run": lambda part, given, context: part.run(given, context),
     "get": lambda part, given, context: part.get(given, context),
@@ -57,7 +56,7 @@ VERBS: dict[str, Callable[[Any, Any, Context], Awaitable[Any]]] = {
 
 
 class PluginWorker:
-    """Runs the calls of one plugin; `note` and `request` are their link to the server."""
+    """Run the calls of one plugin; `note` and `request` are their link to the server."""
 
     def __init__(self, channel: socket.socket, file: Path) -> None:
         self._channel = channel
@@ -82,7 +81,7 @@ class PluginWorker:
         except PluginLoadError as error:
             if error.__cause__ is None:
                 self._send(messages.LoadFailure(str(error)))
-            else:  # what the plugin raised
+            else:  # raised by the plugin
                 self._send(messages.LoadFailure("".join(traceback.format_exception(error.__cause__)), by_plugin=True))
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
@@ -136,13 +135,13 @@ class PluginWorker:
                     waiting.set_result(message)
 
     async def _work(self, begin: messages.BeginCall, context: Context) -> messages.CallResult:
-        """Run one call and return its end. Whatever the plugin raises ends this call alone."""
+        """Run one call and return its result. An exception of the plugin ends only this call."""
         try:
             ended = messages.CallResult(begin.id, messages.encode_raw(await self._verb(begin, context)))
         except asyncio.CancelledError:
             if begin.id in self._cancelled:
                 ended = messages.CallResult(begin.id, is_cancelled=True)
-            else:  # of something it had cancelled itself
+            else:  # the plugin's own cancellation
                 ended = messages.CallResult(begin.id, fault=traceback.format_exc())
         except ToolError as error:
             ended = messages.CallResult(begin.id, error=messages.error_to_data(error))
@@ -158,7 +157,7 @@ class PluginWorker:
     async def _verb(self, begin: messages.BeginCall, context: Context) -> Any:
         part = self._parts.get((begin.kind, begin.key))
         if part is None:
-            raise ToolError(f"the plugin has no {begin.key!r} any more")
+            raise ToolError(f"the plugin no longer has {begin.key!r}")
         given = msgspec.json.decode(begin.arguments)
         if begin.verb == "watch":
             return await self._watch(begin.id, part, given, context)
@@ -187,7 +186,7 @@ class PluginWorker:
 
 
 def describe_part(part: Part) -> messages.PartData:
-    """Return a part as the server needs it."""
+    """Return the description of a part for the server."""
     words = (part.name, part.title, part.description)
     match part:
         case Tool():
@@ -215,7 +214,7 @@ def describe_part(part: Part) -> messages.PartData:
 
 
 def find_questions(error: BaseException) -> list[int]:
-    """Return the numbers of the questions in an error or a group of errors."""
+    """Return the numbers of the questions in an error or in a group of errors."""
     if isinstance(error, QuestionAskedError):
         return [error.number]
     if isinstance(error, BaseExceptionGroup):
@@ -228,7 +227,7 @@ def _plain(value: Any) -> Any:
 
 
 def watch_server(channel: socket.socket) -> None:
-    """In a thread: end this process and all that it started when the server has ended."""
+    """End this process and all it started when the server has ended. Runs in a thread."""
     ends = select.poll()
     ends.register(channel.fileno(), getattr(select, "POLLRDHUP", 0) | select.POLLHUP)
     while not ends.poll():
@@ -244,18 +243,18 @@ def kill_group() -> None:
 
 
 def die_with_server() -> None:
-    """On Linux: end with the server even when no Python runs any more, and first of all when memory is short."""
+    """End with the server even if no Python runs any more, and be killed first if memory is short (Linux)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if sys.platform == "linux":
-        import ctypes  # start-up: there is no other way to it
+        import ctypes  # start-up: the only way
 
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class PluginReaper(Supervisor):
-    """A supervisor whose tree also ends with its first process; `code` is that one's exit code."""
+    """A supervisor that ends with its first process, and kills the rest; `code` is that process's exit code."""
 
     code = 0
 
@@ -268,10 +267,10 @@ class PluginReaper(Supervisor):
 
 
 def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
-    """Return in a child, and end as it ends once nothing that it started is left: at the latest when the server closes
-    its end of `line`, on which nothing is said. `channel` is the child's.
+    """Return in a child. The parent ends like it once nothing that it started is left, at the latest when the server
+    closes its end of `line`, which carries no data. `channel` is the child's.
 
-    To be called before there are threads.
+    Call it before there are threads.
     """
     deaf = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED_SIGNALS}
     supervisor.become_subreaper()
@@ -282,7 +281,7 @@ def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
             signal.signal(number, before)
         os.setsid()
         return
-    channel.close()  # that the server sees the end of it when the child closes it
+    channel.close()  # so that the server sees its end when the child closes it
     wake, _ = supervisor.wake_on_child()
     guard = PluginReaper(line, -1, wake)
     guard.shell = child
@@ -291,7 +290,7 @@ def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
 
 
 def _exit_like(code: int) -> None:
-    """Exit as the child did, without another core dump."""
+    """Exit like the child, without a second core dump."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -308,7 +307,7 @@ def main() -> None:
     threading.Thread(target=watch_server, args=(channel,), daemon=True).start()
     die_with_server()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what is held back would be lost at the end
+        sys.stdout.reconfigure(line_buffering=True)  # buffered output would be lost at the end
     logs.start(bool(verbose), None, style)
 
     async def serve() -> None:

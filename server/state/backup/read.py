@@ -53,7 +53,7 @@ def extract_backup(raw: IO[bytes], folder: Path, progress: TerminalProgress) -> 
             for entry in tar:
                 at(len(reading.files), 0)
                 reading.add(tar, entry)
-                tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers each entry otherwise
     except (*DAMAGED, ArchiveError) as error:
         raise BackupError(f"the file is damaged, or is not a backup: {error}") from None
     manifest = reading.read_manifest()
@@ -88,7 +88,7 @@ class _BackupReader:
         if len(self.files) >= MAX_FILES or self.bytes > MAX_BYTES:
             raise BackupError(f"the backup is too large: over {MAX_BYTES >> 30} GiB or {MAX_FILES:,} files")
         source = tar.extractfile(entry)
-        assert source is not None  # of a regular file
+        assert source is not None  # a regular file has one
         if entry.name == MANIFEST:
             self.manifest = source.read(MAX_MANIFEST + 1)
         else:

@@ -1,6 +1,6 @@
-"""Write a backup, while servers use the state.
+"""Write a backup while servers use the state.
 
-The database is copied as it was in one instant, with the flags of that instant, and then the keys, so that every row
+The database is copied as of one instant, with the flags of that instant. The keys are copied after it, so every row
 finds its key. Servers wait for microseconds. With workspaces no server may run: a file could be half written.
 """
 
@@ -150,7 +150,7 @@ class _BackupWriter:
         info.size, info.mode, info.mtime = size, 0o600, self.now if changed is None else max(0, changed)
         reading = _HashingReader(file)
         self.tar.addfile(info, reading)
-        self.tar.members.clear()  # type: ignore[attr-defined]  # it would remember each
+        self.tar.members.clear()  # type: ignore[attr-defined]  # tarfile remembers each entry otherwise
         self.files[name] = BackupFile(size, reading.digest.hexdigest())
 
 

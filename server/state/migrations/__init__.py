@@ -1,1 +1,1 @@
-"""The state's schema, version by version, as Alembic migrates it. Only an upgrade loads any of this."""
+"""Migrate the state's schema, version by version, with Alembic. Only an upgrade imports it."""

@@ -1,15 +1,14 @@
-"""The audit log: one JSON line a call with who called what and how it ended, in files that show any change.
+"""Record each call in the audit log: one JSON line with its principal, tool and result, in files that reveal changes.
 
     recorder       a tools/call → an entry
-    redaction      takes secrets out of its arguments
+    redaction      removes secrets from its arguments
     entry          an entry → a line, chained to the line before
     log            the files: appended to by several processes, rotated, repaired after a crash
-    reader         the files read again: shown, verified, and each principal's own on the first page
+    reader         reads the files again, to show and verify them, and a principal's own lines on the first page
 
-What tampering means here: each line carries an HMAC over itself and the line before, and the file `head` says, under
-the same key, which line is the newest. A writer of the files who can't read the key in STATE/keys/audit (a backup, a
-log shipper, a command that reached the folder) can't change, remove, insert, reorder or cut off a line unseen. A
-reader of the key, which is root and the server's own user, can write the whole log again; and the owner of an old
-copy of the folder can put all of it back, head included. Against those, note elsewhere now and then what `toolgate
-audit verify` calls the newest line: a log that was written again does not hold it.
+What is detected: each line carries an HMAC over itself and the line before, and the file `head` names the newest line
+under the same key, STATE/keys/audit. A process that can write the files but not read the key (a backup, a log shipper,
+a command) can't change, remove, insert, reorder or cut off a line unseen. A reader of the key (root, and the server's
+own user) can rewrite the whole log. The owner of an old copy of the folder can restore all of it, head included.
+Against those, store the newest line that `toolgate audit verify` names in another place: a rewritten log lacks it.
 """

@@ -1,7 +1,7 @@
 """Format and check one line of the audit log, chained to the line before.
 
-A line is a JSON object whose last member is `hash`: HMAC-SHA-256, in hex, over the bytes of the same object without it.
-`prev` in it is the hash of the line before, `seq` counts from 1.
+A line is a JSON object. Its last member is `hash`: HMAC-SHA-256, in hex, over the bytes of the object without it.
+`prev` is the hash of the line before; `seq` counts from 1.
 """
 
 import hmac

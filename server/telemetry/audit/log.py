@@ -1,10 +1,10 @@
 """Write the files of the audit log: STATE/audit/audit.jsonl, the full ones before it, and `head`.
 
 Several processes append to the same files: each locks `head`, reads what others wrote since, and goes on from there.
-The lines of one turn of the event loop are written at the next turn with one write, so a process that is killed loses
-only what it answered in that instant. The file is synced to disk when it is full and at the end, so a power cut loses
-what the system had not written yet. If the disk is full or the lock is held, entries wait here and are tried again;
-those that are too many to wait are counted, and the count is written.
+Lines of one turn of the event loop are written at the next turn in one write, so a killed process loses only what it
+answered in that instant. The file is synced to disk when it is full and at the end; a power cut loses what the system
+had not written. If the disk is full or the lock is held, entries wait here and are tried again. Those beyond the limit
+are counted, and the count is written.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Read the files of the audit log again: all for `verify`, the lines of calls to show them, one principal's for it.
+"""Read the files of the audit log: all of them for `verify`, or the lines of calls to show them.
 
-Changes nothing, and may read while servers write.
+Changes nothing, and may run while servers write.
 """
 
 import fcntl
@@ -286,7 +286,7 @@ def _open_existing(path: Path) -> int | None:
 
 
 class OwnEntries:
-    """The audit log in the folder `state`."""
+    """Read the audit log in the folder `state` for one principal."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "audit"

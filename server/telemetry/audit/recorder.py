@@ -20,7 +20,7 @@ from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
 from toolgate.tools.api.schema import measure
 
-LARGE_SIZE = 256 * 1024  # characters of arguments whose digest takes a millisecond
+LARGE_SIZE = 256 * 1024  # characters of arguments that take a millisecond to digest
 LARGE_COUNT = 5_000  # values of arguments, the same
 FEW_ARGUMENTS = 16  # arguments that are measured without a walk
 MAX_NAME = 200  # characters of the names of clients and tools, which may be any text

@@ -1,6 +1,6 @@
-"""Take out of a call's arguments what looks like a secret, and cut them to size. Loaded with `--audit full` only.
+"""Remove from a call's arguments what looks like a secret, and cut them to size. Imported with `--audit full` only.
 
-What looks like a secret is a guess: an unusual one may stay in the log.
+The patterns are guesses: an unusual secret may stay in the log.
 """
 
 import re

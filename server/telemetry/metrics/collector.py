@@ -1,4 +1,4 @@
-"""Count calls of tools as they end, and read the rows of gauges.py at each scrape, with Prometheus' library.
+"""Count tool calls as they end, and read the rows of gauges.py at each scrape, with Prometheus' library.
 
 Only HTTP imports it.
 """

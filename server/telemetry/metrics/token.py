@@ -1,4 +1,4 @@
-"""Read or make the token of `/metrics`. It is in a file, which a monitoring system can be given."""
+"""Read or create the token of `/metrics`, a file that can be given to a monitoring system."""
 
 import re
 import secrets
@@ -8,7 +8,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import key_file
 
-TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones are guessed
+TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones could be guessed
 
 
 def choose_token(config: Config) -> str | None:

@@ -230,7 +230,7 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
             call = page.call("ask_name")
             await page.one(changes)
             await page.held.app._end_principal(ADA)  # as Standing does
-            assert "does not wait any more" in (await call.json())["result"]["content"][0]["text"]
+            assert "has expired without an answer" in (await call.json())["result"]["content"][0]["text"]
 
             server = page.held.app.server
             server.settings = type(server.settings)(hold=0.2)
@@ -260,7 +260,7 @@ def test_a_question_ends_with_its_call_its_time_its_principal_and_the_server(
             call = page.call("ask_name")
             await page.one(changes)
             page.questions.close()
-            assert "does not wait any more" in (await call.json())["result"]["content"][0]["text"]
+            assert "has expired without an answer" in (await call.json())["result"]["content"][0]["text"]
             refused = (await page.call("ask_name").json())["error"]
             assert refused["code"] == -32021 and refused["data"] == {"requiredCapabilities": {"elicitation": {}}}
 

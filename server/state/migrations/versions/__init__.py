@@ -1,1 +1,1 @@
-"""One module for each version of the schema. A version that was released is never changed: add the next one."""
+"""Hold one module for each version of the schema. A released version is never changed: add the next one."""

@@ -1,4 +1,4 @@
-"""Version 1: the tables that a new database has. No database is upgraded to it."""
+"""Stand for version 1, the tables of a new database. No database is upgraded to it."""
 
 revision, down_revision = "0001", None
 

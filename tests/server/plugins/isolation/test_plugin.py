@@ -215,9 +215,9 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
         "status": "exited",
         "written": "\xffbytes",
         "refused": [
-            "ctx.service(Workers) can't be had in a plugin's own process",
-            "ctx.workspace.output_path can't be had in a plugin's own process",
-            "ctx.workspace.close can't be had in a plugin's own process",
+            "ctx.service(Workers) is not available in a plugin's own process",
+            "ctx.workspace.output_path is not available in a plugin's own process",
+            "ctx.workspace.close is not available in a plugin's own process",
         ],
         "web": "AddressRefusedError",
         "skills": True,
