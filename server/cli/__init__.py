@@ -1,4 +1,4 @@
-"""The command line: `main` dispatches, and each other file is one command.
+"""Read command lines and run commands: `main` dispatches, each other file is one command.
 
-Enter at `main`. Nothing but `__main__` imports it.
+Enter at `main`. Only `__main__` imports it.
 """

@@ -1,4 +1,4 @@
-"""`toolgate audit`: show and verify the record of calls."""
+"""Show and verify the audit log (`toolgate audit`)."""
 
 import asyncio
 import json
@@ -30,10 +30,10 @@ from toolgate.tools.workspace import limits
 DONE, FAULT = 0, 1
 DEFAULT_LAST = 50  # entries to show
 MAX_CELL = 60  # characters
-MAX_FINDINGS = 50  # that are shown
-MIN_PREFIX = 8  # characters that name a principal by the beginning of what it is called in the record
-DEBOUNCE_MS = 240  # ms that lines are gathered for while they keep coming
-COLUMNS = {  # and how wide most of what is in them is
+MAX_FINDINGS = 50  # shown
+MIN_PREFIX = 8  # characters of a principal's name in the record that are enough to name it
+DEBOUNCE_MS = 240  # ms that lines are gathered while more keep coming
+COLUMNS = {  # column → its usual width
     "TIME": 24,
     "PRINCIPAL": 16,
     "CLIENT": 16,
@@ -50,13 +50,13 @@ Entry = dict[str, Any]
 
 
 def show(config: Config, **filters: Any) -> int:
-    """Print the newest calls on record that all filters let through. Raises UsageError."""
+    """Print the newest calls that pass all filters. Raises UsageError."""
     listing = _Listing(config.state, filters)
     return _with_key(config.state, listing.show, is_on_record=(config.state / "audit").is_dir())
 
 
 def verify(config: Config) -> int:
-    """Check the whole record: 0 when it is whole."""
+    """Check the whole record; 0 if it is intact."""
     folder, key_path = config.state / "audit", config.state / "keys" / "audit"
     check = partial(_verify, folder, progress.terminal_progress(config.environment))
     return _with_key(config.state, check, is_on_record=folder.is_dir() or key_path.exists())
@@ -75,7 +75,7 @@ def _with_key(state: Path, use: Callable[[bytes], int], *, is_on_record: bool) -
 
 
 def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
-    """Print what is wrong with the record; 0 when it is whole."""
+    """Print what is wrong with the record; 0 if it is intact."""
     with shown.show("reading bytes of the record") as at:
         verdict = reader.verify(folder, key, on_progress=at)
     for finding in verdict.findings[:MAX_FINDINGS]:
@@ -92,7 +92,7 @@ def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
 
 
 class _Listing:
-    """The calls on record that the flags of the command ask for."""
+    """The recorded calls that the command's flags select."""
 
     def __init__(self, state: Path, flags: Mapping[str, Any]) -> None:
         self._state = state
@@ -181,7 +181,7 @@ class _Listing:
 
 
 def _format_cell(text: str) -> str:
-    """Return one short line that moves no cursor."""
+    """Return one short line without control characters."""
     shown = escape_unprintable(text)
     return shown if len(shown) <= MAX_CELL else shown[: MAX_CELL - 1] + "…"
 
@@ -195,7 +195,7 @@ def _parse_number(word: str | None) -> int:
 
 
 def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
-    """Return a time as the record writes it, in UTC unless it says otherwise. Raises UsageError."""
+    """Return a time in the record's format, in UTC unless it has a zone. Raises UsageError."""
     word = flags.get(name)
     if word is None:
         return "" if name == "since" else "~"
@@ -212,7 +212,7 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
 
 
 def _read_names(state: Path) -> dict[str, str]:
-    """Return the names of people by principal, or nothing where they can't be read."""
+    """Return the names of people by principal, or an empty dict if they can't be read."""
 
     async def read() -> dict[str, str]:
         with closing(Store(state, upgrades=False)) as store:
@@ -220,6 +220,6 @@ def _read_names(state: Path) -> dict[str, str]:
 
     try:
         return asyncio.run(read())
-    except ToolError as error:  # names are a comfort: the record is shown without
+    except ToolError as error:  # the record is shown without names
         print(f"people's names are not known: {error}", file=sys.stderr)
         return {}

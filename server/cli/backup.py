@@ -1,4 +1,4 @@
-"""`toolgate backup` and `toolgate restore`: write the state to one file, and read it back.
+"""Write the state to one file, and restore it (`toolgate backup`, `toolgate restore`).
 
 A server may run during a backup, but not during a restore.
 """
@@ -51,7 +51,7 @@ def restore(config: Config, *, file: str, replace: bool) -> int:
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is not a folder")
     if os.geteuid() == 0 and config.state.exists() and (owner := config.state.stat().st_uid) != 0:
-        # root's files in another user's folder could not be read by that user's server
+        # a server of another user could not read root's files in its folder
         raise UsageError(f"restore: {config.state} belongs to user {owner}: run this as that user, not as root")
     return _run(config, lambda progress: _restore_from(config.state, file, replace, progress))
 
@@ -80,7 +80,7 @@ def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProg
         with _temp_folder(state) as temp:
             manifest = _write(state, sys.stdout.buffer, temp, workspaces, progress)
             sys.stdout.buffer.flush()
-    except BrokenPipeError:  # unlike a list that `head` cuts, half a backup is worth nothing
+    except BrokenPipeError:  # unlike a shortened list, half a backup is worthless
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise BackupError("the reader closed the pipe: the backup is incomplete") from None
     print(f"backup: {_summarize(manifest)}", file=sys.stderr)
@@ -88,7 +88,7 @@ def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProg
 
 
 def _check_whole(manifest: Manifest) -> None:
-    """Raise BackupError where something is missing: the backup is made, and good for what is in it."""
+    """Raise BackupError if something is missing; the backup is valid for the rest."""
     for name, what in manifest.omitted.items():
         print(f"{name} is in it {what}", file=sys.stderr)
     if manifest.missing:
@@ -98,7 +98,7 @@ def _check_whole(manifest: Manifest) -> None:
 
 @contextmanager
 def _temp_folder(folder: Path) -> Generator[Path]:
-    """Make a folder for what is being written. Those of killed backups are removed: they hold keys."""
+    """Make a folder for the unfinished backup, and remove those of killed backups: they hold keys."""
     for left in folder.glob(f"{TEMP_PREFIX}*"):
         if time.time() - left.lstat().st_mtime > STALE:
             shutil.rmtree(left, ignore_errors=True)
@@ -111,12 +111,12 @@ def _temp_folder(folder: Path) -> Generator[Path]:
 
 def _write(state: Path, raw: IO[bytes], temp: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
     hold = lock.hold_exclusive if workspaces else lock.hold_shared
-    with hold(state):  # without it, half of the backup could be of what a restore replaces
+    with hold(state):  # or a restore could replace the state halfway
         return write.write_backup(state, raw, temp, workspaces=workspaces, progress=progress)
 
 
 def _publish(draft: Path, path: Path) -> None:
-    """Give the finished file its name. Raises BackupError where that is taken."""
+    """Give the finished file its name. Raises BackupError if that exists."""
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -157,7 +157,7 @@ def _summarize(manifest: Manifest) -> str:
 
 
 def _run(config: Config, work: Callable[[TerminalProgress], None]) -> int:
-    """Return the exit code of the work, and print what goes wrong. SIGTERM cleans up as Ctrl-C does."""
+    """Run the work, print errors and return the exit code. SIGTERM cleans up as Ctrl-C does."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         work(terminal_progress(config.environment))

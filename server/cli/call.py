@@ -1,6 +1,6 @@
-"""`toolgate call` and `toolgate tools`: ask a server of our own, or one at a URL, and print the answer.
+"""Ask our own server, or one at a URL, and print the answer (`toolgate call`, `toolgate tools`).
 
-The person at the terminal answers what the server asks back.
+The person at the terminal answers the server's questions.
 """
 
 import sys
@@ -16,11 +16,11 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
 
-MAX_PAGES = 100  # a server whose lists have no end is broken
+MAX_PAGES = 100  # a longer list never ends: the server is broken
 
 
 async def call(config: Config, *, tool: str, arguments: Sequence[str], url: str | None) -> int:
-    """Call a tool with `key=value` words; 1 when the tool refuses, or nobody answers."""
+    """Call a tool with `key=value` words; 1 if it refuses, or the server does not answer."""
     person = TerminalElicitation()
     async with _open_client(config, url, person.answer) as (client, _):
         tools = {each["name"]: each for each in await _list_all(client, "tools/list", "tools")}
@@ -83,13 +83,13 @@ def _open_client(
 ) -> AbstractAsyncContextManager[tuple[McpClient, dict[str, Any]]]:
     if url is None:
         return spawn_server(config.to_flags(), config.server_environment, question=question)
-    from toolgate.server.cli.mcp_client.http import connect  # start-up: most ask a server of their own
+    from toolgate.server.cli.mcp_client.http import connect  # start-up: most use their own server
 
     return connect(url, token=config.access_token, question=question)
 
 
 def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
-    """Return `key=value` words as arguments. A value is JSON where the schema wants anything but a string."""
+    """Return `key=value` words as arguments. A value is JSON unless the schema says string."""
     arguments: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -99,7 +99,7 @@ def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, 
         try:
             arguments[key] = value if kind == "string" else msgspec.json.decode(value)
         except msgspec.DecodeError:
-            arguments[key] = value  # the server says what it expected
+            arguments[key] = value  # the server's error says what it expected
     return arguments
 
 

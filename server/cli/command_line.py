@@ -1,4 +1,4 @@
-"""Read a command line: the command it names, its options, and its arguments and flags."""
+"""Parse a command line: its command, options, arguments and flags."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from toolgate.server.text import suggest
 
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}
-INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags for commands
+INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags → commands
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """What one command line asks for."""
+    """A parsed command line."""
 
     command: Command
-    options: Mapping[str, Any]  # as the words they are
+    options: Mapping[str, Any]  # unparsed words
     parameters: Mapping[str, Any]  # arguments and flags, by name
 
 
 def parse_words(words: Sequence[str]) -> Invocation:
-    """Return what the command line asks for. Options may stand anywhere. Raises UsageError."""
+    """Parse a command line, with options in any place. Raises UsageError."""
     path, options, arguments, instead = _split(words)
     if instead:
         return Invocation(COMMANDS[instead], {}, {"commands": path or arguments} if instead == "help" else {})
@@ -41,7 +41,7 @@ def parse_words(words: Sequence[str]) -> Invocation:
         parsed = _to_click(command).make_context("toolgate", [*options, "--", *arguments])
     except click.UsageError as error:
         raise UsageError(_explain(error, command)) from None
-    if parsed.args:  # behind arguments, an extra word may be a password: it is not repeated
+    if parsed.args:  # an extra word after arguments may be a password: don't repeat it
         nothing_else = f"takes {' '.join(command.arguments)} and nothing else"
         reason = nothing_else if command.arguments else f"unexpected {parsed.args[0]!r}"
         raise UsageError(f"{command.name}: {reason}\nusage: {usage(command)}")
@@ -54,8 +54,8 @@ def parse_words(words: Sequence[str]) -> Invocation:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
-    """Return the words of the command, its options with their values, its arguments, and the command that a flag such
-    as --help asks for instead."""
+    """Return the command's words, its options with values, its arguments, and a command that replaces it, as for
+    --help."""
     path: list[str] = []
     options: list[str] = []
     arguments: list[str] = []
@@ -83,7 +83,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
 
 
 def _needs_value(word: str) -> bool:
-    """Whether the next word is the value of this one: of `--port`, and of the p in `-vp`."""
+    """Return whether the next word is this option's value: after `--port`, and after the p in `-vp`."""
     if word.startswith("--"):
         return word in EVERY and not EVERY[word].is_switch
     valued = (at for at, letter in enumerate(word) if (found := SHORT.get(f"-{letter}")) and not found.is_switch)
@@ -107,7 +107,7 @@ def _to_argument(text: str) -> click.Argument:
 
 
 def _argument_key(text: str) -> str:
-    """NAME is `name`, [ARGUMENT=VALUE…] is `arguments`."""
+    """Return the key of an argument: NAME is `name`, [ARGUMENT=VALUE…] is `arguments`."""
     word = text.strip("[]…").partition("=")[0]
     return word.lower() + ("s" if "…" in text else "")
 
@@ -118,15 +118,15 @@ def _to_option(option: Option) -> click.Option:
 
 
 def _to_word(value: Any) -> Any:
-    """As a list or a word: what the environment and the file would say."""
+    """Return a list or a word, as the environment and the file would give it."""
     return list(value) if isinstance(value, tuple) else "true" if value is True else value
 
 
-# -- what is wrong with a command line, and how to mend it
+# -- explaining mistakes
 
 
 def _explain_missing(group: str, arguments: Sequence[str]) -> str:
-    """For a command that is not there, or only the beginning of one."""
+    """Explain an unknown or incomplete command."""
     names = sub_commands(group)
     known = ", ".join(names)
     if not arguments:

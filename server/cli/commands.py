@@ -1,6 +1,6 @@
-"""The table of commands: what each does, which arguments, flags and options it takes, and the function that runs it.
+"""List the commands: what each does, its arguments, flags and options, and the function that runs it.
 
-A command's own flags are flags alone; its options have a variable and a key of the config file too.
+Flags belong to one command; options can also be set by a variable or a key of the config file.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from toolgate.server.config.types import parse_bool
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command. `run` is `module:function` in this room: it is called with the options, if the command takes any,
-    and with its arguments and flags by name. It returns the exit code, or a coroutine of it."""
+    """One command. `run` is `module:function` in this room. It gets the options, if the command takes any, and
+    arguments and flags by name, and returns the exit code, or a coroutine for it."""
 
     name: str
     summary: str
     run: str
     options: tuple[Option, ...] = ()
-    usage: str = ""  # the arguments: NAME, [NAME] where it may be missing, NAME… where it may be repeated
+    usage: str = ""  # the arguments: NAME, optional [NAME], repeated NAME…
     flags: tuple[Option, ...] = ()
 
     @property
@@ -36,7 +36,7 @@ def _options(*names: str) -> tuple[Option, ...]:
 
 STATE = _options("state")
 CLIENTS = _options("state", "clients")
-SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # what a server over stdio takes
+SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # options of a server over stdio
 CONFIGURING = (*SPAWNING, *_options("public-url"))
 URL = Option("url", "use the server at this URL, with the access token in TOOLGATE_TOKEN", metavar="URL")
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
@@ -148,7 +148,7 @@ COMMANDS = {
 
 
 def sub_commands(group: str) -> list[str]:
-    """Return the words that may follow `group`; "" has the first words of all commands."""
+    """Return the words that may follow `group`; "" stands for the first word."""
     start = f"{group} " if group else ""
     return list(dict.fromkeys(name[len(start) :].split()[0] for name in COMMANDS if name.startswith(start)))
 
@@ -160,6 +160,6 @@ def flags_of(command: Command) -> list[str]:
 
 
 def usage(command: Command) -> str:
-    """Return how the command is called, on one line."""
+    """Return the command's usage on one line."""
     name = () if command.name == "serve" else (command.name,)
     return " ".join(("toolgate", *name, *command.arguments, *(["[OPTIONS]"] if flags_of(command) else [])))

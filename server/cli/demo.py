@@ -1,4 +1,4 @@
-"""`toolgate demo`: call every tool over stdio, then some over HTTP+SSE and Streamable HTTP.
+"""Call every tool over stdio, then some over HTTP+SSE and Streamable HTTP (`toolgate demo`).
 
 The tools work on data made in a temporary folder. The exit code is 0 only if all of it worked.
 """

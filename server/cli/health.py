@@ -1,4 +1,4 @@
-"""`toolgate health`: ask the local server's /ready, for container engines and scripts."""
+"""Ask the local server's /ready, for container engines and scripts (`toolgate health`)."""
 
 import asyncio
 import ipaddress
@@ -10,11 +10,11 @@ from toolgate.server.config.load import Config
 
 DONE, FAULT = 0, 1
 TIMEOUT = 5.0  # seconds: an answer takes milliseconds, and engines give up after a few seconds anyway
-MAX_BODY = 4096  # bytes; an answer has a few dozen
+MAX_BODY = 4096  # bytes; normally a few dozen
 
 
 async def health(config: Config, *, url: str | None) -> int:
-    """Ask the server at `url`, or the local one; print its status, and return 0 when it is ready."""
+    """Ask the server at `url`, or the local one, and print its status; 0 if it is ready."""
     url = f"{(url or _local_url(config)).rstrip('/')}/ready"
     try:
         async with asyncio.timeout(TIMEOUT), open_response("GET", url, {}, b"") as response:
@@ -30,7 +30,7 @@ async def health(config: Config, *, url: str | None) -> int:
 
 
 async def _read_status(response: HttpResponse) -> str:
-    """Return "ready", or what the server is instead."""
+    """Return "ready", or another status."""
     body = b""
     async for part in response.body:
         body += part
@@ -44,7 +44,7 @@ async def _read_status(response: HttpResponse) -> str:
 
 
 def _local_url(config: Config) -> str:
-    """Return the URL that reaches a server with these options from this machine."""
+    """Return the URL of a server with these options, as seen from this machine."""
     host = config.host
     try:
         address = ipaddress.ip_address(host.strip("[]"))

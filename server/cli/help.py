@@ -1,4 +1,4 @@
-"""Print the help of commands, the version, and what to paste into an MCP client (`toolgate config CLIENT`)."""
+"""Print help, the version, and the configuration for an MCP client (`toolgate config CLIENT`)."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def show_version() -> int:
 
 
 def show_config(config: Config, *, client: str) -> int:
-    """Print what to paste on standard output, and where it belongs on standard error."""
+    """Print the configuration to standard output, and its place to standard error."""
     own = config.to_flags()
     if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
         own += ["--config", os.devnull]
@@ -83,7 +83,7 @@ def _write_options(formatter: HelpFormatter, command: Command) -> None:
 
 
 def _write_commands(formatter: HelpFormatter, names: Iterable[str]) -> None:
-    """A command by its summary, a group by what it is about and its commands."""
+    """Write a command with its summary, a group with its subject and its commands."""
     rows = []
     for name in names:
         group = f"{GROUPS[name]}: {', '.join(sub_commands(name))}" if name in GROUPS else COMMANDS[name].summary

@@ -1,4 +1,4 @@
-"""Run the command that the command line names, and turn what goes wrong into a sentence and an exit code."""
+"""Run the command on the command line, and turn errors into a sentence and an exit code."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     except UnicodeEncodeError as error:
         print(f"toolgate: {error.object[error.start : error.end]!r} can't be printed here", file=sys.stderr)
         return FAULT
-    except BrokenPipeError:  # the reader of the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return DONE
     except OSError as error:
@@ -66,12 +66,12 @@ def _wait(work: Coroutine[Any, Any, int]) -> int:
 
 
 def open_standard() -> None:
-    """Open /dev/null for each standard descriptor that is closed: a file opened later must not take its place."""
+    """Open /dev/null for each closed standard descriptor, so that no later file gets its number."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
     for name, descriptor in (("stdout", 1), ("stderr", 2)):

@@ -1,4 +1,4 @@
-"""`toolgate client …`, `token …`, `key …`: OAuth clients, their grants, and signing keys, in the database."""
+"""Manage OAuth clients, grants and signing keys in the database (`toolgate client …`, `token …`, `key …`)."""
 
 import secrets
 import sys
@@ -39,7 +39,7 @@ async def list_clients(store: Store, config: Config) -> None:
 
 @with_store()
 async def add_client(store: Store, _config: Config, *, name: str, redirects: Sequence[str], confidential: bool) -> None:
-    """Add a client. Each of `redirects` is a redirect URI, or the name of a platform whose URIs are known."""
+    """Add a client. Each of `redirects` is a redirect URI, or the name of a platform with known URIs."""
     platforms = [word for word in redirects if ":" not in word]
     for word in platforms:
         if word not in redirect_uris.PRESETS:
@@ -66,7 +66,7 @@ async def add_client(store: Store, _config: Config, *, name: str, redirects: Seq
 
 @with_store()
 async def remove_client(store: Store, config: Config, *, id: str) -> None:
-    """Remove a client and end what it was granted."""
+    """Remove a client and end its grants."""
     if id in _clients_in_file(config.clients):
         raise CommandError(f"the client {id!r} is in {config.clients}: remove it there and restart the server")
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
@@ -94,7 +94,7 @@ async def list_grants(store: Store, config: Config) -> None:
 
 @with_store()
 async def revoke_all(store: Store, _config: Config) -> None:
-    """End all grants and sign-ins, those of clients for themselves too."""
+    """End all grants and sign-ins, with clients' own tokens."""
     await store.transact(people_rows.end_all_logins)
     ended = await Grants(store, {}).revoke_all()
     print(f"{format_count(ended, 'grant')} ended; everybody is signed out")
@@ -113,7 +113,7 @@ async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
 
 @with_store()
 async def revoke_client(store: Store, config: Config, *, id: str) -> None:
-    """End all grants of a client, also of one that was removed."""
+    """End all grants of a client, even of a removed one."""
     known = await store.transact(lambda connection: find_client(connection, _clients_in_file(config.clients), id))
     ended = await Grants(store, {}).revoke_all(client=id)
     if known is None and not ended:
@@ -131,8 +131,8 @@ async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
 
 
 async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
-    """Subject of ours, issuer, subject there, of whom a name, `account:NAME`, `github:…`, `oidc:…`, `header:…` or a
-    subject of ours means. Raises CommandError for a name that is several people's."""
+    """Return a person's subject, issuer, and subject there, by name, `account:NAME`, `github:…`, `oidc:…`, `header:…`
+    or our subject. Raises CommandError for a name of several people."""
     prefix, _, rest = name.partition(":")
     wanted = normalize_name_or_empty(rest if prefix == "account" else name)
 
@@ -164,13 +164,13 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
 
 @with_store()
 async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
-    """Make a new key that signs tokens."""
+    """Make a new key for signing tokens."""
     from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys  # start-up
     from toolgate.server.state.sealed_state import Sealer
 
     file = config.state / "keys" / "signing"
     if drop_old:
-        key_file.rotate_key(file, KEEP)  # until it is removed below, a running server can still open what it seals
+        key_file.rotate_key(file, KEEP)  # until it is removed below, a running server can open what it seals
     kid = await SigningKeys(store, Sealer(file, None)).rotate(drop_old=drop_old)
     if drop_old:
         key_file.remove_previous_keys(file)
@@ -189,10 +189,10 @@ def _clients_in_file(file: Path | None) -> Mapping[str, OAuthClient]:
 
 
 def rotate_sealing_keys(state: Path, *, drop_old: bool) -> None:
-    """Replace the keys in STATE/keys that seal what comes back soon; a running server seals with the new ones from its
-    next answer on. With `drop_old` nothing that was sealed before is accepted. Raises OSError.
+    """Replace the short-lived sealing keys in STATE/keys; a running server uses the new ones from its next answer. With
+    `drop_old` nothing sealed before is accepted. Raises OSError.
 
-    The key of the audit log is never rotated: the log could not be verified with another one.
+    The key of the audit log is never rotated: another one could not verify the log.
     """
     from toolgate.server.auth.oauth_server import consent_requests  # start-up, as above
     from toolgate.server.state import sealed_state

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 
 def print_table(rows: Sequence[Sequence[str]], widths: Iterable[int] = ()) -> None:
-    """Print rows in columns, which are as wide as what is in them unless `widths` says otherwise."""
+    """Print rows in columns, as wide as their cells unless `widths` is given."""
     widths = tuple(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())

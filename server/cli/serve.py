@@ -1,4 +1,4 @@
-"""Serve MCP over stdio, or over HTTP with -t or -s: what `toolgate` does without a command."""
+"""Serve MCP over stdio, or over HTTP with -t or -s, if the command line names no command."""
 
 import asyncio
 import fcntl
@@ -29,7 +29,7 @@ def serve(options: Config) -> int:
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     if options.is_remote:
         signal.signal(signal.SIGTERM, _leave)  # until the server has its own handler
-        from toolgate.server import http_app  # start-up: stdio does without all of HTTP
+        from toolgate.server import http_app  # start-up: stdio needs no HTTP
 
         http_app.check_http(options)
     logs.start(options.verbose, options.logs, options.log_format)
@@ -51,7 +51,7 @@ def serve(options: Config) -> int:
 
 
 def _leave(_number: int, _frame: object) -> None:
-    """Exit at once: nothing has started yet that would have to be stopped."""
+    """Exit at once: nothing has started that must be stopped."""
     raise SystemExit(DONE)
 
 
@@ -63,7 +63,7 @@ def _run_loop(options: Config) -> None:
         await App(options).serve_stdio(source, sink)
 
     if options.is_remote:
-        import uvloop  # start-up: stdio does without
+        import uvloop  # start-up: stdio does without it
 
         run_loop.run_server(serve_http, uvloop.new_event_loop)
         return
@@ -76,5 +76,6 @@ def _run_loop(options: Config) -> None:
 
 
 def _is_open(descriptor: int) -> bool:
-    """Whether it was open at the start: what `open_standard` opened is not inheritable, the rest is."""
+    """Return whether the descriptor was open at the start: those `open_standard` opened are not inheritable, the rest
+    are."""
     return not fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

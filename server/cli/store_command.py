@@ -1,4 +1,4 @@
-"""Run a command on the state database, whether a server runs beside it or not."""
+"""Run a command on the state database, with or without a running server."""
 
 import asyncio
 import sys
@@ -20,11 +20,11 @@ Action = Callable[Concatenate[Store, Config, P], Awaitable[None]]
 
 
 class CommandError(Exception):
-    """A command can't do what it was asked for; the text says why."""
+    """A command can't do its work; the text says why."""
 
 
 def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Concatenate[Config, P], int]]:
-    """Make a command of a function that takes the open database first. A command that only looks upgrades nothing."""
+    """Return a command from a function that takes the open database first. A read-only command upgrades nothing."""
 
     def to_command(action: Action[P]) -> Callable[Concatenate[Config, P], int]:
         def command(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> int:

@@ -1,4 +1,4 @@
-"""`toolgate user …`: the accounts of the built-in login, in the state database."""
+"""Manage the accounts of the built-in login in the state database (`toolgate user …`)."""
 
 import signal
 import sys
@@ -30,7 +30,7 @@ async def add(store: Store, _config: Config, *, name: str) -> None:
 
 @with_store(upgrades=False)
 async def list_users(store: Store, _config: Config) -> None:
-    """Print the accounts and, behind them, people who signed in elsewhere, as --allow-users names them."""
+    """Print the accounts, then people of external providers as --allow-users writes them."""
     rows = [] if store.is_empty() else await Accounts(store).list_accounts()
     seen = [] if store.is_empty() else await store.transact(grant_rows.list_external_people)
     if not rows:
@@ -63,7 +63,7 @@ async def remove(store: Store, _config: Config, *, name: str) -> None:
 
 @with_store()
 async def passwd(store: Store, _config: Config, *, name: str) -> None:
-    """Change a password and sign the person out everywhere."""
+    """Change a password and end the person's sign-ins."""
     _require_database(store, name)
     accounts = Accounts(store)
     found = await accounts.find_account(name)
@@ -74,13 +74,14 @@ async def passwd(store: Store, _config: Config, *, name: str) -> None:
 
 
 def _require_database(store: Store, name: str) -> None:
-    """A database that was never made is not made to find that nothing is in it."""
+    """Raise CommandError without a database, rather than create an empty one."""
     if store.is_empty():
         raise CommandError(f"there is no account {name!r}")
 
 
 def _read_password(name: str) -> str:
-    """From a terminal without echo, asked twice; from a pipe its first line, which a second one has to repeat."""
+    """Read a password: from a terminal twice without echo, from a pipe its first line, and a second one must be
+    equal."""
     if sys.stdin.isatty():
         first, again = _prompt_password(f"Password for {name}: "), _prompt_password("The same again: ")
     else:
@@ -102,7 +103,7 @@ def _read_password(name: str) -> str:
 def _prompt_password(prompt: str) -> str:
     import getpass  # start-up
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's own would wait for the line's end
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the loop's would wait for the end of the line
     try:
         return getpass.getpass(prompt)
     except EOFError:

@@ -1,6 +1,6 @@
-"""`toolgate workspace …`: people's workspaces, archived and restored by the operator.
+"""Archive, restore and remove people's workspaces (`toolgate workspace …`).
 
-A WHO is a person's name, or the name of a workspace as `toolgate workspace list` prints it.
+WHO is a person's name, or the name of a workspace from `toolgate workspace list`.
 """
 
 from collections.abc import Generator
@@ -51,7 +51,7 @@ async def archive(store: Store, _config: Config, *, who: str) -> None:
 
 @with_store()
 async def restore(store: Store, _config: Config, *, who: str) -> None:
-    """Restore the archive of that name, or a person's newest."""
+    """Restore the named archive, or a person's newest."""
     held = PrincipalFolders(store.folder)
     found = _find_archive(held, who)
     if found is None:
@@ -67,7 +67,7 @@ async def restore(store: Store, _config: Config, *, who: str) -> None:
 
 @with_store()
 async def remove(store: Store, _config: Config, *, who: str) -> None:
-    """Remove a workspace, or the archive of that name."""
+    """Remove a workspace, or the named archive."""
     held = PrincipalFolders(store.folder)
     archive = _find_archive(held, who)
     if archive is not None:
@@ -85,7 +85,7 @@ async def remove(store: Store, _config: Config, *, who: str) -> None:
 
 @contextmanager
 def _exclusive(held: PrincipalFolders, name: str) -> Generator[None]:
-    """Hold the lock on all workspaces. Raises WorkspaceInUseError where a server uses this one."""
+    """Hold the lock on all workspaces. Raises WorkspaceInUseError if a server uses this one."""
     if held.is_served(name):
         remedy = "stop it first, or leave the workspace to its policy"
         raise WorkspaceInUseError(f"a running server uses the workspace of {name}: {remedy}")
@@ -94,7 +94,7 @@ def _exclusive(held: PrincipalFolders, name: str) -> Generator[None]:
 
 
 async def _find_workspace(store: Store, who: str) -> str:
-    """Return the principal that has the workspace `who` means. Raises CommandError."""
+    """Return the principal with the workspace that `who` names. Raises CommandError."""
     held, found = PrincipalFolders(store.folder), await _find_principal(store, who)
     if found not in held.list_names():
         raise CommandError(f"{found} has no workspace")

@@ -113,7 +113,7 @@ def test_a_principal_reads_its_own_lines_of_the_audit_log_and_no_forged_one(tmp_
         trail.newest("u-a", 2)
 
 
-def test_the_audit_log_is_read_once_for_who_looks_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frequent_page_loads_read_the_audit_log_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Counted(OwnEntries):
         reads, reading, most = 0, 0, 0
 

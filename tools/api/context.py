@@ -104,7 +104,7 @@ class Context:
         process."""
         found: T | None = self._services.built_in.get(kind)
         if found is None:
-            raise ToolError(f"ctx.service({kind.__name__}) can't be had in a plugin's own process")
+            raise ToolError(f"ctx.service({kind.__name__}) is not available in a plugin's own process")
         return found
 
     @property

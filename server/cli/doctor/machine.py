@@ -10,17 +10,17 @@ from pathlib import Path
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
 from toolgate.server.config.load import Config
 
-OLDEST = 1_767_225_600.0  # 2026-01-01: a clock that says less was never set, and no certificate or token is good then
+OLDEST = 1_767_225_600.0  # 2026-01-01: an earlier clock was never set, and invalidates certificates and tokens
 DRIFT = 300.0  # seconds the files of the state may be newer than the clock
 DISK_FULL, DISK_LOW = (64 * 2**20, 2**30)  # bytes free
-INODES_FULL, INODES_LOW = 1_000, 10_000  # files that can still be made: a project takes thousands
+INODES_FULL, INODES_LOW = 1_000, 10_000  # free inodes: a project takes thousands
 MEMORY_FULL, MEMORY_LOW = 64 * 2**20, 512 * 2**20  # bytes: a server has some 80 MiB, a browser several hundred
 DESCRIPTORS_FULL, DESCRIPTORS_LOW = 256, 4_096  # descriptors: a stream takes one, and a command several
 MEMINFO = Path("/proc/meminfo")
 OWN_CGROUP = Path("/proc/self/cgroup")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SYSCTLS = Path("/proc/sys")
-# Where users other than root can't make namespaces: the file, its value then, and the value that allows it.
+# Settings that keep users other than root from making namespaces: file, its value then, the value that allows it.
 NAMESPACE_SYSCTLS = {
     "kernel/unprivileged_userns_clone": ("0", "1"),
     "kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
@@ -29,7 +29,7 @@ NAMESPACE_SYSCTLS = {
 
 
 async def disk(config: Config) -> CheckFinding:
-    """Check the free space of each disk that is written to."""
+    """Check the free space of each disk with files of ours."""
     folders = {config.state: "--state", config.workspace: "--workspace", config.logs: "--logs"}
     seen: dict[int, tuple[Path, os.statvfs_result, str]] = {}
     for folder, option in folders.items():
@@ -54,7 +54,7 @@ def _judge_disk(folder: Path, space: os.statvfs_result, option: str) -> CheckFin
 
 
 async def memory(_config: Config) -> CheckFinding:
-    """Check the free memory of the machine, or of this process's control group where that is less."""
+    """Check the free memory of the machine, or of this process's control group if it has less."""
     found = [await asyncio.to_thread(read) for read in (_available_on_machine, _available_in_cgroup)]
     free = min((each for each in found if each is not None), default=None)
     if free is None:
@@ -75,7 +75,7 @@ def _available_on_machine() -> int | None:
 
 
 def _available_in_cgroup() -> int | None:
-    """Return the free memory of our control group, of either version; None where it has no limit."""
+    """Return the free memory of our control group, of either version, or None without a limit."""
     own = {kind: path for _, kind, path in (row.split(":", 2) for row in _read_text(OWN_CGROUP).splitlines() if row)}
     v2, v1 = own.get("", "").lstrip("/"), own.get("memory", "").lstrip("/")
     for most, used in (
@@ -102,7 +102,7 @@ async def open_files(config: Config) -> CheckFinding:
 
 
 def find_namespace_remedy() -> str | None:
-    """Return what to do where the kernel lets only root make user namespaces, else None."""
+    """Return the remedy if the kernel lets only root make user namespaces, else None."""
     if os.geteuid() == 0:
         return None
     for name, (refusing, wanted) in NAMESPACE_SYSCTLS.items():

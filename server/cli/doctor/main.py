@@ -1,6 +1,6 @@
-"""`toolgate doctor`: check whether this machine can serve or, with a URL, whether a hosted client can reach it.
+"""Check whether this machine can serve or, with a URL, whether a hosted client can reach it (`toolgate doctor`).
 
-Checks change nothing: what a trial makes, it removes.
+Checks change nothing: they remove what they create.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from toolgate.server.config.load import Config
 
 
 async def check(config: Config, *, url: str | None, json: bool) -> int:
-    """Check this machine, or `url` as a hosted client meets it; 0 when nothing fails."""
+    """Check this machine, or `url` as a hosted client sees it; 0 if no check fails."""
     rows: list[CheckRow]
     if url is None:
         rows = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]

@@ -16,7 +16,7 @@ from toolgate.server.text import describe_os_error, to_line
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
 GOOD = (OK, NOTE)
-MAX_LINE = 600  # characters: servers answer what they like
+MAX_LINE = 600  # characters: a server's text may have any length
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class CheckError(Exception):
 
 
 class CheckSkippedError(Exception):
-    """A check has nothing to look at; the text says why."""
+    """A check has nothing to check; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check. `remedy` is "" where there is nothing to do."""
+    """The result of one check. `remedy` may be ""."""
 
     name: str
     verdict: str
@@ -52,14 +52,14 @@ class CheckResult:
 CheckFinding = str | CheckNote
 CheckFunction = Callable[[], Awaitable[CheckFinding]]
 
-# its name, the function, and the names of the checks that must be good before
+# name, function, and the checks that must pass before
 CheckRow = tuple[str, CheckFunction, tuple[str, ...]]
 
 
 async def run_checks(
     rows: Sequence[CheckRow], progress: TerminalProgress | None = None, about: Mapping[str, Any] | None = None
 ) -> int:
-    """Run the checks, and print each as it is done; 1 when one fails. With `about`, print one JSON object with that."""
+    """Run the checks, and print each result; 1 if one fails. With `about`, print one JSON object with that."""
     checks: list[CheckResult] = []
     for name, look, needs in rows:
         missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]

@@ -1,4 +1,4 @@
-"""Check the options, the sandbox and its limits, the proxies in front, clients' metadata documents, and the port."""
+"""Check the options, the sandbox and its limits, proxies, clients' metadata documents, and the port."""
 
 import asyncio
 import ipaddress
@@ -36,7 +36,7 @@ async def sandbox(config: Config) -> CheckFinding:
 
 
 async def limits(config: Config) -> CheckFinding:
-    """Check the control group that limits all commands of a principal, by making one and removing it."""
+    """Check the control group with a principal's limits, by creating and removing one."""
     if config.sandbox_level == "none":
         raise CheckSkippedError("without a sandbox the limits hold for each process alone")
     from toolgate.tools import cgroups  # start-up
@@ -53,8 +53,7 @@ async def limits(config: Config) -> CheckFinding:
 
 
 async def proxies(config: Config) -> CheckFinding:
-    """Check that proxies in front are known. Otherwise all people seem to come from one address, and whoever guesses
-    passwords slows down the others."""
+    """Check that proxies are configured. Otherwise all people share one address, and one guesser slows down all."""
     if not config.is_remote or config.auth == "none":
         raise CheckSkippedError("people do not sign in here")
     from toolgate.server.auth import setup  # start-up
@@ -119,7 +118,7 @@ async def _is_toolgate(host: str, port: int) -> bool:
 
 
 async def options(config: Config) -> str:
-    """Find what a start with these options would refuse."""
+    """Check for options that a start would refuse."""
     if not config.is_remote:
         return "for stdio; add -t or -s and your other options to check those"
     from toolgate.server import http_app  # start-up
@@ -161,7 +160,7 @@ async def documents(config: Config) -> CheckFinding:
 
 
 async def _find_failure(web: "Web", url: str) -> str:
-    """Return why the document at `url` can't be fetched; "" where it can."""
+    """Return why the document at `url` can't be fetched, or ""."""
     from toolgate.server.auth.clients.metadata_documents import fetch_json  # start-up
     from toolgate.tools.api.errors import ToolError
 

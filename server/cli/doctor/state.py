@@ -12,7 +12,7 @@ from toolgate.server.state import key_file
 from toolgate.server.text import describe_os_error
 
 DAY = 86_400.0
-EXPIRED_AFTER = 2  # times its lifetime: no server has run to replace it
+EXPIRED_AFTER = 2  # lifetimes of a key: no server has replaced it
 RESTORE_KEYS = "restore keys/ from the backup that state.db is from"
 SLACK = 300.0  # seconds: clocks differ
 
@@ -57,7 +57,7 @@ def _judge_age(age: float, lasting: float) -> CheckFinding:
 
 
 async def audit(config: Config) -> CheckFinding:
-    """Check the newest file of the record. All of it may be 160 MiB, and `audit verify` reads that."""
+    """Check the newest file of the record. `audit verify` reads all of it, up to 160 MiB."""
     from toolgate.server.telemetry.audit import reader  # start-up
 
     folder, key = config.state / "audit", config.state / "keys" / "audit"
@@ -97,7 +97,7 @@ def _check_folder(folder: Path) -> str:
             f"chown it, or name another with --state (its owner is uid {found.st_uid})",
         )
     for path in (folder, folder / "keys", folder / "state.db", *(folder / "keys").glob("*")):
-        private = 0o066 if path == folder else 0o077  # at level uid, the users of commands pass through it
+        private = 0o066 if path == folder else 0o077  # at level `uid`, sandbox users pass through it
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & private:
             remedy = f"chmod go-rw {path}" if path == folder else f"chmod go= {path}"
             raise CheckError(f"{path} can be read by others", remedy)

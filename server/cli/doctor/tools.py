@@ -16,7 +16,7 @@ from toolgate.server.config.load import Config
 if TYPE_CHECKING:
     from toolgate.tools.api.registry import Part, Registry
 
-RUN_WITHIN = 10.0  # seconds; it takes milliseconds
+RUN_WITHIN = 10.0  # seconds; normally milliseconds
 LOAD_TIMEOUT = 30.0  # seconds for all plugins
 
 
@@ -34,7 +34,7 @@ async def plugins(config: Config) -> CheckFinding:
 
 
 async def skills(config: Config) -> CheckFinding:
-    """Read the files of all skills, not the cache."""
+    """Check the files of all skills, without the cache."""
     from toolgate.server import build as parts  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
 
@@ -47,7 +47,7 @@ async def skills(config: Config) -> CheckFinding:
 
 
 async def rules(config: Config) -> CheckFinding:
-    """Find rules that match no tool: most likely a slip, and then they protect nothing."""
+    """Check for rules that match no tool: probably a typing mistake, so they protect nothing."""
     configured = [*config.deny, *config.approve, *config.allow]
     if not configured:
         raise CheckSkippedError("none are configured")
@@ -82,7 +82,7 @@ async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registr
 
 @contextmanager
 def _capture_warnings(name: str) -> Generator[list[str]]:
-    """Collect what this logger warns of, in place of the log."""
+    """Collect this logger's warnings instead of logging them."""
     handler, logger = _WarningHandler(), logging.getLogger(name)
     logger.addHandler(handler)
     propagate, logger.propagate = logger.propagate, False
@@ -94,7 +94,7 @@ def _capture_warnings(name: str) -> Generator[list[str]]:
 
 
 class _WarningHandler(logging.Handler):
-    """Keep the first line of each warning, and the exception with it."""
+    """Keep each warning's first line and exception."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -106,7 +106,7 @@ class _WarningHandler(logging.Handler):
 
 
 async def browser(config: Config) -> CheckFinding:
-    """Start the browser: only that shows whether its own sandbox works here."""
+    """Check that the browser starts: only that shows whether its sandbox works here."""
     from toolgate.tools.browser.browser import Browser  # start-up
     from toolgate.tools.browser.chromium import BrowserStartError
     from toolgate.tools.browser.find_chromium import find_chromium
@@ -146,7 +146,7 @@ async def shell(config: Config) -> str:
 
 
 def _run_echo(bash: str, environment: Mapping[str, str]) -> bytes:
-    """Return the output of a command; nothing where it can't be run."""
+    """Return the output of a command, or "" if it can't run."""
     try:
         command = [bash, "-c", "echo ready"]
         return subprocess.run(

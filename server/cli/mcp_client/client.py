@@ -1,4 +1,4 @@
-"""A small MCP client for `demo`, `call` and `tools`, and its stdio transport, which spawns this very server."""
+"""Send requests as an MCP client, and start our own server over stdio, for `demo`, `call` and `tools`."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-MAX_MESSAGE = 64 * 2**20  # bytes of one message we take
+MAX_MESSAGE = 64 * 2**20  # bytes of one message
 ANSWER_TIMEOUT = 60.0  # seconds for an answer
-MAX_ROUNDS = 100  # of questions in one call: more come only from a broken server
+MAX_ROUNDS = 100  # of questions in one call: only a broken server asks more
 CLIENT_IDENTITY = {"name": "toolgate-cli", "version": "1"}
 SERVER_COMMAND = (sys.executable, "-m", "toolgate.server", "--config", os.devnull)  # all its options are flags
 
@@ -32,9 +32,9 @@ class ServerExitError(McpClientError):
 
 
 class McpClient:
-    """A client of any transport: it sends by `send(message)`, and what comes is handed to `receive`.
+    """A client over any transport. It sends by `send(message)`; incoming messages are passed to `receive`.
 
-    `note(method, params)` hears notifications; `question(method, params)` answers requests of the server, or raises
+    `note(method, params)` gets notifications. `question(method, params)` answers the server's requests, or raises
     LookupError.
     """
 
@@ -46,11 +46,11 @@ class McpClient:
         self._question = question
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last_id = 0
-        self._failure: McpClientError | None = None  # why no more answers will come
+        self._failure: McpClientError | None = None  # the reason why no more answers come
         self._questions: dict[bytes, asyncio.Task[None]] = {}  # by the id of the server's request, in JSON
 
     def send_request(self, method: str, params: dict[str, Any] | None = None) -> "tuple[int, asyncio.Future[Any]]":
-        """Send a request; return its id and the future of its result."""
+        """Send a request; return its id and a future for its result."""
         if self._failure is not None:
             raise self._failure
         self._last_id += 1
@@ -60,7 +60,7 @@ class McpClient:
         return self._last_id, answer
 
     async def request(self, method: str, params: dict[str, Any] | None = None) -> Any:
-        """Return the result. Raises McpClientError, and TimeoutError after a while in which no question was open."""
+        """Return the result. Raises McpClientError, and TimeoutError after a time without an open question."""
         _, answer = self.send_request(method, params)
         while not answer.done():
             was_asked = bool(self._questions)
@@ -74,7 +74,7 @@ class McpClient:
         self._send({"method": method, "params": params or {}})
 
     async def call(self, tool: str, arguments: dict[str, Any], **extra: Any) -> dict[str, Any]:
-        """Return the result of a call. Where the server asks something first, call again with the answers."""
+        """Return the result of a call, answering the server's questions on the way."""
         given: dict[str, Any] = {"name": tool, "arguments": arguments, **extra}
         result: dict[str, Any] = await self.request("tools/call", given)
         for _ in range(MAX_ROUNDS if self._question is not None else 0):
@@ -84,7 +84,7 @@ class McpClient:
         return result
 
     async def _collect_input(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the answers to what the result asks, and the state that goes with it. Raises McpClientError."""
+        """Return the answers to the result's questions, and its state. Raises McpClientError."""
         assert self._question is not None
         answers: dict[str, Any] = {}
         try:
@@ -96,7 +96,7 @@ class McpClient:
         return {"inputResponses": answers, **state}
 
     def receive(self, message: dict[str, Any]) -> None:
-        """Take one message of the server."""
+        """Handle one message from the server."""
         if "method" not in message:
             self._receive_answer(message)
         elif "id" in message:
@@ -120,7 +120,7 @@ class McpClient:
             answer = self._waiting.pop(waiting, None)
             if answer is not None and not answer.done():
                 answer.set_exception(fault)
-                answer.exception()  # mark it as seen: its caller may be gone
+                answer.exception()  # marks it as retrieved: its caller may be gone
 
     def _send(self, message: dict[str, Any]) -> None:
         self._send_message({"jsonrpc": "2.0", **message})
@@ -146,7 +146,7 @@ class McpClient:
 
 
 def initialize_params(revision: str, *, can_answer: bool) -> dict[str, Any]:
-    """Return the params of an initialize; `can_answer` declares that questions of the server can be answered."""
+    """Return the params of an initialize; `can_answer` declares elicitation."""
     capabilities: dict[str, Any] = {"elicitation": {}} if can_answer else {}
     return {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": CLIENT_IDENTITY}
 
@@ -159,7 +159,7 @@ async def spawn_server(
     note: NotificationHandler | None = None,
     question: QuestionHandler | None = None,
 ) -> AsyncGenerator[tuple[McpClient, dict[str, Any]], None]:
-    """Spawn a server with `options`; yields the client and the initialize result. Leaving ends the server."""
+    """Start a server with `options`; yield the client and the initialize result. Leaving ends the server."""
     process = await asyncio.create_subprocess_exec(
         *SERVER_COMMAND,
         *options,
@@ -189,7 +189,7 @@ async def _read(process: asyncio.subprocess.Process, source: asyncio.StreamReade
 
 
 async def wait_for_exit(process: asyncio.subprocess.Process) -> None:
-    """Wait for a server that was told to exit, and kill it after ten seconds."""
+    """Wait for a server that should exit, and kill it after ten seconds."""
     try:
         async with asyncio.timeout(10):
             await process.wait()

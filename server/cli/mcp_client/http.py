@@ -1,4 +1,4 @@
-"""The MCP client's HTTP transports: HTTP+SSE, and Streamable HTTP with and without sessions."""
+"""Connect the MCP client over HTTP+SSE, and over Streamable HTTP with and without sessions."""
 
 import asyncio
 import contextlib
@@ -36,11 +36,11 @@ Opened = AsyncGenerator[ConnectedClient, None]
 
 
 class ServerUnreachableError(McpClientError):
-    """No connection to the server can be made."""
+    """The server can't be connected to."""
 
 
 class SignInRequiredError(McpClientError):
-    """The server wants an access token, or another one."""
+    """The server requires an access token, or another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class HttpResponse:
 
 
 class StreamableClient:
-    """POST each message over Streamable HTTP. `revision` decides whether there are sessions; `token` may be ""."""
+    """Send each message by POST over Streamable HTTP. `revision` decides whether there are sessions; `token`
+    may be ""."""
 
     def __init__(
         self, url: str, revision: str, token: str, note: NotificationHandler | None, question: QuestionHandler | None
@@ -77,7 +78,7 @@ class StreamableClient:
         task.add_done_callback(self._tasks.discard)
 
     async def post(self, message: dict[str, Any]) -> None:
-        """Send a message, and hand its answers to the client."""
+        """Send a message, and pass its answers to the client."""
         headers = self._headers
         if self._is_stateless and "method" in message:
             params = message.get("params", {})
@@ -116,7 +117,7 @@ class StreamableClient:
             raise McpClientError(f"HTTP {response.status} {text}")
 
     async def close(self) -> None:
-        """Cancel what is under way, and end the session if there is one."""
+        """Cancel running requests, and end the session, if any."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -215,7 +216,7 @@ async def _read_all(stream: AsyncIterator[tuple[str, str]], client: McpClient) -
 
 @contextlib.asynccontextmanager
 async def spawn_http_server(options: Sequence[str], environment: Mapping[str, str]) -> AsyncGenerator[str, None]:
-    """Spawn a server with both HTTP transports on a free port; yields its base URL."""
+    """Start a server with both HTTP transports on a free port; yield its base URL."""
     own = [*options, "--sse", "--http", "--auth", "none", "--host", "127.0.0.1", "--port", "0"]
     process = await asyncio.create_subprocess_exec(
         *SERVER_COMMAND, *own, stderr=asyncio.subprocess.PIPE, limit=MAX_MESSAGE, env=environment
@@ -235,7 +236,7 @@ async def spawn_http_server(options: Sequence[str], environment: Mapping[str, st
 
 
 async def _copy_log(log: asyncio.StreamReader, started: asyncio.Future[str]) -> None:
-    """Copy the log to standard error, but for the line that names the base URL: `started` gets that."""
+    """Copy the log to standard error, except for the line with the base URL, which sets `started`."""
     while line := await log.readline():
         found = re.search(rb"serving (http://\S+)/mcp", line)
         if found and not started.done():
@@ -253,10 +254,10 @@ async def _copy_log(log: asyncio.StreamReader, started: asyncio.Future[str]) -> 
 async def open_response(
     method: str, url: str, headers: Mapping[str, str], body: bytes, *, address: str | None = None
 ) -> AsyncGenerator[HttpResponse, None]:
-    """Send one request on a connection of its own, which leaving closes. No redirect is followed.
+    """Send one request on its own connection, closed on leaving. Follows no redirect.
 
-    `address` is where to connect, if not to what the host's name resolves to now. Raises UsageError for a URL that is
-    none, ServerUnreachableError, McpClientError.
+    `address` is where to connect, if not where the host's name resolves now. Raises UsageError for an invalid URL,
+    ServerUnreachableError, McpClientError.
     """
     import ssl  # start-up
 
@@ -297,7 +298,7 @@ async def open_response(
 
 
 async def close_connection(sink: asyncio.StreamWriter) -> None:
-    """Close a connection. A peer that does not answer TLS's goodbye is not waited for."""
+    """Close a connection without waiting for a peer that ignores TLS's close."""
     sink.close()
     try:
         with contextlib.suppress(OSError):  # TimeoutError is one
@@ -319,7 +320,7 @@ def parse_url(url: str) -> SplitResult:
 
 
 def bearer_headers(token: str, url: str) -> dict[str, str]:
-    """Return the headers that carry the access token. Raises UsageError where others could read it on the way."""
+    """Return the headers with the access token. Raises UsageError if they would travel unencrypted."""
     if not token:
         return {}
     if not token.isascii() or not token.isprintable() or " " in token:

@@ -73,7 +73,7 @@ def messages(response: Any) -> Iterator[dict[str, Any]]:
 # -- sessions
 
 
-def test_pr_14_mcp_05_a_session_is_nobody_elses_on_any_method(signed: Signed) -> None:
+def test_pr_14_mcp_05_a_session_is_refused_to_other_owners_on_any_method(signed: Signed) -> None:
     ada = signed.token("ada", "one")
     id = session(signed, ada)
     for who, token in others(signed).items():
@@ -115,7 +115,7 @@ def test_mcp_05_a_stream_is_resumed_by_its_owner_only(signed: Signed) -> None:
         assert "result" in next(message for message in messages(response) if message.get("id") == 7)
 
 
-def test_pr_15_nobody_else_posts_into_a_stream_of_http_sse(signed: Signed) -> None:
+def test_pr_15_only_the_owner_posts_into_a_stream_of_http_sse(signed: Signed) -> None:
     ada = signed.token("ada", "one")
     with opened(signed, ada, "GET", "/sse") as stream:
         heard = events(stream)
@@ -153,7 +153,7 @@ def test_mcp_08_sealed_state_is_for_its_owner_alone(signed: Signed) -> None:
     assert asked(signed, ada, "tools/call", again)[2]["result"]["resultType"] == "input_required"
 
 
-def test_mcp_05_a_subscription_hears_of_its_own_principals_resources_and_is_ended_by_nobody_else(
+def test_mcp_05_a_subscription_hears_of_its_own_principals_resources_and_only_its_owner_ends_it(
     signed: Signed,
 ) -> None:
     ada, bob = signed.token("ada", "one"), signed.token("bob", "one")
@@ -247,7 +247,7 @@ def test_callbacks_and_their_news_are_a_persons_whatever_the_client(signed: Sign
     called(signed, ada, "SetCallback", action="cancel")
 
 
-def test_news_of_what_ended_meanwhile_reach_nobody_else(signed: Signed) -> None:
+def test_news_of_a_finished_command_reaches_its_principal_only(signed: Signed) -> None:
     ada, bob = signed.token("ada", "three"), signed.token("bob", "three")
     called(signed, ada, "BackgroundBash", command="sleep 0.31357")
     assert eventually(lambda: not processes_with("0.31357"))
@@ -359,7 +359,7 @@ def test_a_persons_sessions_are_limited_through_however_many_clients() -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_gives_way_to_who_has_more() -> None:
+def test_a_new_session_ends_no_session_of_a_smaller_owner() -> None:
     sessions = Sessions(lambda session: None, limit=3)
     bob, eve = Principal("i", "bob", "c"), Principal("i", "eve", "c")
 

@@ -81,7 +81,7 @@ def test_a_person_who_denies_is_sent_back_with_that(person: Any, gate: House) ->
     assert gate.granted() == []
 
 
-def test_a_wrong_password_is_said_and_can_be_mended(person: Any, gate: House) -> None:
+def test_a_wrong_password_is_reported_and_can_be_corrected(person: Any, gate: House) -> None:
     page = person()
     ask(gate, page)
     sign_in(page, "not the password")
@@ -193,7 +193,7 @@ def test_enter_on_a_box_approves_nothing(person: Any, gate: House) -> None:
     assert gate.caught[0]["error"] == "access_denied"
 
 
-def test_somebody_else_can_sign_in_instead(person: Any, gate: House) -> None:
+def test_another_person_can_sign_in_instead(person: Any, gate: House) -> None:
     gate.add("bob")
     page = person()
     ask(gate, page)
@@ -327,9 +327,7 @@ def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, gate: House) -> 
 @pytest.mark.brief("phone-light")  # tests/transports/web/test_home.py has the dark
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_every_page_can_be_read_and_used_by_everybody(
-    size: str, scheme: str, person: Any, gate: House, tmp_path: Path
-) -> None:
+def test_every_page_is_accessible(size: str, scheme: str, person: Any, gate: House, tmp_path: Path) -> None:
     page = person(size, color_scheme=scheme)
     looked = 0
 

@@ -61,7 +61,7 @@ def test_pr_01_pr_02_pr_03_pr_06_without_a_token_every_door_says_where_to_sign_i
     }
 
 
-def test_pr_01_nothing_is_read_before_who_sends_it_is_known(signed: Signed) -> None:
+def test_pr_01_no_body_is_read_before_the_caller_is_known(signed: Signed) -> None:
     with contextlib.closing(signed.site.connect()) as connection:
         connection.putrequest("POST", "/mcp")
         connection.putheader("Content-Type", "application/json")

@@ -190,7 +190,7 @@ def test_a_session_of_before_the_restart_ends_with_the_grant_that_opened_it(tmp_
         assert [status(id) for id in told] == [404, 200, 404]
 
 
-def test_a_code_that_nobody_redeemed_keeps_nothing_open(signed: Signed) -> None:
+def test_an_unredeemed_code_keeps_nothing_open(signed: Signed) -> None:
     mia = account(signed, "mia", "one")
     granted(signed, mia, "one", is_redeemed=False)
     token = signed.token(mia, "one", noted=False)
@@ -269,7 +269,7 @@ def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
     assert "turn" in text(called(signed, his, "SetCallback", action="list"))
 
 
-def test_sec_08_a_person_who_may_not_come_any_more_is_answered_401_though_nothing_was_open(signed: Signed) -> None:
+def test_sec_08_a_barred_person_is_answered_401_though_nothing_was_open(signed: Signed) -> None:
     subject, token = account(signed, "may", "one"), ""
     for id in ("may-1", "may-2"):
         token = signed.token(subject, "one", noted=False, jti=id)
@@ -315,7 +315,7 @@ def test_sec_08_the_first_look_is_at_once_and_takes_tokens_before_it_ends_what_r
     assert done == ["took the tokens", "asked who stands", "ended what was open", "ended what ran"]
 
 
-def test_whoever_is_gone_is_ended_at_two_looks_and_again_when_they_went_again() -> None:
+def test_a_barred_person_is_ended_at_two_checks_and_again_if_barred_again() -> None:
     gone, left = ["p-ada"], []
 
     async def body() -> None:
@@ -347,7 +347,7 @@ def test_whoever_is_gone_is_ended_at_two_looks_and_again_when_they_went_again() 
 # -- what only some of a person's clients may have
 
 
-def test_a_callbacks_message_goes_to_who_may_have_it(signed: Signed) -> None:
+def test_a_callbacks_message_goes_to_sessions_with_its_scope(signed: Signed) -> None:
     token = signed.token("sue", "full")
     poor, web = signed.token("sue", "none", ()), signed.token("sue", "web", ("tools:web", "tools:plugins"))
     id = session(signed, poor)
@@ -363,7 +363,7 @@ def test_a_callbacks_message_goes_to_who_may_have_it(signed: Signed) -> None:
         assert b"SECRET" not in unheard.read()
 
 
-def test_resources_are_listed_for_who_may_read_them(signed: Signed) -> None:
+def test_resources_are_listed_for_callers_that_may_read_them(signed: Signed) -> None:
     token, read = signed.token("kim", "full"), signed.token("kim", "read", ("tools:read",))
     called(signed, token, "TaskManager", action="create", query="SECRET-TASK")
 
@@ -453,7 +453,7 @@ def test_what_an_earlier_process_left_is_told_to_a_token_for_as_much_alone(tmp_p
 
 
 @pytest.mark.parametrize("rule", ["--deny", "--approve"])
-def test_a_rule_about_who_was_granted_a_scope_holds_for_a_token_without_it(rule: str, tmp_path: Path) -> None:
+def test_a_rule_about_a_granted_scope_holds_for_a_token_without_it(rule: str, tmp_path: Path) -> None:
     with signed_site(tmp_path, rule, "scope:tools:web=echo") as held:
         narrow = {"grant_scope": "tools:plugins tools:web", "grant": "g"}
         for token, is_free in (

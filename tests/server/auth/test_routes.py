@@ -65,7 +65,7 @@ def answer(page: Got, *scopes: str, decision: str = "approve", **changed: str) -
 
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", [*DOCUMENTS, "/jwks"])
-def test_pr_07_as_01_documents_are_for_everybody_and_never_by_a_redirect(path: str, slash: str, gate: House) -> None:
+def test_pr_07_as_01_documents_are_public_and_never_redirected(path: str, slash: str, gate: House) -> None:
     got = gate.browser(origin="https://inspector.example").get(path + slash)
     assert got.status == 200
     assert got.headers["content-type"] == "application/json"
@@ -197,7 +197,7 @@ def test_mcp_13_a_fault_is_told_under_a_reference_and_nothing_else(
 
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", PAGES)
-def test_sec_10_az_10_every_page_is_framed_by_nobody_and_kept_by_nobody(path: str, slash: str, gate: House) -> None:
+def test_sec_10_az_10_no_page_may_be_framed_or_cached(path: str, slash: str, gate: House) -> None:
     browser = gate.browser()
     got = browser.get(path.replace("?", slash + "?") if "?" in path else path + slash)
     headers = got.headers
@@ -247,7 +247,7 @@ def test_servers_under_two_paths_of_one_host_have_cookies_of_their_own() -> None
     assert all(name.startswith("__Host-toolgate-") for name in names)
 
 
-def test_who_has_cookies_off_is_told_of_cookies(gate: House) -> None:
+def test_a_browser_without_cookies_is_told_of_cookies(gate: House) -> None:
     browser = gate.browser()
     page = browser.get("/login")
     browser.cookies.clear()
@@ -419,7 +419,7 @@ def test_az_07_a_form_without_a_decision_is_a_denial(gate: House) -> None:
 
 
 @pytest.mark.parametrize(("client", "uri"), [("self", "https://evil.example/back"), ("local", "")])
-def test_az_07_sec_12_who_asks_and_where_it_goes_is_told(client: str, uri: str, gate: House) -> None:
+def test_az_07_sec_12_the_consent_page_names_the_client_and_the_destination(client: str, uri: str, gate: House) -> None:
     _, page = ask_signed_in(gate, client=client, uri=uri)
     assert "self-asserted" in page.text
     assert (uri.removeprefix("https://").removesuffix("/back") or gate.app.split("/")[2]) in page.text
@@ -459,7 +459,7 @@ def test_a_shell_is_never_granted_without_a_click(gate: House) -> None:
     assert less.location.startswith("https://app.example/back?code=")
 
 
-def test_who_allowed_an_app_before_is_told_that_this_stays(gate: House) -> None:
+def test_the_page_says_that_an_earlier_grant_to_the_app_stays(gate: House) -> None:
     asked = {"uri": "https://app.example/back", "scope": "tools:read tools:web", "prompt": "consent"}
     browser, page = ask_signed_in(gate, **asked)
     assert "allowed this app before" not in page.text
@@ -587,7 +587,7 @@ def test_the_account_page_takes_back_only_ones_own_grants(gate: House) -> None:
     assert browser.post("/token", {**refresh, "refresh_token": again["refresh_token"]}).status == 400
 
 
-def test_sec_08_who_is_removed_can_not_go_on(gate: House) -> None:
+def test_sec_08_a_removed_account_can_not_go_on(gate: House) -> None:
     browser, page = ask_signed_in(gate)
     location = browser.post("/consent", answer(page, "tools:read")).location
     tokens = gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
@@ -614,7 +614,7 @@ def tried(browser: Browser, name: str, password: str = "a guess") -> int:
     return browser.sign_in("/login", name, password).status
 
 
-def test_sec_17_whoever_guesses_neither_locks_out_all_nor_the_owner(
+def test_sec_17_a_guesser_locks_out_neither_all_people_nor_the_owner(
     gate: House, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Behind a proxy on this machine that is not named: all come from one address."""

@@ -206,7 +206,7 @@ def test_what_is_no_request_needs_nothing() -> None:
     assert [dispatcher().scopes_of(other) for other in others] == [frozenset()] * 3
 
 
-def test_pr_12_whoever_has_a_shell_may_read_and_nobody_else_gains() -> None:
+def test_pr_12_the_shell_scope_implies_reading_and_no_other_scope_implies_any() -> None:
     assert has_scopes(frozenset({SHELL}), frozenset({READ, SHELL}))
     assert not has_scopes(frozenset({READ, WEB, WORKFLOW, PLUGINS}), frozenset({SHELL}))
     for scope in (READ, WEB, WORKFLOW, PLUGINS):

@@ -46,7 +46,7 @@ def test_a_question_is_a_request_to_the_client_up_to_2025_11_25(connect: Start, 
     assert server.text("ask_in_group") == "accept"
 
 
-def test_a_question_nobody_answers_ends_with_its_own_time_limit_and_is_called_off(connect: Start) -> None:
+def test_an_unanswered_question_ends_with_its_own_time_limit_and_is_cancelled(connect: Start) -> None:
     server = connect(capabilities=ALL, answer=lambda method, params: None)
     assert "no answer within 0.2 s" in server.error("ask_soon")
     asked = server.wait(lambda message: message.get("method") == "elicitation/create")

@@ -88,7 +88,7 @@ def on_page(folder: Path, body: Callable[[Page], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def test_who_has_the_page_open_is_waited_for_and_the_client_is_told(tmp_path: Path) -> None:
+def test_a_call_waits_while_the_page_is_open_and_the_client_is_told(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
         for revision in ("2024-11-05", "2025-03-26", "2025-11-25"):
             session = await page.held.session(revision)
@@ -119,7 +119,7 @@ def test_who_has_the_page_open_is_waited_for_and_the_client_is_told(tmp_path: Pa
     on_page(tmp_path, body)
 
 
-def test_who_has_not_finds_the_question_there_and_the_same_call_takes_the_answer(tmp_path: Path) -> None:
+def test_without_an_open_page_the_question_waits_and_the_same_call_takes_the_answer(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
         mine, other = {"why": "mine"}, {"why": "other"}
         told = await page.said("ask_name", mine)

@@ -239,7 +239,7 @@ def test_call_falls_back_to_a_session_and_ends_it(tmp_path: Path) -> None:
     assert OfSessions.ended
 
 
-def test_call_says_when_nobody_listens_at_the_url(tmp_path: Path) -> None:
+def test_call_says_when_no_server_listens_at_the_url(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
     told = run(tmp_path, "call", "Bash", "command=true", "--url", url)

@@ -72,7 +72,7 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
         ("tools --url http://127.0.0.1/mcp --hold 3", "--hold has no effect with --url"),
     ],
 )
-def test_a_wrong_command_line_is_refused_and_says_how_to_mend_it(words: str, said: str) -> None:
+def test_a_wrong_command_line_is_refused_with_a_remedy(words: str, said: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_words([word.strip("'") for word in words.split()])
     assert said in str(refused.value)

@@ -72,7 +72,9 @@ def test_what_is_not_ready_is_told_and_fails(
         assert told(capsys, port=port) == (1, said.format(url=url))
 
 
-def test_who_does_not_answer_is_given_up(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_given_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(health, "TIMEOUT", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = str(silent.getsockname()[1])

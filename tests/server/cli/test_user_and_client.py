@@ -164,7 +164,7 @@ def known_elsewhere(folder: Path, *rows: tuple[str, str, str]) -> None:
     store.close()
 
 
-def test_somebody_elsewhere_who_is_called_like_an_account_is_told_from_it(tmp_path: Path) -> None:
+def test_a_provider_person_with_an_accounts_name_is_told_from_it(tmp_path: Path) -> None:
     assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
     idp, hub = "https://login.example", "https://github.com"
     known_elsewhere(tmp_path, (idp, "248289", "ada"), (hub, "583231", "octo"), ("toolgate:header", "eve", "eve"))

@@ -136,7 +136,7 @@ def test_nothing_else_than_accept_runs_it(start: Start, tmp_path: Path, revision
 
 @pytest.mark.parametrize("revision", ASKING)
 @pytest.mark.parametrize(("action", "who"), [("decline", "declined it"), ("cancel", "closed the question")])
-def test_what_nobody_had_time_to_refuse_is_not_told_as_the_persons(
+def test_a_refusal_faster_than_a_person_is_not_reported_as_the_persons(
     start: Start, revision: str, action: str, who: str
 ) -> None:
     times = [0.3]
@@ -173,7 +173,7 @@ def test_a_client_that_answers_with_an_error_has_approved_nothing(start: Start, 
     assert runs(tmp_path) == 0
 
 
-def test_a_question_nobody_answers_ends_within_the_hold(connect: Start, tmp_path: Path) -> None:
+def test_an_unanswered_question_ends_within_the_hold(connect: Start, tmp_path: Path) -> None:
     server = connect("--approve", "Bash", "--hold", "2", capabilities=FORMS, answer=lambda *_: None)
     assert "no answer within 1.125 s" in server.error("Bash", RUN)
     assert server.notes("notifications/cancelled")
@@ -619,7 +619,7 @@ def test_a_nonce_is_its_owners_good_once_and_not_for_ever() -> None:
     assert not nonces.redeem("ada", other)
 
 
-def test_nonces_are_bounded_and_nobody_takes_anothers_place() -> None:
+def test_nonces_are_bounded_for_each_principal() -> None:
     clock = [0.0]
     nonces = Nonces(most=3, now=lambda: clock[0])
     first = nonces.issue("ada")

@@ -50,7 +50,7 @@ def test_however_much_happens_a_minute_is_a_few_numbers() -> None:
     assert len(minute._seconds) <= SPAN + 1
 
 
-def test_a_clock_that_is_set_back_holds_nobody_up() -> None:
+def test_a_clock_that_is_set_back_delays_no_call() -> None:
     minute = SlidingWindow()
     minute.add(5_000)
     assert minute.wait(5_000, 1) == SPAN
@@ -82,7 +82,7 @@ def test_no_limit_is_none() -> None:
     assert len(calls) == 0
 
 
-def test_who_has_not_called_for_a_minute_is_forgotten() -> None:
+def test_a_caller_without_a_call_for_a_minute_is_forgotten() -> None:
     clock = Clock()
     calls = CallRateLimiter({"": 3, "x": 2}, clock)
     for number in range(1_000):
@@ -103,7 +103,7 @@ def test_of_two_limits_that_are_hit_the_longer_wait_is_told() -> None:
     assert calls.count("ada", "x") == "1 calls of x in a minute are allowed; try again in 60 s"
 
 
-def test_one_call_too_many_is_a_tools_refusal_and_nobody_else_feels_it(tmp_path: Path) -> None:
+def test_one_call_too_many_is_a_tools_refusal_and_affects_no_other_principal(tmp_path: Path) -> None:
     options = ("--limit", "calls:tools:shell=2", "--limit", "calls=5")
     with signed_site(tmp_path, *options, workspace=False) as signed:
         ada, again, bob = signed.token("ada", "one"), signed.token("ada", "two"), signed.token("bob", "one")

@@ -177,7 +177,7 @@ def test_a_rule_may_be_about_one_caller() -> None:
     assert Rules([rule]).verdict(bash, {}, RuleCaller(frozenset(("name of robot",)), Session("x"))) == ("denied", rule)
 
 
-def test_only_what_is_denied_to_everybody_is_not_offered() -> None:
+def test_only_tools_denied_to_all_callers_are_not_listed() -> None:
     tools = {"Bash": bash, "git_log": git_log}
     denied = Rules(parse_rules(["git_*,Bash(rm *),local=Bash"]))
     assert list(denied.without_denied(tools)) == ["Bash"]

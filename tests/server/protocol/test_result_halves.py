@@ -255,7 +255,7 @@ def test_a_command_that_goes_on_says_so_in_each_half(
     client.call("Bash", *facts, command="echo begun; sleep 86418")
 
 
-def test_a_client_that_can_ask_nobody_sees_the_questions(connect: Start, tmp_path: Path) -> None:
+def test_a_client_without_forms_sees_the_questions(connect: Start, tmp_path: Path) -> None:
     questions(Client(connect("--structured-output", "full"), tmp_path / "work", ""))
 
 

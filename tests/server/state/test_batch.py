@@ -61,7 +61,7 @@ def test_half_a_write_is_taken_back_whole(tmp_path: Path) -> None:
     with_store(tmp_path, body)
 
 
-def test_a_transaction_that_the_disk_ended_is_written_by_nobody(tmp_path: Path) -> None:
+def test_a_transaction_ended_by_a_full_disk_fails_all_its_writes(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         batch = WriteBatch(store)
 

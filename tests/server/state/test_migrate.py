@@ -191,7 +191,7 @@ def of_the_next_version(folder: Path, then: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
 
 
-def test_a_table_made_anew_keeps_what_belongs_to_its_rows_and_the_last_two_copies_are_kept(
+def test_a_rebuilt_table_keeps_its_rows_children_and_the_last_two_copies_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = made(tmp_path)

@@ -127,7 +127,7 @@ def test_a_database_from_a_newer_version_is_refused_and_left_alone(tmp_path: Pat
 
 
 @pytest.mark.parametrize("content", [b"", b"not a database, but long enough to look at " * 100, b"SQLite format 3\0"])
-def test_a_damaged_database_is_refused_and_never_made_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_database_is_refused_and_never_replaced(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.db").write_bytes(content)
     with pytest.raises(StateError, match="damaged"):
         held(tmp_path, "a")
@@ -253,7 +253,7 @@ def test_what_waits_when_the_store_is_closed_is_still_done(tmp_path: Path, monke
     assert len(held(tmp_path, "a")) == 11
 
 
-def test_a_state_that_is_removed_while_open_is_made_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_state_that_is_removed_while_open_is_created_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     state = tmp_path / "state"
 
     async def body(store: Store) -> None:
@@ -291,9 +291,7 @@ def test_a_copy_put_back_while_the_database_is_open_is_used(tmp_path: Path) -> N
     assert integrity(tmp_path) == "ok"
 
 
-def test_those_who_wait_for_a_held_database_wait_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_callers_of_a_locked_database_wait_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "BUSY", 0.5)
 
     async def body(store: Store) -> None:

@@ -89,7 +89,7 @@ def test_where_there_is_none_no_database_is_opened(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_nobody_finds_anothers(tmp_path: Path) -> None:
+def test_a_principal_finds_its_own_tasks_only(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         under_way = await process.deferrals.begin("ada", "echo", None)
         over = await process.completed()
@@ -138,9 +138,7 @@ def test_of_those_that_were_read_the_oldest_make_room(tmp_path: Path, monkeypatc
     run(tmp_path, body)
 
 
-def test_a_result_nobody_has_read_stays_and_one_there_is_no_room_for_has_failed(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_an_unread_result_stays_and_a_result_without_room_fails(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(ledger_module, "MAX_BYTES", 200)
 
     async def body(process: Process) -> None:
@@ -164,7 +162,7 @@ def test_a_result_nobody_has_read_stays_and_one_there_is_no_room_for_has_failed(
     run(tmp_path, body)
 
 
-def test_whoever_reads_nothing_may_begin_no_more(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_principal_with_too_many_unread_results_starts_no_more_tasks(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(ledger_module, "MAX_ENDED", 2)
 
     async def body(process: Process) -> None:

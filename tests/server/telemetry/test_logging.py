@@ -54,7 +54,7 @@ def about(listening: Site, request: str) -> list[dict[str, Any]]:
     return [entry for entry in entries(listening) if entry.get("request") == request]
 
 
-def test_what_is_logged_of_a_request_has_its_id_and_who_called(signed: Signed) -> None:
+def test_a_log_line_of_a_request_has_its_id_and_principal(signed: Signed) -> None:
     told = {"name": "fail", "arguments": {"text": FORGED.rstrip("\udc80")}}
     token = signed.token("ada")
     response, _, said = asked(signed, token, "tools/call", told)
@@ -111,7 +111,7 @@ def test_the_file_has_whole_lines_where_those_of_standard_error_lose_their_middl
     assert max(len(json.loads(line).get("exception", "")) for line in file) > 9_000
 
 
-def test_as_text_nothing_a_client_sends_begins_a_line_and_nobody_may_choose_an_id(tmp_path: Path) -> None:
+def test_as_text_no_client_text_begins_a_line_and_no_client_chooses_an_id(tmp_path: Path) -> None:
     with site(tmp_path, "-v", "-p", plugins(tmp_path)) as listening:
         with spoken(listening, "sse") as client, pytest.raises(Refusal):
             client.call("fail", {"text": FORGED.rstrip("\udc80")})

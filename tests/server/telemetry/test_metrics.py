@@ -108,7 +108,7 @@ def test_calls_are_counted_by_tool_transport_and_outcome_and_so_is_their_time(bu
     assert not [name for name in found if name.endswith("_created")]
 
 
-def test_what_is_open_and_runs_is_read_when_somebody_looks(busy: Site, tmp_path: Path) -> None:
+def test_open_streams_and_running_commands_are_read_at_each_scrape(busy: Site, tmp_path: Path) -> None:
     before = told(busy)
     assert value(before, "toolgate_build_info", version=config_version(), python=sys.version.split()[0]) == 1.0
     assert value(before, "toolgate_sandbox_info", level="none") == 1.0
@@ -178,7 +178,7 @@ def test_only_get_and_head_and_only_from_here(busy: Site) -> None:
     assert busy.ask("GET", "/metrics", forwarded="for=192.0.2.1")[0].status == 403
 
 
-def test_off_loopback_it_takes_the_token_and_nobodys_name_is_told(tmp_path: Path) -> None:
+def test_off_loopback_metrics_need_the_token_and_name_no_person(tmp_path: Path) -> None:
     public = ("--public-url", "https://tools.example/agent", "--accept-unsandboxed")
     here = {"host": "tools.example"}
     with signed_site(tmp_path, *public) as signed:

@@ -137,7 +137,7 @@ def test_a_link_is_not_a_folder_to_be_removed(tmp_path: Path, outside: Path) -> 
     assert left(tmp_path) == ["it", "outside"] and left(outside) == ["precious"]
 
 
-def test_folders_three_thousand_deep_are_removed_packed_and_made_anew(tmp_path: Path) -> None:
+def test_folders_three_thousand_deep_are_removed_packed_and_unpacked(tmp_path: Path) -> None:
     folder = tmp_path / "it"
     folder.mkdir()
     nested(folder, DEEP)
@@ -169,7 +169,7 @@ def test_what_was_packed_comes_back_as_it_was(tmp_path: Path, outside: Path) -> 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs a file of somebody else's")
-def test_a_file_of_somebody_elses_that_was_linked_there_is_not_packed(tmp_path: Path, outside: Path) -> None:
+def test_a_hard_link_to_another_users_file_is_not_packed(tmp_path: Path, outside: Path) -> None:
     folder = tmp_path / "it"
     folder.mkdir()
     os.chown(folder, 65534, 65534)
@@ -241,7 +241,7 @@ def without_end(version: str) -> bytes:
 def test_a_list_of_holes_is_not_read(tmp_path: Path, version: str) -> None:
     with gzip.open(tmp_path / "archive", "wb") as file:
         file.write(without_end(version) + b"1\n" * 2**16)
-    with pytest.raises(ArchiveError, match="does not end" if version == "1.0" else "never packed"):
+    with pytest.raises(ArchiveError, match="has no end" if version == "1.0" else "never packed"):
         unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
@@ -268,7 +268,7 @@ def test_a_hole_comes_back_as_a_hole(tmp_path: Path) -> None:
     assert (tmp_path / "back" / "sparse").stat().st_blocks * 512 < 2**20
 
 
-def test_who_writes_meanwhile_holds_nothing_up_for_ever(tmp_path: Path) -> None:
+def test_a_process_that_writes_meanwhile_delays_removal_for_a_limited_time(tmp_path: Path) -> None:
     folder, stop = tmp_path / "it", threading.Event()
     folder.mkdir()
     here = os.open(folder, safe_walk.FOLDER)
@@ -313,7 +313,7 @@ def test_a_link_is_not_put_back_as_a_workspace(tmp_path: Path, outside: Path) ->
     held.put_back(aside)  # as before, nothing
 
 
-def test_a_link_is_nobodys_workspace(tmp_path: Path, outside: Path) -> None:
+def test_a_link_is_no_workspace(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "workspaces").mkdir()
     (tmp_path / "workspaces" / "ada").symlink_to(outside)
     confinement: Any = None  # nobody gets so far
@@ -350,7 +350,7 @@ def blocks(folder: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
 
 
-def test_what_is_hardly_there_is_packed_and_made_anew_at_the_price_of_what_is(tmp_path: Path) -> None:
+def test_a_file_of_holes_is_packed_and_unpacked_at_the_cost_of_its_data(tmp_path: Path) -> None:
     folder, block = tmp_path / "it", b"d" * 4096
     folder.mkdir()
     for number in range(34):
@@ -378,7 +378,7 @@ def test_what_is_hardly_there_is_packed_and_made_anew_at_the_price_of_what_is(tm
     assert blocks(tmp_path / "tarred") <= blocks(folder) + 2**16
 
 
-def test_a_file_with_more_holes_than_anybody_counts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_too_many_holes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sparse_files, "MAX_PIECES", 10)
     (tmp_path / "it").mkdir()
     sparse(tmp_path / "it" / "swiss", 2**24, *((number * 2**20, b"x") for number in range(11)))
@@ -412,15 +412,15 @@ def listed(*lines: str, data: bytes = b"", size: int = 2**20) -> bytes:
 
 
 LISTS = {
-    "that does not end": (["1000"], b"", 2**20, "does not end"),
+    "that does not end": (["1000"], b"", 2**20, "has no end"),
     "without end": (["9" * 15], b"", 2**20, "too long"),
-    "of no numbers": (["one", "0", "1"], b"", 2**20, "no number"),
-    "of long numbers": (["1" * 600], b"", 2**20, "no number|does not end"),
-    "below nothing": (["1", "-5", "1"], b"x", 2**20, "no number"),
-    "that goes back": (["2", "5", "1", "0", "1"], b"xy", 2**20, "in no order"),
-    "beyond the end": (["1", "1048576", "1"], b"x", 2**20, "in no order"),
-    "of more data than there is": (["1", "0", "4"], b"x", 2**20, "another size"),
-    "of less data than there is": (["1", "0", "1"], b"xyz", 2**20, "another size"),
+    "of no numbers": (["one", "0", "1"], b"", 2**20, "not a number"),
+    "of long numbers": (["1" * 600], b"", 2**20, "not a number|has no end"),
+    "below nothing": (["1", "-5", "1"], b"x", 2**20, "not a number"),
+    "that goes back": (["2", "5", "1", "0", "1"], b"xy", 2**20, "not in order"),
+    "beyond the end": (["1", "1048576", "1"], b"x", 2**20, "not in order"),
+    "of more data than there is": (["1", "0", "4"], b"x", 2**20, "has another size"),
+    "of less data than there is": (["1", "0", "1"], b"xyz", 2**20, "has another size"),
     "of a file below nothing": (["0"], b"", -1, "never packed|too long"),
     "of a file without end": (["1", "0", "1"], b"x", 2**60, "too long"),
 }

@@ -95,7 +95,7 @@ class House:
 # -- by the server
 
 
-def test_who_comes_back_after_long_finds_a_new_workspace_and_is_told_once_where_the_old_one_is(tmp_path: Path) -> None:
+def test_a_returning_principal_gets_a_new_workspace_and_one_message_about_the_old_one(tmp_path: Path) -> None:
     with signed_site(tmp_path, workspace=False) as signed:
         ada, bob = signed.token("ada", "one"), signed.token("bob", "one")
         text(signed, ada, "echo hers > note; ln -s /etc/passwd link")
@@ -123,7 +123,7 @@ def test_who_comes_back_after_long_finds_a_new_workspace_and_is_told_once_where_
     assert (state / "workspaces" / ADA / "link").is_symlink()
 
 
-def test_by_default_nothing_that_is_somebodys_is_touched(tmp_path: Path) -> None:
+def test_by_default_no_principals_folder_is_touched(tmp_path: Path) -> None:
     with signed_site(tmp_path, workspace=False) as signed:
         text(signed, signed.token("ada", "one"), "echo hers > note")
         state = signed.site.state
@@ -136,7 +136,7 @@ def test_by_default_nothing_that_is_somebodys_is_touched(tmp_path: Path) -> None
     assert archives(state) == []
 
 
-def test_what_somebody_removed_left_is_archived(tmp_path: Path) -> None:
+def test_the_workspace_of_a_removed_account_is_archived(tmp_path: Path) -> None:
     """Their account is gone; what still ran for them was ended, and after a month their folders go."""
     state = tmp_path / "state"
     name = Principal(OWN_ISSUER, derive_subject(BUILT_IN, "a1"), "").name
@@ -175,7 +175,7 @@ def test_a_policy_that_is_a_slip_is_refused(tmp_path: Path, words: tuple[str, st
     assert told.returncode == 2 and words[0] in told.stderr
 
 
-def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(tmp_path: Path) -> None:
+def test_the_commands_of_an_idle_principal_end_and_its_next_call_gets_a_new_workspace(tmp_path: Path) -> None:
     given = {"http": "true", "auth": "none", "state": str(tmp_path / "state"), "idle_workspaces": "archive"}
 
     async def scenario() -> None:
@@ -211,7 +211,7 @@ def test_what_still_runs_for_somebody_idle_ends_and_the_server_serves_them_anew(
 # -- the policy
 
 
-def test_nobody_is_idle_before_their_time_and_a_new_look_begins_to_count(tmp_path: Path) -> None:
+def test_no_principal_is_idle_too_early_and_an_unknown_one_counts_from_the_first_look(tmp_path: Path) -> None:
     house = House(tmp_path / "state", RetentionPolicy("delete", 90 * DAY))
     filled(house.state, ADA, BOB)
     house.look()
@@ -227,7 +227,7 @@ def test_nobody_is_idle_before_their_time_and_a_new_look_begins_to_count(tmp_pat
     assert house.cleaner.note_call(ADA) is None
 
 
-def test_who_is_gone_has_a_policy_of_their_own_and_loses_it_by_coming_back(tmp_path: Path) -> None:
+def test_a_gone_principal_has_its_own_policy_until_it_comes_back(tmp_path: Path) -> None:
     house = House(tmp_path / "state", RetentionPolicy(), RetentionPolicy("archive", 30 * DAY))
     filled(house.state, ADA, BOB)
     house.gone = (ADA, BOB)
@@ -273,7 +273,7 @@ def test_one_call_is_noted_a_minute(tmp_path: Path) -> None:
     assert os.listdir(marker.parent) == [ADA]
 
 
-def test_what_cant_be_packed_is_put_back_as_it_was_and_nobody_else_waits_for_it(
+def test_a_workspace_that_cant_be_packed_is_put_back_and_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     house = House(tmp_path / "state", RetentionPolicy("archive", 0))

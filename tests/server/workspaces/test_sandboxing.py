@@ -100,7 +100,7 @@ def closed(ground: Path) -> Path:
 
 @ROOT
 @pytest.mark.parametrize("level", ["uid", "auto"])
-def test_a_state_that_commands_can_t_reach_is_refused_with_the_folder_and_the_mend(
+def test_a_state_that_commands_can_t_reach_is_refused_with_the_folder_and_the_remedy(
     programs: Path, closed: Path, level: str
 ) -> None:
     (programs / "bwrap").unlink()

@@ -1,9 +1,9 @@
-"""Check a server as a hosted client meets it: name, TLS, challenge, metadata, registration, sign-in page, tokens.
+"""Check a server as a hosted client sees it: name, TLS, challenge, metadata, registration, sign-in page, tokens.
 
-With an access token, calls and event streams too.
+With an access token it also checks calls and event streams.
 
-What the server says is not trusted: it decides neither what is removed, nor where a token goes, nor what inside a
-network is asked. The client that is registered for the check is removed where the server offers that.
+The server's answers are not trusted: they don't decide what is removed, where a token goes, or which addresses inside a
+network are asked. The client registered for the check is removed if the server offers that.
 
 Source: MCP 2026-07-28 basic/authorization, basic/transports; RFC 9728, 8414, 7591, 7592, 6749; the platforms' pages.
 """
@@ -18,7 +18,7 @@ from toolgate.server.config.load import Config
 
 RemoteCheck = Callable[[RemoteTarget], Awaitable[CheckFinding]]
 
-REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order, each with the checks it needs
+REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order, each with the checks it depends on
     "name": (connection.name, ()),
     "connection": (connection.connection, ("name",)),
     "TLS": (connection.tls, ("connection",)),
@@ -53,6 +53,6 @@ REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order
 
 
 def remote_checks(url: str, config: Config) -> list[CheckRow]:
-    """Return the checks of the server at `url`. Raises UsageError for a URL that is none."""
+    """Return the checks of the server at `url`. Raises UsageError for an invalid URL."""
     target = RemoteTarget(url, config)
     return [(name, partial(check, target), needs) for name, (check, needs) in REMOTE_CHECKS.items()]

@@ -1,4 +1,4 @@
-"""Check what a signed-in client does: calls of both eras, a large message, event streams, and the end of a session."""
+"""Check a signed-in client's calls in both eras, a large message, event streams, and the end of a session."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
 
-LARGE = 2 * 2**20  # bytes: an image in base64, and more than the 1 MiB at which nginx begins to refuse
+LARGE = 2 * 2**20  # bytes: an image in base64, and above nginx's default limit of 1 MiB
 MADE_UP_REVISION = "1900-01-01"  # no revision
 LET_THROUGH = "have the proxy pass {} on as it comes"
 KEEPS_NONE = "look at the proxy's log: most keep large bodies in a folder of theirs, which has to be writable"
 PING = msgspec.json.encode({"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {}})
 TOO_LARGE = "have the proxy take 16 MiB, as the server does: client_max_body_size 16m"
-QUIET_TIME = 20.0  # seconds: more than a Toolgate lets pass between two signs of life
+QUIET_TIME = 20.0  # seconds: longer than the pause between two heartbeats of a Toolgate
 PING_INTERVAL = 15.0  # seconds between those
 BUFFERS = "have the proxy pass event streams on as they come: proxy_buffering off, gzip off"
 COMPRESSES = "have the proxy leave text/event-stream as it is: gzip off, or name other types alone"
@@ -59,7 +59,7 @@ def _describe_server(result: Any) -> CheckFinding:
 
 
 async def session(target: RemoteTarget) -> str:
-    """A session's second message: its id has to come with the answer to initialize, and to arrive with the next."""
+    """Check that Mcp-Session-Id comes with the answer to initialize, and arrives with the next message."""
     target.require_token()
     got = await target.post(target.session_headers or target.auth_headers, PING)
     if got.status == 200:
@@ -82,7 +82,7 @@ async def session(target: RemoteTarget) -> str:
 
 
 async def protocol_version(target: RemoteTarget) -> str:
-    """One that is made up is refused, if it arrives."""
+    """Check that an unknown protocol version arrives and is refused."""
     target.require_session()
     got = await target.post({**target.session_headers, "MCP-Protocol-Version": MADE_UP_REVISION}, PING)
     if got.status == 200:
@@ -94,7 +94,7 @@ async def protocol_version(target: RemoteTarget) -> str:
 
 
 async def newest_revision(target: RemoteTarget) -> str:
-    """A call of the era without sessions, whose headers mirror what is in it."""
+    """Check a call of the stateless era, which repeats its body's values in headers."""
     target.require_token()
     newest = next(iter(STATELESS))
     meta = {request_meta.VERSION: newest, request_meta.CAPABILITIES: {}, request_meta.CLIENT: CLIENT_IDENTITY}
@@ -111,7 +111,7 @@ async def newest_revision(target: RemoteTarget) -> str:
 
 
 async def large_message(target: RemoteTarget) -> str:
-    """More than many a proxy takes as it comes. Without a token the server refuses it too, but otherwise."""
+    """Check a message larger than many proxies accept. Without a token the server refuses it in another way."""
     padding = {"_meta": {"toolgate.example/padding": "x" * LARGE}}
     try:
         got = await target.post(target.session_headers or target.auth_headers, _message("ping", padding))
@@ -121,7 +121,7 @@ async def large_message(target: RemoteTarget) -> str:
         raise CheckSkippedError(f"not told without a token: {ACCESS_NEEDED}") from None
     if got.status == 413:
         raise CheckError(f"{LARGE // 2**20} MiB are too large for the proxy", TOO_LARGE)
-    if target.auth_headers and got.status not in (200, 400, 404):  # those are of the session, and told above
+    if target.auth_headers and got.status not in (200, 400, 404):  # those are the session's, and were reported above
         remedy = KEEPS_NONE if got.status >= 500 else TOO_LARGE
         raise CheckError(f"{LARGE // 2**20} MiB are answered {got.status}", remedy)
     return f"{LARGE // 2**20} MiB {'arrive' if target.auth_headers else 'are not refused by the proxy'}"
@@ -144,7 +144,7 @@ def _message(method: str, params: dict[str, Any]) -> bytes:
 
 
 async def event_streams(target: RemoteTarget) -> str:
-    """A stream that stays open, of the first call's session: a proxy that buffers holds its beginning back."""
+    """Check the stream of the first call's session: a buffering proxy delays its beginning."""
     target.require_session()
     try:
         got = await target.probe.send("GET", target.url, {**target.session_headers, **READABLE})
@@ -168,7 +168,7 @@ async def event_streams(target: RemoteTarget) -> str:
 
 
 async def quiet_stream(target: RemoteTarget) -> str:
-    """Nothing happens on it but signs of life: whoever cuts it before they come cuts every client that waits."""
+    """Check that a stream with heartbeats only stays open: a proxy with a short timeout cuts all waiting clients."""
     ended, pieces = await target.probe.hold_stream(target.url, {**target.session_headers, **READABLE}, QUIET_TIME)
     if ended is not None:
         raise CheckError(f"a quiet stream is cut after {ended:.0f} s", IMPATIENT)

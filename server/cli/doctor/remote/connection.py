@@ -1,4 +1,4 @@
-"""To the server's door: its name, the connection, TLS, redirects, its clock, and what it says to who has no token."""
+"""Check the way to the server: name, connection, TLS, redirects, clock, and the answer to a call without a token."""
 
 import asyncio
 import secrets
@@ -24,10 +24,10 @@ INITIALIZE = msgspec.json.encode(
         "params": initialize_params(NEWEST_WITH_SESSION.name, can_answer=False),
     }
 )
-RENEW_BEFORE = 14 * 86_400.0  # seconds before a certificate's end that it is told
+RENEW_BEFORE = 14 * 86_400.0  # seconds before a certificate's expiry that are reported
 MAX_CLOCK_DRIFT = 120.0  # seconds between its clock and ours: tokens live for minutes
 HTTPS_PORT, HTTP_PORT = 443, 80  # the ports of a URL that names none
-CERTIFICATE_REMEDIES = {  # what of one does not hold, as OpenSSL numbers it (X509_V_ERR_…) → what to do
+CERTIFICATE_REMEDIES = {  # OpenSSL's error (X509_V_ERR_…) → what to do
     9: "set the clock, here or where the certificate is made: it begins later than it is now",
     10: "renew the certificate, and let the proxy do that by itself from now on",
     62: "have the proxy serve a certificate for {host}: this one is for another name",
@@ -95,7 +95,7 @@ async def tls(target: RemoteTarget) -> CheckFinding:
 
 
 async def https_alone(target: RemoteTarget) -> CheckFinding:
-    """Whether somebody who forgets the s is sent on, or heard by all: a token that once went in the clear is lost."""
+    """Check that http redirects to https or is closed: a token once sent in clear text is lost."""
     if target.parts.scheme != "https" or target.port != HTTPS_PORT:
         raise CheckSkippedError("the URL names a port of its own")
     host = target.parts.hostname or ""
@@ -137,7 +137,7 @@ async def version(target: RemoteTarget) -> CheckFinding:
 
 
 async def clock(target: RemoteTarget) -> CheckFinding:
-    """By the Date of its answers. Which of the two clocks is wrong is not to be known from here."""
+    """Compare the Date header with our clock. It does not show which of the two is wrong."""
     assert target.first_response is not None
     try:
         ahead = parsedate_to_datetime(target.first_response.headers.get("date", "")).timestamp() - time.time()
@@ -152,7 +152,7 @@ async def clock(target: RemoteTarget) -> CheckFinding:
 
 
 async def server(target: RemoteTarget) -> CheckFinding:
-    """Whether a Toolgate answers, and how it is."""
+    """Check that a Toolgate answers, and that it is ready."""
     got = await target.probe.send("GET", f"{target.public_url}/ready", {"Accept": "application/json"})
     told = got.json()
     target.is_toolgate = isinstance(told.get("status"), str) and "sandbox" in told
@@ -191,7 +191,7 @@ async def challenge(target: RemoteTarget) -> str:
 
 
 async def errors(target: RemoteTarget) -> CheckFinding:
-    """What the server says in a refusal has to come with it: a page of the proxy's own can't be read by a client."""
+    """Check that an error's body arrives: a client can't read a proxy's own error page."""
     assert target.unauthorized_response is not None
     if target.unauthorized_response.is_page:
         raise CheckError("its 401 comes with a page of the proxy's own", INTERCEPTED)
@@ -199,7 +199,7 @@ async def errors(target: RemoteTarget) -> CheckFinding:
 
 
 async def made_up_token(target: RemoteTarget) -> str:
-    """A token that is refused as one has arrived: where a proxy strips it, the server only asks for one again."""
+    """Check that a token arrives: a server without it asks for one again, instead of refusing it."""
     token = secrets.token_urlsafe(24)
     got = await target.post({"Authorization": f"Bearer {token}"}, INITIALIZE)
     if got.status == 200:

@@ -20,7 +20,7 @@ from toolgate.server.cli.doctor.remote.target import (
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
 
 METHODS = "token_endpoint_auth_methods_supported"
-REDIRECT = "http://127.0.0.1:33418/"  # nobody listens: a code is never asked for
+REDIRECT = "http://127.0.0.1:33418/"  # nothing listens there: no code is ever requested
 MAX_REDIRECTS = 5  # redirects from /authorize to the page a person sees
 
 
@@ -112,7 +112,7 @@ async def abilities(target: RemoteTarget) -> str:
 
 
 async def keys(target: RemoteTarget) -> str:
-    """Where tokens are JWTs, whoever verifies them asks for these."""
+    """Check the keys of tokens that are JWTs, which their verifiers fetch."""
     url = target.server_metadata.get("jwks_uri")
     if url is None:
         raise CheckSkippedError("its metadata names none")
@@ -202,7 +202,7 @@ async def sign_in_page(target: RemoteTarget) -> str:
 
 
 async def token_endpoint(target: RemoteTarget) -> str:
-    """A client nobody knows is to hear invalid_client, so that it registers anew; a bad code invalid_grant."""
+    """Check that an unknown client gets invalid_client, so that it registers again, and a bad code invalid_grant."""
     endpoint = str(target.server_metadata.get("token_endpoint"))
     notes = ""
     tries: list[tuple[str, str, tuple[int, ...]]] = [("nobody-" + secrets.token_hex(8), "invalid_client", (401, 400))]
@@ -229,8 +229,8 @@ async def token_endpoint(target: RemoteTarget) -> str:
 
 
 async def clean_up(target: RemoteTarget) -> str:
-    """Of the client registered above, by RFC 7592. The URI is the server's word: it goes no further than to where
-    the client was registered."""
+    """Remove the client registered above (RFC 7592), at a URI from the server only if it is on the
+    registration's host."""
     if not target.client_id:
         raise CheckSkippedError("no client was registered")
     told = target.registration

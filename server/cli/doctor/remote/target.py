@@ -1,4 +1,4 @@
-"""Send requests to the server under examination, and hold what earlier checks found."""
+"""Send requests to the server being checked, and hold the results of earlier checks."""
 
 import asyncio
 import contextlib
@@ -19,10 +19,10 @@ from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.web.address_policy import AddressPolicy, check_host
 
-TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer for one of these
-FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for the first of a stream
+TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer
+FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for a stream's first event
 MAX_BODY = 1_048_576  # bytes
-ORIGIN = {"Origin": "https://client.example"}  # any page: what answers to all has to answer to this
+ORIGIN = {"Origin": "https://client.example"}  # any page: documents for all origins must answer to it
 PUBLIC_URL = "start the server with --public-url set to this address"
 PROXY = "check the proxy: it must pass the path, Host and Authorization unchanged"
 ACCESS_NEEDED = "needs an access token in TOOLGATE_TOKEN"
@@ -39,22 +39,22 @@ class ProbeResponse:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is an HTML page."""
+        """Return whether it is an HTML page."""
         return self.headers.get("content-type", "").lower().startswith(("text/html", "application/xhtml"))
 
     @property
     def is_mcp(self) -> bool:
-        """Whether it may be the answer to a message: JSON-RPC, or a stream that will have it."""
+        """Return whether it may answer a message: JSON-RPC, or an event stream."""
         return "jsonrpc" in self.json() or self.headers.get("content-type", "").startswith("text/event-stream")
 
     @property
     def challenge(self) -> dict[str, str]:
-        """The quoted parameters of WWW-Authenticate, as in `name="value"` (RFC 9110 section 11.6.1)."""
+        """Return the quoted parameters of WWW-Authenticate, as in `name="value"` (RFC 9110 section 11.6.1)."""
         parameters = self.headers.get("www-authenticate", "").partition(" ")[2]
         return {name.lower(): value for name, value in re.findall(r'([A-Za-z_]+)\s*=\s*"([^"]*)"', parameters)}
 
     def json(self) -> dict[str, Any]:
-        """Return the JSON object in the body, {} where it is none."""
+        """Return the JSON object in the body, or {}."""
         try:
             found = msgspec.json.decode(self.body)
         except (ValueError, RecursionError):
@@ -63,10 +63,10 @@ class ProbeResponse:
 
 
 class HttpProbe:
-    """Send requests to `url` and to where its server points: https, or http on this machine.
+    """Send requests to `url` and to URLs its server names: https, or http on this machine.
 
-    Where `url` is not on this machine, only public addresses are asked: hosted clients reach no others, and the server
-    under examination must not choose what inside this network is asked.
+    If `url` is on another machine, only public addresses are asked: hosted clients reach no others, and the server
+    being checked must not choose addresses inside this network.
     """
 
     def __init__(self, url: str) -> None:
@@ -76,7 +76,7 @@ class HttpProbe:
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
     ) -> ProbeResponse:
-        """Return the response; of a stream, what comes first. `clear` allows http, for what is no secret.
+        """Return the response; of a stream, its beginning. `clear` allows http, for requests without secrets.
 
         Raises CheckError when no answer comes in time.
         """
@@ -98,9 +98,9 @@ class HttpProbe:
             raise CheckError(f"{url} is not a usable URL", "look at what answers there") from None
 
     async def hold_stream(self, url: str, headers: Mapping[str, str], within: float) -> tuple[float | None, int]:
-        """Read a stream for `within` seconds. Return when it ended, None where it did not, and how many pieces came.
+        """Read a stream for `within` seconds. Return when it ended, or None, and how many pieces came.
 
-        Raises CheckError where there is no stream.
+        Raises CheckError if there is no stream.
         """
         began, pieces = time.monotonic(), 0
         try:
@@ -127,8 +127,8 @@ class HttpProbe:
 
 
 async def _public_address(url: str) -> str:
-    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError where one of the
-    host's addresses is not public."""
+    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError if the host has a private
+    address."""
     host = parse_url(url).hostname or ""
     addresses = await resolve_host(host, "set its A record, or look at what names it")
     if found := check_host(host, addresses, AddressPolicy()):
@@ -138,7 +138,7 @@ async def _public_address(url: str) -> str:
 
 
 async def resolve_host(host: str, remedy: str) -> list[str]:
-    """Return the addresses of a host, IPv4 first. Raises CheckError where it has none."""
+    """Return the addresses of a host, IPv4 first. Raises CheckError if it has none."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None)
     except (OSError, UnicodeError):
@@ -194,7 +194,7 @@ def get_list(document: Mapping[str, Any], name: str) -> list[Any]:
 
 
 class RemoteTarget:
-    """The server at `url`, and what is known of it so far."""
+    """The server at `url`, with the results of earlier checks."""
 
     def __init__(self, url: str, config: Config) -> None:
         parts = parse_url(url)
@@ -204,16 +204,16 @@ class RemoteTarget:
         self.token = config.access_token
         self.first_response: ProbeResponse | None = None  # the first response
         self.unauthorized_response: ProbeResponse | None = None  # to a call without a token
-        self.is_toolgate = False  # whether a Toolgate answers
+        self.is_toolgate = False  # whether the server is a Toolgate
         self.challenge: dict[str, str] = {}
         self.resource_metadata: dict[str, Any] = {}
         self.issuer = ""
         self.server_metadata: dict[str, Any] = {}
-        self.cors_documents: list[tuple[str, ProbeResponse]] = []  # documents that pages may read
+        self.cors_documents: list[tuple[str, ProbeResponse]] = []  # documents that pages of other origins may read
         self.client_id = ""
         self.registration: dict[str, Any] = {}
-        self.auth_headers: dict[str, str] = {}  # of a first call that was answered
-        self.session_headers: dict[str, str] = {}  # those, and the headers of the session it began
+        self.auth_headers: dict[str, str] = {}  # of the first call that succeeded
+        self.session_headers: dict[str, str] = {}  # the same, with those of its session
 
     @property
     def public_url(self) -> str:
@@ -228,13 +228,13 @@ class RemoteTarget:
         return await self.probe.send("POST", self.url, headers, body)
 
     def own_remedy(self, remedy: str) -> str:
-        """Return `remedy`, unless an outside issuer answered."""
+        """Return `remedy`, unless an external issuer answered."""
         if get_origin(self.issuer) == get_origin(self.url):
             return remedy
         return f"look at {self.issuer} and its log: that server refuses, not this one"
 
     def require_https(self, what: str, told: object) -> None:
-        """Raise CheckError where a server behind https names an http URL: others could read along."""
+        """Raise CheckError if a server behind https names an http URL, which others could read."""
         if self.parts.scheme == "https" and isinstance(told, str) and told.startswith("http://"):
             raise CheckError(
                 f"{what} is told as http: {told}",
@@ -242,7 +242,7 @@ class RemoteTarget:
             )
 
     def require_token(self) -> None:
-        """Raise CheckSkippedError without a token that works."""
+        """Raise CheckSkippedError without a valid token."""
         if not self.token:
             raise CheckSkippedError(f"not checked: {ACCESS_NEEDED}")
         if not self.auth_headers:

@@ -269,7 +269,9 @@ def test_one_block_of_addresses_does_not_keep_others_from_registering(
     at_desk(tmp_path, body)
 
 
-def test_malformed_registrations_cost_nobody_the_right_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_registrations_do_not_count_against_valid_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """RG-05: behind a proxy that isn't trusted, all come from one address."""
     monkeypatch.setattr("toolgate.server.auth.oauth_server.service.MALFORMED", 3)
 
@@ -283,7 +285,7 @@ def test_malformed_registrations_cost_nobody_the_right_ones(tmp_path: Path, monk
     at_desk(tmp_path, body)
 
 
-def test_a_client_nobody_approved_goes_after_a_week_and_an_abandoned_one_later(tmp_path: Path) -> None:
+def test_an_unapproved_client_is_removed_after_a_week_and_an_abandoned_one_later(tmp_path: Path) -> None:
     """RG-05."""
 
     async def body(desk: Desk) -> None:
@@ -302,7 +304,7 @@ def test_a_client_nobody_approved_goes_after_a_week_and_an_abandoned_one_later(t
     at_desk(tmp_path, body)
 
 
-def test_when_there_is_no_room_the_oldest_that_nobody_approved_give_way(
+def test_when_there_is_no_room_the_oldest_unapproved_clients_give_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RG-05."""
@@ -723,7 +725,7 @@ def test_a_document_that_changed_is_gone_by_from_then_on(tmp_path: Path) -> None
     at_desk(tmp_path, body)
 
 
-def test_rg_09_an_operator_may_say_whose_documents_are_taken(tmp_path: Path) -> None:
+def test_rg_09_an_operator_may_limit_the_hosts_of_documents(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         for host, taken in (("app.example", True), ("eu.app.example", True), ("notapp.example", False)):
             url = f"https://{host}/client.json"

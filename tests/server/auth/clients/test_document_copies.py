@@ -186,7 +186,7 @@ def test_where_clients_can_not_register_documents_stay_advertised(
 @pytest.mark.parametrize(
     "options", [{"client_hosts": ("app.example",)}, {"registration": "dynamic"}, {"registration": "closed"}], ids=str
 )
-def test_a_host_whose_documents_are_not_taken_is_never_tried(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_a_host_that_is_not_accepted_is_never_tried(tmp_path: Path, options: dict[str, Any]) -> None:
     async def body(desk: Desk) -> None:
         for id in (STRANGER, CLAUDE_CODE):
             await refused(desk, id)

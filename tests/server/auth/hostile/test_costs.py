@@ -70,7 +70,7 @@ def test_a_first_account_costs_no_more_either(tmp_path: Path) -> None:
         assert sign_in(gate, code="x", username=MARKS) == 403
 
 
-def test_who_is_slowed_down_pays_for_it_and_nobody_else(gate: House) -> None:
+def test_a_throttled_sign_in_stays_cheap(gate: House) -> None:
     statuses = [sign_in(gate, username="ada") for _ in range(6)]
     assert statuses[-1] == 429
     with at_little_cost():

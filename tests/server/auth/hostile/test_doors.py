@@ -414,7 +414,7 @@ HIDDEN: dict[str, tuple[Any, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize(("body", "headers"), HIDDEN.values(), ids=HIDDEN)
-def test_mcp_10_mcp_11_pr_11_who_may_only_read_runs_no_shell_however_it_is_asked(
+def test_mcp_10_mcp_11_pr_11_a_read_only_token_runs_no_shell_in_any_request(
     target: Target, body: Any, headers: dict[str, str]
 ) -> None:
     status, content = sent(target, body, **headers)
@@ -484,7 +484,7 @@ SMUGGLED = {
 
 
 @pytest.mark.parametrize("line", SMUGGLED.values(), ids=SMUGGLED)
-def test_a_request_that_two_could_read_differently_gets_nobody_in(target: Target, line: str) -> None:
+def test_an_ambiguous_request_is_refused(target: Target, line: str) -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:{target.port}\r\nConnection: close\r\n{line}\r\n\r\n"
     status, _ = target.raw(head.encode() + b"0\r\n\r\n")
     assert status == 0 or 400 <= status < 500

@@ -75,7 +75,7 @@ def held(target: Target) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("changed", WRONG.values(), ids=WRONG)
-def test_tk_02_sec_04_sec_05_a_code_is_for_whom_and_for_what_it_was_issued(
+def test_tk_02_sec_04_sec_05_a_code_is_for_the_client_and_resource_it_was_issued_for(
     target: Target, held: tuple[str, str], changed: dict[str, str | None]
 ) -> None:
     refused(target.exchange(*held, **changed))
@@ -94,7 +94,7 @@ def test_sec_04_another_client_gets_nothing_for_a_code_and_does_not_burn_it(targ
 @pytest.mark.parametrize(
     "code", ["", "x", "../../etc", "'; DROP TABLE oauth_code; --", "a" * 60_000, "é", "\x01", "%00", "null", "[]"]
 )
-def test_az_06_a_code_of_nobodys_making_is_worth_nothing(target: Target, code: str) -> None:
+def test_az_06_a_made_up_code_is_refused(target: Target, code: str) -> None:
     refused(target.exchange(code, "v" * 43), "invalid_grant", "invalid_request")
 
 
@@ -124,7 +124,7 @@ def test_tk_03_sec_08_a_code_that_comes_again_ends_all_that_was_made_of_it(targe
 # -- refresh tokens
 
 
-def test_tk_04_a_refresh_race_within_the_grace_signs_nobody_out(target: Target) -> None:
+def test_tk_04_a_refresh_race_within_the_grace_ends_no_family(target: Target) -> None:
     held = target.granted()
     got = at_once(lambda: target.refresh(held["refresh_token"]))
     assert [each.status for each in got] == [200] * AT_ONCE
@@ -188,7 +188,7 @@ def test_sec_07_a_refresh_token_opens_no_door_and_an_access_token_is_no_code(tar
 # -- who the client is
 
 
-def test_sec_14_a_client_with_a_secret_is_nobody_without_it(target: Target) -> None:
+def test_sec_14_a_client_with_a_secret_is_refused_without_it(target: Target) -> None:
     id, secret = target.confidential
     verifier = target.verifier()
     code = target.code(verifier, client_id=id)
@@ -320,7 +320,7 @@ METADATA = {
 
 
 @pytest.mark.parametrize("body", METADATA.values(), ids=METADATA)
-def test_rg_02_rg_05_sec_18_such_metadata_registers_nobody(target: Target, body: bytes) -> None:
+def test_rg_02_rg_05_sec_18_such_metadata_registers_no_client(target: Target, body: bytes) -> None:
     got = target.posted("/register", body)
     shut_out(got, 400, 413)
     assert json.loads(got.body)["error"] in ("invalid_request", "invalid_redirect_uri", "invalid_client_metadata")
@@ -372,7 +372,7 @@ def test_rg_03_tk_08_tk_09_registering_gains_no_grant_and_no_scope_that_is_the_o
 # -- revoking and asking about tokens
 
 
-def test_tk_11_nobody_revokes_or_reads_anothers_token(target: Target) -> None:
+def test_tk_11_a_client_revokes_and_reads_its_own_tokens_only(target: Target) -> None:
     held = target.granted()
     thief = json.loads(target.register().body)["client_id"]
     id, secret = target.confidential

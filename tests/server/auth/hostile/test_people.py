@@ -103,7 +103,7 @@ def test_a_person_grants_no_more_than_was_asked(target: Target) -> None:
     assert json.loads(target.exchange(code, verifier).body)["scope"] == "tools:read"
 
 
-def test_sec_11_a_planted_session_is_not_the_one_that_somebody_signs_in_with(target: Target) -> None:
+def test_sec_11_a_sign_in_never_uses_a_planted_session(target: Target) -> None:
     victim = target.browser()
     name = f"toolgate-{target.port}-session"
     victim.cookies[name] = "A" * 43
@@ -123,7 +123,7 @@ def test_sec_11_a_planted_session_is_not_the_one_that_somebody_signs_in_with(tar
 
 
 @pytest.mark.parametrize("value", ["", "x", "A" * 43, "A" * 42, "' OR 1=1 --", "../../x", "null", "é", "A" * 5_000])
-def test_a_cookie_of_nobodys_making_is_nobody(target: Target, value: str) -> None:
+def test_a_made_up_cookie_signs_no_person_in(target: Target, value: str) -> None:
     browser = target.browser()
     for name in (f"toolgate-{target.port}-session", "__Host-toolgate-session", "session"):
         browser.cookies[name] = value
@@ -171,7 +171,7 @@ def test_sec_12_mcp_01_rg_05_whatever_a_client_calls_itself_its_host_is_shown_an
     assert len(page.body) < 20_000
 
 
-def test_sec_12_az_07_a_second_client_of_the_same_name_is_asked_about_anew(target: Target) -> None:
+def test_sec_12_az_07_a_second_client_of_the_same_name_needs_its_own_consent(target: Target) -> None:
     assert target.ada is not None
     target.code(target.verifier())
     other = json.loads(target.register(redirect_uris=["https://evil.example/cb"]).body)["client_id"]
@@ -181,7 +181,7 @@ def test_sec_12_az_07_a_second_client_of_the_same_name_is_asked_about_anew(targe
     assert got.location.startswith("/consent?question=")  # nor does what was approved lend a scope
 
 
-def test_az_08_mcp_02_a_callback_nobody_waits_for_signs_nobody_in(target: Target) -> None:
+def test_az_08_mcp_02_an_unexpected_callback_signs_no_person_in(target: Target) -> None:
     for query in ("", "?code=a&state=b", "?state=", "?error=x&state=y", "?code=a&code=b&state=c", "?id_token=x#y"):
         got = target.browser().get(f"/callback{query}")
         shut_out(got, 400)
@@ -207,7 +207,7 @@ def test_sec_09_no_form_is_ever_sent_on(target: Target) -> None:
         assert got.status == 303
 
 
-def test_mcp_09_every_url_we_send_somebody_to_is_http(target: Target) -> None:
+def test_mcp_09_every_url_for_clients_and_people_is_http(target: Target) -> None:
     """Those of the metadata, the challenge and the pages' own links: a client may open them as they are."""
     metadata = json.loads(target.browser().get("/.well-known/oauth-authorization-server").body)
     urls = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri")) or name == "issuer"]

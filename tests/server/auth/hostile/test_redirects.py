@@ -282,7 +282,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("state", ["s-1", "a\r\nSet-Cookie: x=y", "<script>", "é✓", "a b+c&d=e#f", None], ids=repr)
 @pytest.mark.parametrize(("changed", "error"), FAULTS.values(), ids=FAULTS)
-def test_sec_05_sec_03_az_03_az_04_az_05_a_bad_request_sends_nobody_away_who_has_seen_no_page(
+def test_sec_05_sec_03_az_03_az_04_az_05_a_bad_request_redirects_no_browser_before_a_page(
     target: Target, changed: dict[str, str | None], error: str, state: str | None
 ) -> None:
     """What the client would be told is behind a link that names its host. Header injection by `state` (SEC-18) beside:
@@ -299,7 +299,7 @@ def test_sec_05_sec_03_az_03_az_04_az_05_a_bad_request_sends_nobody_away_who_has
         assert "code" not in said
 
 
-def test_prompt_none_sends_nobody_away_either(target: Target) -> None:
+def test_prompt_none_redirects_no_browser_before_a_page_either(target: Target) -> None:
     got = target.browser().get(target.asking(target.verifier(), prompt="none", scope="x"))
     shut_out(got, 400)
     assert target.browser().get(target.asking(target.verifier(), prompt="none")).location.startswith("/login?")

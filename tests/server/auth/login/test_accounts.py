@@ -53,7 +53,7 @@ def with_store(folder: Path, body: Callable[[Store], Coroutine[Any, Any, Any]]) 
     return asyncio.run(run())
 
 
-def test_who_was_added_signs_in_with_the_password_alone(tmp_path: Path) -> None:
+def test_an_added_account_signs_in_with_its_password_only(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         accounts = Accounts(store)
         ada = await accounts.add("Ada", GOOD)
@@ -138,7 +138,7 @@ def test_accounts_are_listed_removed_and_given_new_passwords(tmp_path: Path) -> 
     with_store(tmp_path, body)
 
 
-def test_who_gets_a_removed_name_is_somebody_else(tmp_path: Path) -> None:
+def test_an_account_with_a_removed_name_is_another_person(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         accounts = Accounts(store)
         before = await accounts.add("ada", GOOD)
@@ -191,7 +191,7 @@ def test_sec_17_an_address_is_slowed_down_whatever_names_it_tries(tmp_path: Path
     with_store(tmp_path, body)
 
 
-def test_sec_17_who_guesses_at_a_name_does_not_keep_its_owners_browser_out(tmp_path: Path) -> None:
+def test_sec_17_guesses_at_a_name_do_not_lock_its_owners_browser_out(tmp_path: Path) -> None:
     clock = Time()
 
     async def body(store: Store) -> None:
@@ -269,7 +269,7 @@ def test_sec_17_signing_in_oneself_gains_no_guesses_at_others(tmp_path: Path) ->
     assert with_store(tmp_path, body) == 10
 
 
-def test_who_mistypes_and_then_signs_in_leaves_their_address_as_it_was(tmp_path: Path) -> None:
+def test_a_sign_in_takes_back_earlier_mistypes_of_its_address(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         accounts = Accounts(store, Throttle(Time()))
         for number in range(12):
@@ -282,7 +282,7 @@ def test_who_mistypes_and_then_signs_in_leaves_their_address_as_it_was(tmp_path:
     with_store(tmp_path, body)
 
 
-def test_who_signs_in_slows_nobody_down(tmp_path: Path) -> None:
+def test_successful_sign_ins_slow_down_no_other_sign_in(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         accounts = Accounts(store, Throttle(Time()))
         ada = await accounts.add("ada", GOOD)
@@ -380,7 +380,7 @@ def test_sec_17_an_unknown_name_takes_as_long_as_a_known_one(tmp_path: Path, mon
     assert unknown > known / 3  # without a hash to verify it would be a hundredth
 
 
-def test_of_who_was_right_a_bounded_number_is_remembered() -> None:
+def test_right_origins_are_remembered_up_to_a_limit() -> None:
     guesses = GuessLimiter(Throttle(Time()), Backoff(free=1, longest=8), UNLIMITED, UNLIMITED)
     for n in range(MAX_ORIGINS + 1):
         guesses.forgive(guesses.take(f"name{n}", "192.0.2.1"))

@@ -263,7 +263,7 @@ def test_az_09_two_tabs_can_be_away_at_once(gate: House, idp: Provider) -> None:
         assert come_back(browser, answer).location.startswith(gate.app)
 
 
-def test_who_says_no_there_is_not_signed_in_and_may_try_again(gate: House, idp: Provider) -> None:
+def test_a_refusal_at_the_provider_signs_no_person_in_and_can_be_retried(gate: House, idp: Provider) -> None:
     browser = gate.browser()
     answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
     got = come_back(browser, {"state": answer["state"], "error": "access_denied", "error_description": "<b>evil"})
@@ -311,7 +311,7 @@ BENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("bent", BENT)
-def test_sec_03_sec_07_what_does_not_hold_signs_nobody_in(bent: str, gate: House, idp: Provider) -> None:
+def test_sec_03_sec_07_an_invalid_id_token_signs_no_person_in(bent: str, gate: House, idp: Provider) -> None:
     BENT[bent](idp)
     browser = gate.browser()
     sent = approve(browser, to_consent(gate, browser))
@@ -412,14 +412,14 @@ def test_a_subject_of_a_way_that_is_not_offered_is_refused(entry: str) -> None:
     assert UserAllowlist([f"oidc:{entry}"], ["oidc"]).permits("oidc", entry, None)
 
 
-def test_sec_16_an_address_that_is_not_verified_is_nobodys_name(gate: House, idp: Provider) -> None:
+def test_sec_16_an_unverified_address_names_no_person(gate: House, idp: Provider) -> None:
     for claims in ({"email_verified": False}, {}, {"email_verified": "false"}):
         idp.claims = {"email": "ada@example.com", **claims}
         signed_in(gate, idp, gate.browser())
         assert gate.do(people_of(gate)) == [Person(idp.url, "248289", "248289")]
 
 
-def test_who_is_somebody_else_is_asked_by_the_provider_as_whom(tmp_path: Path, idp: Provider) -> None:
+def test_signing_in_as_another_person_asks_the_provider_for_the_account(tmp_path: Path, idp: Provider) -> None:
     with house(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
         made.add()
         browser = made.browser()
@@ -435,7 +435,7 @@ def test_who_is_somebody_else_is_asked_by_the_provider_as_whom(tmp_path: Path, i
         assert made.granted() == [(DOCUMENT, "248289", "tools:read")]
 
 
-def test_who_may_not_come_can_choose_another_account(tmp_path: Path, idp: Provider) -> None:
+def test_a_refused_person_can_choose_another_account(tmp_path: Path, idp: Provider) -> None:
     with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("ada@example.com",)) as made:
         browser = made.browser()
         sent = approve(browser, to_consent(made, browser))
@@ -626,7 +626,7 @@ VERIFIED = {"email": "ada@corp", "email_verified": True}
         (f"oidc={IDP}", ("ada@corp",), {**VERIFIED, "email_verified": False}, False),
     ],
 )
-def test_tk_09_sec_08_an_enterprise_issuer_gets_tokens_for_those_alone_who_may_come(
+def test_tk_09_sec_08_an_enterprise_issuer_gets_tokens_for_allowed_people_only(
     way: str, users: tuple[str, ...], said: dict[str, Any], comes: bool, tmp_path: Path
 ) -> None:
     async def body(desk: Desk) -> None:
@@ -743,7 +743,7 @@ def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
         assert "Open this page through the gateway" in nobody.get("/login").text
 
 
-def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
+def test_the_header_is_refused_from_other_peers(tmp_path: Path) -> None:
     given = {"allow_users": ("*",), "trusted_proxies": ("192.0.2.0/24",)}
     with house(tmp_path, "password", "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
         made.add()
@@ -755,7 +755,7 @@ def test_the_header_is_refused_from_anybody_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", ["", " ", "a" * 300, "ada\x7f", "\u00ff".encode().decode("latin-1")[:1]])
-def test_a_header_that_is_no_name_names_nobody(said: str) -> None:
+def test_an_invalid_header_names_no_person(said: str) -> None:
     with pytest.raises(SignInError) if said.strip() else _nothing() as caught:
         headers = {b"x-user": said.encode("latin-1")}
         ways = build_sign_in(None, None, "", ["header=X-User"], {}, ["*"], ["127.0.0.1"])  # type: ignore[arg-type]
@@ -788,7 +788,7 @@ def _nothing() -> Any:
         ("10.0.0.1", "1.2.3.4" + ", 10.0.0.2" * MAX_HOPS, "10.0.0.1"),
     ],
 )
-def test_sec_17_nobody_chooses_the_address_they_are_throttled_by(peer: str, forwarded: str, address: str) -> None:
+def test_sec_17_no_caller_chooses_the_address_of_its_throttle(peer: str, forwarded: str, address: str) -> None:
     assert TrustedProxies(["10.0.0.0/8"]).client_address(peer, forwarded) == address
 
 

@@ -34,7 +34,7 @@ def test_no_try_is_given_back_in_advance() -> None:
     assert taken(throttle, pace) == 2
 
 
-def test_who_waited_long_enough_begins_anew_and_no_sooner() -> None:
+def test_a_key_is_free_again_after_its_wait_and_no_sooner() -> None:
     now = 0.0
     throttle, pace = Throttle(lambda: now), Backoff(free=1, longest=8, forget=100)
     for _ in range(10):  # the tenth waits eight seconds for the next

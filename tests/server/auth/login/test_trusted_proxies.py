@@ -57,7 +57,7 @@ def test_of_a_proxy_elsewhere_nothing_is_said(tmp_path: Path) -> None:
         assert "header" not in at.log()
 
 
-def test_the_proxy_shows_its_secret_and_who_has_none_is_refused(tmp_path: Path) -> None:
+def test_a_proxy_without_its_secret_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(f"{SECRET}\n")
     options = ("--sandbox", "none", "--trusted-proxies", "127.0.0.1", "--login-header-secret", str(file), *HEADER)

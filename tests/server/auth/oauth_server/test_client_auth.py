@@ -58,7 +58,7 @@ def test_one_address_guesses_at_all_clients_slowly(gate: House) -> None:
     assert ask(gate, "/token", "198.51.100.1", SECRET, "other1").status == 200
 
 
-def test_who_guesses_does_not_keep_the_client_out(gate: House) -> None:
+def test_guesses_at_a_clients_secret_do_not_lock_it_out(gate: House) -> None:
     assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200
     assert [ask(gate, "/token", f"10.{n}.0.1", "wrong").status for n in range(30)][-1] == 429
     assert {ask(gate, "/token", "192.0.2.1", SECRET).status for _ in range(60)} == {200}
@@ -68,7 +68,7 @@ def test_a_client_that_is_right_is_never_slowed_down(gate: House) -> None:
     assert {ask(gate, "/token", "192.0.2.1", SECRET, f"other{n}").status for n in range(100)} == {200}
 
 
-def test_clients_that_are_not_known_slow_nobody_down(gate: House) -> None:
+def test_unknown_clients_slow_down_no_other_client(gate: House) -> None:
     """A platform asks for many people from one address, for clients that were removed here too."""
     assert {ask(gate, "/token", "192.0.2.1", "wrong", f"gone{n}").status for n in range(70)} == {401}
     assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200

@@ -132,7 +132,7 @@ NOT_PROVEN: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("headers", "form", "error"), NOT_PROVEN.values(), ids=NOT_PROVEN)
-def test_who_does_not_prove_it_in_one_way_gets_nothing(
+def test_a_client_that_does_not_authenticate_in_one_way_gets_no_token(
     tmp_path: Path, headers: dict[str, str], form: dict[str, str], error: str
 ) -> None:
     """SEC-14, TK-05."""
@@ -530,7 +530,7 @@ def test_ending_a_person_ends_what_a_provider_said_for_them(tmp_path: Path) -> N
     at_idp(tmp_path, body)
 
 
-def test_a_client_that_a_provider_speaks_for_is_not_one_that_nobody_approved(tmp_path: Path) -> None:
+def test_a_client_with_a_providers_grant_counts_as_approved(tmp_path: Path) -> None:
     """TK-09, RG-05."""
 
     async def body(desk: Desk) -> None:

@@ -36,7 +36,7 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal, derive_subject
 
 
-def test_az_06_tk_07_a_code_becomes_tokens_that_say_whom_they_are_for(tmp_path: Path) -> None:
+def test_az_06_tk_07_a_code_becomes_tokens_that_name_their_subject(tmp_path: Path) -> None:
     """RFC 9068."""
 
     async def body(desk: Desk) -> None:
@@ -275,7 +275,7 @@ def test_a_parameter_that_comes_twice_is_invalid_request(tmp_path: Path, name: s
     at_desk(tmp_path, body)
 
 
-def test_parameters_nobody_knows_and_empty_ones_do_no_harm(tmp_path: Path) -> None:
+def test_unknown_and_empty_parameters_are_ignored(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         more = {
@@ -639,7 +639,7 @@ def test_people_of_two_issuers_are_never_the_same(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
-def test_nothing_is_stored_for_who_only_asks(tmp_path: Path) -> None:
+def test_an_unanswered_authorization_request_stores_nothing(tmp_path: Path) -> None:
     def content(connection: Any) -> list[list[Any]]:
         tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
         return [list(connection.exec_driver_sql(f"SELECT * FROM {table}")) for table in sorted(tables)]

@@ -44,7 +44,7 @@ def test_tk_04_tk_07_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> 
     at_desk(tmp_path, body)
 
 
-def test_eight_parallel_refreshes_sign_nobody_out_and_do_not_fork(tmp_path: Path) -> None:
+def test_eight_parallel_refreshes_all_work_and_do_not_fork(tmp_path: Path) -> None:
     """TK-04: all get a pair that works; the refresh token is the same one, so that the family stays one line."""
 
     async def body(desk: Desk) -> None:
@@ -133,7 +133,7 @@ def test_what_is_over_is_swept_though_the_request_that_came_is_refused(tmp_path:
     at_desk(tmp_path, body)
 
 
-def test_nobody_walks_the_line_for_ever(tmp_path: Path) -> None:
+def test_the_search_for_the_newest_successor_has_a_limit(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         old = newest = (await desk.granted(client))["refresh_token"]
@@ -308,7 +308,7 @@ def test_revoking_an_access_token_denies_that_one(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
-def test_nobody_revokes_what_is_not_theirs(tmp_path: Path) -> None:
+def test_a_client_can_not_revoke_another_clients_token(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         ours, theirs = await desk.client(), await desk.client()
         tokens = await desk.granted(ours)
@@ -326,7 +326,7 @@ def test_nobody_revokes_what_is_not_theirs(tmp_path: Path) -> None:
     at_desk(tmp_path, body)
 
 
-def test_introspection_tells_a_client_of_its_own_tokens_and_nobody_else(tmp_path: Path) -> None:
+def test_introspection_tells_a_client_of_its_own_tokens_only(tmp_path: Path) -> None:
     """TK-11."""
 
     async def body(desk: Desk) -> None:
@@ -375,7 +375,7 @@ def test_a_person_sees_what_they_granted_and_takes_it_back(tmp_path: Path) -> No
     at_desk(tmp_path, body)
 
 
-def test_the_operator_sees_and_ends_everybodys_grants(tmp_path: Path) -> None:
+def test_the_operator_lists_and_ends_all_grants(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         client = await desk.client()
         tokens = [await desk.granted(client, person) for person in (ADA, BOB)]
@@ -497,7 +497,7 @@ def test_tokens_that_hold_are_limited_by_person_too(tmp_path: Path) -> None:
 # Who still stands
 
 
-def test_who_may_go_on_is_told_by_grants_and_by_what_was_given_without_one(tmp_path: Path) -> None:
+def test_valid_keys_are_found_by_grants_and_by_tokens_without_a_grant(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         standing, client = desk.authorization.find_valid_keys, await desk.client()
         ada, bob = derive_subject(ADA.issuer, ADA.subject), derive_subject(BOB.issuer, BOB.subject)
@@ -541,7 +541,7 @@ def test_a_token_names_its_grant_and_only_that_grant_lets_it_go_on(tmp_path: Pat
     at_desk(tmp_path, body)
 
 
-def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends(tmp_path: Path) -> None:
+def test_the_grants_of_a_barred_person_end(tmp_path: Path) -> None:
     gone: set[str] = set()
 
     async def body(desk: Desk) -> None:
@@ -556,7 +556,7 @@ def test_whoever_may_not_come_any_more_does_not_stand_and_what_they_granted_ends
     at_desk(tmp_path, body, can_sign_in=lambda person: person.subject not in gone)
 
 
-def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothing_is_open(tmp_path: Path) -> None:
+def test_sec_08_access_tokens_of_a_barred_person_end_though_nothing_is_open(tmp_path: Path) -> None:
     gone: set[str] = set()
     ada = Principal(OWN_ISSUER, derive_subject(ADA.issuer, ADA.subject), "").name
 
@@ -575,7 +575,7 @@ def test_sec_08_access_tokens_of_whoever_may_not_come_any_more_end_though_nothin
     at_desk(tmp_path, body, can_sign_in=lambda person: person.subject not in gone)
 
 
-def test_sec_08_a_removed_accounts_access_tokens_end_though_nobody_ended_its_grants(tmp_path: Path) -> None:
+def test_sec_08_a_removed_accounts_access_tokens_end_though_its_grants_were_left(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         accounts = Accounts(desk.store, now=desk.clock)
         tokens = await desk.granted(await desk.client(), await accounts.add("ada", "correct horse"))
@@ -587,7 +587,7 @@ def test_sec_08_a_removed_accounts_access_tokens_end_though_nobody_ended_its_gra
     at_desk(tmp_path, body)
 
 
-def test_sec_08_access_tokens_of_whoever_may_not_come_after_a_restart_end_at_the_first_look(tmp_path: Path) -> None:
+def test_sec_08_access_tokens_of_a_barred_person_end_at_the_first_check_after_a_restart(tmp_path: Path) -> None:
     async def run() -> None:
         async with desk(tmp_path) as before:
             tokens = await before.granted(await before.client())

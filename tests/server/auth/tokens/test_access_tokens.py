@@ -70,7 +70,7 @@ def ours(stored: Stored, clock: Clock | None = None) -> OwnTokens:
 # -- who calls
 
 
-def test_a_minted_token_says_who_calls_through_what_and_what_they_may() -> None:
+def test_a_minted_token_names_person_client_and_scopes() -> None:
     async def scenario() -> None:
         tokens = ours(Stored(KEY))
         minted = await tokens.mint("ada", "client-1", {"tools:web", "tools:read"})
@@ -263,7 +263,7 @@ def test_what_a_removed_key_signed_is_refused_within_seconds() -> None:
     run(scenario())
 
 
-def test_a_key_of_this_second_is_looked_up_but_not_for_everybody() -> None:
+def test_a_new_key_is_looked_up_at_a_limited_rate() -> None:
     async def scenario() -> None:
         clock, stored = Clock(), Stored(KEY)
         tokens = ours(stored, clock)

@@ -303,7 +303,7 @@ def test_what_a_removed_key_signed_is_refused_after_the_next_fetch() -> None:
     run(scenario())
 
 
-def test_an_issuer_that_is_down_stops_nobody_whose_key_is_held() -> None:
+def test_an_issuer_that_is_down_invalidates_no_token_with_a_known_key() -> None:
     async def scenario() -> None:
         clock, web = Clock(), Web(KEY)
         tokens = theirs(web, clock)

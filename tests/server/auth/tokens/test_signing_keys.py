@@ -89,7 +89,7 @@ def test_a_second_rotation_meanwhile_leaves_one_key_after_the_other(tmp_path: Pa
     at_desk(tmp_path, body)
 
 
-def test_who_has_a_retired_key_makes_no_token_with_it_that_holds(tmp_path: Path) -> None:
+def test_a_retired_key_makes_no_valid_token(tmp_path: Path) -> None:
     async def body(desk: Desk) -> None:
         stolen = await desk.keys.active()
         await desk.keys.rotate()

@@ -239,7 +239,7 @@ def test_a_token_goes_to_the_resource_it_is_for_alone_and_never_in_the_clear(
     )
 
 
-def test_a_server_elsewhere_can_send_nobody_inside() -> None:
+def test_a_remote_server_can_direct_no_request_to_private_addresses() -> None:
     wire = HttpProbe("https://tools.example.com/mcp")
     with liar({}) as (url, heard):
         for inside in (url, url.replace("http:", "https:"), "https://10.0.0.1/", "https://[::1]/", "http://8.8.8.8/"):

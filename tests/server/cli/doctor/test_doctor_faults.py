@@ -449,7 +449,7 @@ def test_too_little_memory_is_named(
     assert "note  memory              190.7 MiB left" in looked("memory", capsys)
 
 
-def test_a_kernel_that_lets_nobody_make_namespaces_is_told_how(
+def test_a_kernel_without_user_namespaces_gets_a_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "SYSCTLS", tmp_path)

@@ -154,7 +154,7 @@ def test_a_function_that_asks_twice_at_once_ends_with_both_questions(start: Star
     assert list(result["inputRequests"]) == ["a", "b"]
 
 
-def test_watches_and_updates_reach_those_who_subscribed(start: Start, tmp_path: Path) -> None:
+def test_watches_and_updates_reach_the_subscribers(start: Start, tmp_path: Path) -> None:
     server = start("-p", str(ROOT / "tests" / "plugins"), "--isolate-plugins")
     server.request("resources/subscribe", {"uri": "note://one"})
     server.request("resources/subscribe", {"uri": "test://text"})

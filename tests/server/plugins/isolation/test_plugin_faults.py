@@ -24,7 +24,7 @@ from toolgate.tools import Context, ResourceLink, Text
 from toolgate.tools.api.completion import Completion
 
 
-def test_a_crash_costs_the_calls_in_the_process_and_the_next_starts_it_anew(start: Start, tmp_path: Path) -> None:
+def test_a_crash_costs_the_calls_in_the_process_and_the_next_call_restarts_it(start: Start, tmp_path: Path) -> None:
     server = isolated(start, tmp_path, CRASHING)
     first = server.text("pid")
     other = server.begin("tools/call", {"name": "sleep", "arguments": {}}, progressToken="other")
@@ -115,7 +115,7 @@ def test_a_cancellation_reaches_the_function_and_its_clean_up_the_client(start: 
     assert server.text("pid") == pid
 
 
-def test_a_function_that_blocks_holds_up_nobody_and_is_killed_when_cancelled(start: Start, tmp_path: Path) -> None:
+def test_a_function_that_blocks_delays_no_other_call_and_is_killed_when_cancelled(start: Start, tmp_path: Path) -> None:
     server = isolated(start, tmp_path, CRASHING)
     pid = server.text("pid")
     other = server.begin("tools/call", {"name": "sleep", "arguments": {}}, progressToken="other")

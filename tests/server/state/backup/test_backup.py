@@ -67,7 +67,7 @@ def opened(at: Site, token: str) -> str:
     return session
 
 
-def test_a_backup_made_beside_a_server_brings_everybody_back_elsewhere(tmp_path: Path) -> None:
+def test_a_backup_beside_a_running_server_restores_all_people_elsewhere(tmp_path: Path) -> None:
     file, moved = tmp_path / "b.tar.gz", tmp_path / "moved"
     with site(tmp_path, "--auth", "oauth") as at:
         assert command(tmp_path, "user", "add", "ada", stdin=PASSWORD).returncode == 0
@@ -242,7 +242,7 @@ def test_what_cant_be_taken_back_says_where_it_is(tmp_path: Path, monkeypatch: p
     assert lasting(held / contents.DATABASE) == lasting(aside / contents.DATABASE)
 
 
-def test_who_is_ended_while_a_state_is_put_in_place_ends_when_all_of_it_is(
+def test_a_signal_during_the_replacement_of_a_state_takes_effect_after_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = state(tmp_path)
@@ -304,7 +304,7 @@ def test_a_new_database_reads_no_log_of_another(tmp_path: Path) -> None:
     assert left.read_bytes() == log
 
 
-def test_a_backup_of_an_older_version_is_upgraded_by_who_serves_it_and_a_newer_one_is_refused(
+def test_a_backup_of_an_older_version_is_upgraded_by_its_server_and_a_newer_one_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = made(tmp_path / "old")
@@ -657,7 +657,7 @@ def test_a_backup_into_a_file_that_others_can_read_says_so(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -> None:
+def test_root_restores_nothing_into_another_users_state(tmp_path: Path) -> None:
     config: Any = SimpleNamespace(state=tmp_path / "state", environment={})
     config.state.mkdir()
     os.chown(config.state, 65534, 65534)
@@ -667,7 +667,7 @@ def test_root_restores_nothing_into_the_state_of_somebody_else(tmp_path: Path) -
     assert backup.restore(config, file=str(tmp_path / "none"), replace=True) == 1
 
 
-def test_who_comes_while_a_state_is_being_replaced_is_turned_away(small: Path, tmp_path: Path) -> None:
+def test_a_server_that_starts_during_a_replacement_of_the_state_is_refused(small: Path, tmp_path: Path) -> None:
     at = ("--state", str(small / "state"))
     with lock.hold_exclusive(small / "state"):
         for words, code in ((("-t", "--auth", "none", *at), 2), (("user", "list", *at), 1)):

@@ -225,7 +225,7 @@ def test_processes_that_write_at_once_keep_one_chain(tmp_path: Path) -> None:
         assert [tool for tool in written if tool[0] == name] == [f"{name}-{number}" for number in range(500)]
 
 
-def test_a_process_that_holds_the_lock_stops_nobody(tmp_path: Path) -> None:
+def test_a_process_that_holds_the_lock_blocks_no_call(tmp_path: Path) -> None:
     import fcntl
 
     async def work() -> None:
@@ -241,7 +241,7 @@ def test_a_process_that_holds_the_lock_stops_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 40, 300])
-def test_a_line_that_its_writer_did_not_finish_is_mended_and_no_tampering(tmp_path: Path, left: int) -> None:
+def test_an_unfinished_line_is_repaired_and_not_reported_as_tampering(tmp_path: Path, left: int) -> None:
     write(tmp_path, "a", "b")
     lines, head = raw(tmp_path), (tmp_path / "audit" / HEAD_FILE).read_bytes()
     write(tmp_path, "c")
