@@ -31,9 +31,9 @@ HOMES = {
     "prometheus_client": "server/telemetry/metrics/",
     "pypdf": "tools/web/convert.py",
     "psutil": (
-        "tools/workspace/supervisor.py",
+        "tools/workspace/process_tree.py",
         "server/auth/login/trusted_proxies.py",
-    ),  # the first runs as a program of its own
+    ),  # the first is loaded by a program of its own
     "pyseccomp": "tools/sandbox/syscalls.py",
     "httptools": "transports/http/server.py",
     "sqlalchemy": "server/state/",
@@ -64,6 +64,7 @@ DOORS = {
     "tools/builtin/skills/files.py": "skills, as above",
     "tools/builtin/skills/skills.py": "skills, as above, and their cache in the state folder",
     "tools/workspace/spool.py": "the output of the workspace's commands",
+    "tools/workspace/process_tree.py": "the processes below the program that starts them",
     "tools/workspace/supervisor.py": "the workspace's processes: it is the program that starts them",
     "tools/workspace/cwd_tracking.py": "what the workspace's commands read as they begin",
     "tools/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from toolgate.tools.workspace import supervisor
+from toolgate.tools.workspace import process_tree
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Playwright
@@ -181,7 +181,7 @@ class Chromium:
 
     def memory(self) -> dict[int, int]:
         """Return the private memory in bytes of each process; empty where the system does not tell (not Linux)."""
-        held = {pid: _private_memory(pid) for pid in supervisor.descendants(self._reaper)} if self._reaper else {}
+        held = {pid: _private_memory(pid) for pid in process_tree.descendants(self._reaper)} if self._reaper else {}
         return {pid: size for pid, size in held.items() if size}
 
     def end_pages(self, pid: int) -> bool:
@@ -274,7 +274,7 @@ def _error_line(error: BaseException) -> str:
 
 def _peer_pid(line: socket.socket) -> int:
     """Return the pid at the other end, or 0 where the system does not tell."""
-    if not supervisor.LINUX:
+    if not process_tree.LINUX:
         return 0
     credentials = line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid: int = struct.unpack("3i", credentials)[0]

@@ -29,13 +29,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from toolgate.tools.workspace import supervisor
+    from toolgate.tools.workspace import process_tree, supervisor
 else:  # without site-packages the package can't be imported by name
     _spec = importlib.util.spec_from_file_location(
         "supervisor", Path(__file__).parents[1] / "workspace" / "supervisor.py"
     )
     supervisor = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(supervisor)
+    process_tree = supervisor.process_tree
 
 PIPE = (3, 4)
 PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS = 1, 38  # linux/prctl.h
@@ -72,7 +73,7 @@ def main() -> None:
 def _supervise(doorman: int) -> int:
     """Run Chromium until it ends, and return the exit code. `doorman` is a pipe that closes with the doorman."""
     line, folder, uid, privileges, *command = sys.argv[1:]
-    supervisor.become_subreaper()
+    process_tree.become_subreaper()
     control = socket.socket(socket.AF_UNIX)
     try:
         control.connect(line)
@@ -126,7 +127,7 @@ def _confine(uid: int, confined: bool) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    if supervisor.LINUX:
+    if process_tree.LINUX:
         try:
             with open("/proc/self/oom_score_adj", "wb") as file:
                 file.write(FIRST_TO_GO)

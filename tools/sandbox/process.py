@@ -18,7 +18,8 @@ from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_argumen
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
 SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
-FILES_INSIDE = {"/.toolgate/enter.py": ENTER, "/.toolgate/supervisor.py": SUPERVISOR}
+PROGRAMS = (ENTER, SUPERVISOR, SUPERVISOR.with_name("process_tree.py"))
+FILES_INSIDE = {f"/.toolgate/{file.name}": file for file in PROGRAMS}
 PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv, its base interpreter

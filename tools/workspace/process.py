@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolgate.tools.rate_limiter import MIN_CHARGE, ByteRateLimiter
+from toolgate.tools.workspace import process_tree
 
 OUTPUT_RATE = 64 * 2**20  # bytes a second of all commands of a principal: a tenth of the server's time
 DISCARDED = 2  # a byte that is not kept counts so many times
@@ -165,10 +166,8 @@ class Process:
         if self._end_sandbox is not None:
             self._end_sandbox()
             return
-        from toolgate.tools.workspace import supervisor  # start-up: a program of its own that loads ctypes
-
         if self._is_supervised:
-            supervisor.kill(lambda: supervisor.below(self._supervisor))
+            process_tree.kill(lambda: process_tree.below(self._supervisor))
 
     def _signal(self, number: signal.Signals) -> None:
         if self._end_sandbox is None and self._is_supervised:

@@ -37,10 +37,16 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+if TYPE_CHECKING or __package__:
+    from toolgate.tools.workspace import process_tree
+else:  # a program has no package: the file lies beside this one
+    sys.path.insert(0, os.path.dirname(__file__))
+    import process_tree
+
+    del sys.path[0]
+
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 SIGNALS = signal.valid_signals()
@@ -48,7 +54,6 @@ REMOVING = b"removing"
 TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiting supervisor has work
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
-PASSES = 1000  # a fork bomb can outrun this many sweeps only where nothing would stop it
 CPU_GRACE = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
 # Of Landlock (linux/landlock.h): its calls have these numbers everywhere, since Linux 5.13.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
@@ -58,14 +63,6 @@ MAKING = 0b111_1111 << 6  # devices, folders, files, sockets, pipes, links
 TRUNCATES = 3  # the version that knows TRUNCATE
 BESIDE = (b"/dev", b"/proc", b"/tmp", b"/var/tmp")  # of no workspace: what is written there counts elsewhere
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
-
-LINUX = sys.platform == "linux"
-CHILDREN_LISTED = os.path.exists("/proc/thread-self/children")
-
-
-def main() -> None:
-    sys.path.extend(sys.argv[2:])
-    serve(int(sys.argv[1]))
 
 
 def serve(fd: int) -> NoReturn:
@@ -83,7 +80,7 @@ def serve(fd: int) -> NoReturn:
 
 def zygote(channel: socket.socket) -> int | None:
     """Keep one supervisor waiting. Returns in each of them, with where to say TAKEN; in the zygote None, at the end."""
-    become_subreaper()
+    process_tree.become_subreaper()
     server = os.getppid()
     news, tell = wake_on_child()
     os.set_blocking(news, True)
@@ -106,7 +103,7 @@ def zygote(channel: socket.socket) -> int | None:
             if has_ended(channel):
                 break
             waiting = 0
-    send(signal.SIGCONT, supervisors)
+    process_tree.send(signal.SIGCONT, supervisors)
     while supervisors and os.getppid() != server:  # it was killed: their trees end now, and until then we are needed
         os.read(news, 4096)
         reap_supervisors(supervisors)
@@ -137,19 +134,19 @@ def reap_supervisors(supervisors: set[int]) -> None:
     try:
         while (news := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0] != 0:
             if os.WIFSTOPPED(news[1]):
-                send(signal.SIGCONT, {news[0]} & supervisors)
+                process_tree.send(signal.SIGCONT, {news[0]} & supervisors)
             else:
                 supervisors.discard(news[0])
     except ChildProcessError:
         return
-    if CHILDREN_LISTED:
-        for orphan in set(children(os.getpid())) - supervisors:
-            send(signal.SIGKILL, [orphan, *descendants(orphan)])
+    if process_tree.CHILDREN_LISTED:
+        for orphan in set(process_tree.children(os.getpid())) - supervisors:
+            process_tree.send(signal.SIGKILL, [orphan, *process_tree.descendants(orphan)])
 
 
 def supervise(channel: socket.socket, taken: int) -> None:
     """Wait for a command, then see it through. Until it comes, a kill of the zygote's group kills this too."""
-    become_subreaper()
+    process_tree.become_subreaper()
     wake, _ = wake_on_child()
     data, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
     if not data:
@@ -223,8 +220,7 @@ class Supervisor:
         limit([each for each in limits if each != REMOVING])
         if REMOVING in limits:
             only_remove(directories[1])
-        pairs = (entry.partition(b"=") for entry in environment)
-        variables = {name: value for name, _, value in pairs}
+        variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
         self.shell = os.posix_spawn(
             find_program(arguments[0], variables),
             arguments,
@@ -255,7 +251,7 @@ class Supervisor:
             if self.abandoned is not None and now > self.abandoned + GIVE_UP:
                 return
             if self.deadline is not None and now >= self.deadline:
-                kill(lambda: below(os.getpid()) if CHILDREN_LISTED else self.members())
+                process_tree.kill(self.tops)
                 self.deadline = now + self.again
                 self.again = min(self.again * 2, AGAIN_MOST)
 
@@ -263,7 +259,7 @@ class Supervisor:
         """Milliseconds that nothing but news need be waited for."""
         if self.deadline is not None:
             return max(0.0, self.deadline - time.monotonic()) * 1000 + 1
-        return None if LINUX else STRAYS * 1000
+        return None if process_tree.LINUX else STRAYS * 1000
 
     def listen(self) -> bool:
         """Obey what the server says; false when it is gone."""
@@ -284,8 +280,8 @@ class Supervisor:
         deadline = time.monotonic() + grace
         if self.deadline is None:
             members = self.members()
-            send(signal.SIGTERM, members)
-            send(signal.SIGCONT, members)  # a stopped process would not notice
+            process_tree.send(signal.SIGTERM, members)
+            process_tree.send(signal.SIGCONT, members)  # a stopped process would not notice
             self.deadline = deadline
         self.deadline = min(self.deadline, deadline)
 
@@ -298,14 +294,17 @@ class Supervisor:
                 if ended[0] == self.shell:
                     code = os.waitstatus_to_exitcode(ended[1])
         except ChildProcessError:
-            alive = not LINUX and bool(self.members())
+            alive = not process_tree.LINUX and bool(self.members())
         if code is not None:
             self.say(f"exited {code} {len(self.members()) if alive else 0}")
         return alive
 
+    def tops(self) -> list[int]:
+        return process_tree.children(os.getpid()) if process_tree.CHILDREN_LISTED else self.members()
+
     def members(self) -> list[int]:
-        members = descendants(os.getpid())
-        return members if LINUX else members + find_strays(self.shell, members)
+        members = process_tree.descendants(os.getpid())
+        return members if process_tree.LINUX else members + process_tree.find_strays(self.shell, members)
 
     def say(self, line: str) -> bool:
         """False when the server is gone, which `listen` sees too."""
@@ -318,17 +317,14 @@ class Supervisor:
 
 def enter(directories: list[bytes]) -> bool:
     """Change to the first directory that will have us; true when that is not the first."""
-    try:
-        os.chdir(directories[0])
-        return False
-    except OSError:
-        pass
-    try:
-        os.chdir(directories[1])
-        return True
-    except OSError as error:
-        names = " nor ".join(os.fsdecode(directory) for directory in directories)
-        raise OSError(error.errno, f"neither {names} can be entered: {error.strerror}") from None
+    for directory in directories:
+        try:
+            os.chdir(directory)
+            return directory != directories[0]
+        except OSError as error:
+            failure = error
+    names = " nor ".join(map(os.fsdecode, directories))
+    raise OSError(failure.errno, f"neither {names} can be entered: {failure.strerror}")
 
 
 def limit(limits: list[bytes]) -> None:
@@ -388,87 +384,6 @@ def find_program(program: bytes, environment: dict[bytes, bytes]) -> bytes:
     raise OSError(errno.ENOENT, f"{os.fsdecode(program)} is not on the PATH {os.fsdecode(searched)!r}")
 
 
-def kill(top: Callable[[], list[int]]) -> None:
-    """SIGKILL the trees under `top`. All are stopped first, until a look finds no new one: none is born meanwhile."""
-    stopped: set[int] = set()
-    for _ in range(PASSES):
-        if not stop(top(), stopped):
-            break
-    send(signal.SIGKILL, stopped)
-
-
-def stop(waiting: list[int], stopped: set[int]) -> bool:
-    """SIGSTOP those not stopped yet, each before its children are looked for; true when there were any."""
-    known = len(stopped)
-    while waiting:
-        pid = waiting.pop()
-        if pid not in stopped:
-            send(signal.SIGSTOP, [pid])
-            stopped.add(pid)
-            waiting += children(pid)
-    return len(stopped) > known
-
-
-def send(number: signal.Signals, members: list[int] | set[int]) -> None:
-    for pid in members:
-        try:
-            os.kill(pid, number)
-        except OSError:  # gone already, or another user's (sudo)
-            continue
-
-
-def below(pid: int) -> list[int]:
-    """Where to begin with the tree under `pid`."""
-    return children(pid) if CHILDREN_LISTED else scan_descendants(pid)
-
-
-def descendants(pid: int) -> list[int]:
-    if not CHILDREN_LISTED:
-        return scan_descendants(pid)
-    members: list[int] = []
-    waiting = children(pid)
-    while waiting:
-        child = waiting.pop()
-        members.append(child)
-        waiting += children(child)
-    return members
-
-
-def children(pid: int) -> list[int]:
-    listed: list[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as listing:
-                listed += map(int, listing.read().split())
-    except OSError:  # it ended while we looked: its children are ours now, and the next look finds them
-        pass
-    return listed
-
-
-def scan_descendants(pid: int) -> list[int]:
-    """Descendants, where /proc does not list them."""
-    import psutil  # start-up: few systems need it
-
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def find_strays(session: int, known: list[int]) -> list[int]:
-    """Best effort without a subreaper: orphans that stayed in the command's session."""
-    import psutil  # start-up: see above
-
-    members: list[int] = []
-    for pid in psutil.pids():
-        try:
-            if pid not in known and os.getsid(pid) == session:
-                members.append(pid)
-        except OSError:
-            continue
-    return members
-
-
 def wake_on_child() -> tuple[int, int]:
     """A pipe that becomes readable when a child ends: its read and write ends."""
     reader, writer = os.pipe()
@@ -479,16 +394,6 @@ def wake_on_child() -> tuple[int, int]:
     return reader, writer
 
 
-def become_subreaper() -> None:
-    """Adopt orphans; and be woken, if stopped, when the parent dies.
-
-    Best effort: other systems have no such calls, and `strays` looks for orphans instead.
-    """
-    if LINUX:
-        prctl = ctypes.CDLL(None).prctl
-        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
-
-
 if __name__ == "__main__":
-    main()
+    sys.path.extend(sys.argv[2:])
+    serve(int(sys.argv[1]))

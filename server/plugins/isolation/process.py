@@ -21,7 +21,7 @@ import msgspec
 from toolgate.server.plugins.isolation import api_server, messages
 from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.tools.api.context import Context
-from toolgate.tools.workspace import supervisor
+from toolgate.tools.workspace import process_tree
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -171,7 +171,7 @@ class PluginProcess:
     def _kill_tree(self) -> None:
         """Do the work of a stopped reaper."""
         if self._cleanup is None:
-            supervisor.kill(lambda: supervisor.below(self._process.pid))
+            process_tree.kill(lambda: process_tree.below(self._process.pid))
             self._send_signal(signal.SIGCONT)
 
     def _send_signal(self, number: signal.Signals) -> None:

@@ -36,7 +36,7 @@ from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.workspace import supervisor
+from toolgate.tools.workspace import process_tree, supervisor
 from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
 
 log = logging.getLogger("toolgate.plugins")
@@ -273,7 +273,7 @@ def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
     Call it before there are threads.
     """
     deaf = {number: signal.signal(number, signal.SIG_IGN) for number in IGNORED_SIGNALS}
-    supervisor.become_subreaper()
+    process_tree.become_subreaper()
     child = os.fork()
     if child == 0:
         line.close()

@@ -32,7 +32,7 @@ from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import PageReader, read_docs
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
-from toolgate.tools.workspace import supervisor
+from toolgate.tools.workspace import process_tree
 
 KINDS = ("chromium-headless-shell", "chromium")  # the one that is taken where there are both, and the one most have
 SOAK = pytest.mark.soak
@@ -139,7 +139,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 def left_behind() -> list[str]:
     """Command lines of what a browser of ours leaves behind, in this process's tree."""
-    return [line for pid in supervisor.descendants(os.getpid()) if "toolgate-browser" in (line := command(pid))]
+    return [line for pid in process_tree.descendants(os.getpid()) if "toolgate-browser" in (line := command(pid))]
 
 
 def command(pid: int) -> str:
@@ -688,7 +688,7 @@ def test_nothing_is_kept_from_one_call_to_the_next(world: World) -> None:
 
 
 def chromium_pid_or_none(world: World) -> int | None:
-    held = [pid for pid in supervisor.descendants(os.getpid()) if "--type=" not in command(pid)]
+    held = [pid for pid in process_tree.descendants(os.getpid()) if "--type=" not in command(pid)]
     return next(
         (pid for pid in held if "--remote-debugging-pipe" in command(pid) and "reaper.py" not in command(pid)), None
     )
@@ -707,7 +707,7 @@ def test_its_sandbox_is_on_and_it_has_nothing_of_the_servers(world: World) -> No
     assert "--no-sandbox" not in command(pid)
     assert world.reader.browser is not None
     assert world.reader.browser.sandboxed
-    driver = next(pid for pid in supervisor.descendants(os.getpid()) if "run-driver" in command(pid))
+    driver = next(pid for pid in process_tree.descendants(os.getpid()) if "run-driver" in command(pid))
     for child in (pid, driver):
         environment = Path(f"/proc/{child}/environ").read_bytes().rstrip(b"\0").split(b"\0")
         held = dict(line.decode().split("=", 1) for line in environment)
