@@ -26,6 +26,7 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.setup import Telemetry
+from toolgate.server.text import suggest
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.notices import Notices
@@ -216,7 +217,8 @@ class App:
             follow = partial(watch.watch_folders, "plugin", self.plugins.roots, self.plugins.reload, PLUGINS_DEBOUNCE)
             self._later.start(follow, PLUGINS_AFTER)
         for rule in self.rules.find_unused(self.server.registry.tools):
-            log.warning("the rule %s is about no tool that there is now", rule)
+            similar = suggest(rule.target, self.server.registry.tools)
+            log.warning("the rule %s matches no tool%s: toolgate tools lists them", rule, similar)
         self._later.start(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
         self._later.start(self.confinement.end_orphans, WATCH_AFTER)
         self._later.start(self.confinement.balance_cpu, WATCH_AFTER)
@@ -227,7 +229,7 @@ class App:
 
     def _build_places(self) -> "WorkingDirectories | None":
         if not self.config.is_remote:
-            return None  # a client over stdio begins anew
+            return None  # a client over stdio starts fresh
         from toolgate.server.state.working_directories import WorkingDirectories  # start-up: stdio does without
 
         return WorkingDirectories(self.store, self._root_name)
@@ -371,7 +373,7 @@ class App:
         return await self._authorization.revoke_barred_people()
 
     async def _let_go(self, principal: str) -> None:
-        """End all that a principal has running, and forget where it worked: at its next call that is made anew."""
+        """End all that a principal has running, and forget where it worked: its next call starts fresh."""
         if await self.workspaces.forget(principal):
             self.server.services.forget(principal)
             if self.places is not None:

@@ -31,14 +31,16 @@ if TYPE_CHECKING:
 def state_folder(config: Config) -> Path:
     """Create the state folder if it is missing, readable by its owner only, and return it."""
     state: Path = config.state
+    if state.exists() and not state.is_dir():
+        raise UsageError(f"--state: {state} is not a folder")
     try:
         state.parent.mkdir(parents=True, exist_ok=True)
         for folder in (state, state / "spool", state / "keys", state / "workspaces"):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not os.access(state, os.W_OK | os.X_OK):
-            raise PermissionError(f"{state} is not writable")
+            raise UsageError(f"--state: {state} is not writable")
     except OSError as error:
-        raise UsageError(f"--state: {describe_os_error(error)}") from None
+        raise UsageError(f"--state: can't make {describe_os_error(error)}") from None
     return state
 
 
@@ -131,7 +133,9 @@ def workspace_root(config: Config) -> Path | None:
     except OSError:
         raise UsageError("--workspace: the current directory is gone; name a folder") from None
     if not root.is_dir():
-        raise UsageError(f"--workspace: there is no folder {root}")
+        raise UsageError(
+            f"--workspace: {root} is not a folder" if root.exists() else f"--workspace: there is no folder {root}"
+        )
     return root.resolve()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import suggest
 
 Snippet = tuple[str, str]  # the text to paste, and the place to paste it
 
@@ -33,14 +34,18 @@ def build_snippet(client: str, options: Sequence[str], public_url: str | None = 
     """
     entry = CLIENTS.get(client)
     if entry is None:
-        raise UsageError(f"config: name a client: {', '.join(CLIENTS)}")
+        raise UsageError(
+            f"config: unknown client {client!r}{suggest(client, CLIENTS)}; clients are {', '.join(CLIENTS)}"
+        )
     if entry.paste_where and _is_reachable(public_url):
-        where = f"{entry.paste_where}; toolgate doctor --url {public_url}/mcp says whether it will work"
+        where = f"{entry.paste_where}; toolgate doctor --url {public_url}/mcp checks that it will work"
         return f"{public_url}/mcp", where
     if public_url is not None and entry.by_url is not None:
         return entry.by_url(f"{public_url}/mcp")
     if entry.by_command is None:
-        raise UsageError(f"config: {client} runs elsewhere: say with --public-url under which https URL it reaches you")
+        raise UsageError(
+            f"config: {client} can't start a server on this machine: add --public-url with the https URL of your server"
+        )
     return entry.by_command(_command(), list(options))
 
 

@@ -176,7 +176,9 @@ class HttpApp:
             handed = activation.take_socket(self._config.socket_variables, self._config.host, self._config.port)
             self._bound = handed or http.bind(self._config.host, self._config.port)
         except OSError as error:
-            raise UsageError(f"--host, --port: {self._config.host}:{self._config.port}: {error.strerror}") from None
+            where = f"{self._config.host}:{self._config.port}"
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"--host, --port: can't listen on {where}: {reason}") from None
         self._is_handed = handed is not None
 
     async def serve(self) -> None:
@@ -366,17 +368,15 @@ def check_http(config: Config) -> None:
         if not is_loopback(config.host):
             raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
         if not is_loopback(public):
-            raise UsageError("--public-url: --auth none serves on loopback only")
+            raise UsageError(f"--public-url: --auth none serves on loopback only, not under {config.public_url}")
     if not config.is_public:
         return
     if config.public_url is None:
-        raise UsageError(
-            "--public-url: off loopback it is required: the https URL under which clients reach this server"
-        )
+        raise UsageError("--public-url is missing: beyond localhost it is required, the https URL that clients use")
     if config.sandbox_level == "none" and not config.accept_unsandboxed:
         raise UsageError(
-            "--sandbox none: people who sign in could do all that this process may do; off loopback it needs "
-            "--accept-unsandboxed too"
+            "--sandbox none: commands have all the server's permissions; beyond localhost, confirm it with "
+            "--accept-unsandboxed"
         )
 
 

@@ -23,6 +23,7 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.metrics.token import read_token
+from toolgate.server.text import describe_os_error
 from toolgate.tools.web.fetch import Web
 
 log = logging.getLogger("toolgate.auth")
@@ -164,8 +165,10 @@ def _credentials(config: Config) -> dict[str, tuple[str, str]]:
             try:
                 words: list[str] = file.read_text("utf-8").split()
                 id, secret = (*words, "", "")[:2]
-            except (OSError, UnicodeDecodeError) as error:
-                raise UsageError(f"--{method.client_option}: {file} can't be read: {type(error).__name__}") from None
+            except OSError as error:
+                raise UsageError(f"--{method.client_option}: can't read {describe_os_error(error)}") from None
+            except UnicodeDecodeError:
+                raise UsageError(f"--{method.client_option}: {file} is not UTF-8 text") from None
         if id:
             found[method.name] = (id, secret)
     return found

@@ -25,7 +25,7 @@ async def call(config: Config, *, tool: str, arguments: Sequence[str], url: str 
     async with _open_client(config, url, person.answer) as (client, _):
         tools = {each["name"]: each for each in await _list_all(client, "tools/list", "tools")}
         if tool not in tools:
-            raise UsageError(f"call: unknown tool {tool!r}{suggest(tool, tools)}; there are {', '.join(tools)}")
+            raise UsageError(f"call: unknown tool {tool!r}{suggest(tool, tools)}; tools are {', '.join(tools)}")
         values = _parse_arguments(tools[tool]["inputSchema"], arguments)
         try:
             result = await client.call(tool, values)
@@ -94,13 +94,17 @@ def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, 
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise UsageError(f"call: {pair!r} is not ARGUMENT=VALUE")
+            raise UsageError(f"call: {pair!r} is not ARGUMENT=VALUE, such as {_example(schema)}")
         kind = schema.get("properties", {}).get(key, {}).get("type", "string")
         try:
             arguments[key] = value if kind == "string" else msgspec.json.decode(value)
         except msgspec.DecodeError:
             arguments[key] = value  # the server's error says what it expected
     return arguments
+
+
+def _example(schema: dict[str, Any]) -> str:
+    return f"{next(iter(schema.get('properties', {})), 'name')}=…"
 
 
 def _format_block(block: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from toolgate.server.text import suggest
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}
 INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags → commands
+GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands that others begin with
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,9 @@ def parse_words(words: Sequence[str]) -> Invocation:
     try:
         parsed = _to_click(command).make_context("toolgate", [*options, "--", *arguments])
     except click.UsageError as error:
-        raise UsageError(_explain(error, command)) from None
+        raise UsageError(_explain(error, command, words)) from None
+    if parsed.args and command.name in GROUP_STARTS:
+        raise UsageError(_explain_missing(command.name, parsed.args))
     if parsed.args:  # an extra word after arguments may be a password: don't repeat it
         nothing_else = f"takes {' '.join(command.arguments)} and nothing else"
         reason = nothing_else if command.arguments else f"unexpected {parsed.args[0]!r}"
@@ -68,7 +71,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
             instead = instead or INSTEAD[word]
         elif not are_options_over and word.startswith("-") and word != "-":
             if word.startswith("--") and word.partition("=")[0] not in EVERY:
-                raise UsageError(f"unknown option {word}{suggest(word, EVERY)}; see toolgate --help")
+                raise UsageError(f"unknown option {word}{suggest(word, (*EVERY, *INSTEAD))}; see toolgate --help")
             options.append(word[:2] + word[3:] if word[2:3] == "=" else word)  # -n=NAME is -nNAME
             if _needs_value(word):
                 value = next(rest, None)
@@ -132,16 +135,23 @@ def _explain_missing(group: str, arguments: Sequence[str]) -> str:
     if not arguments:
         return f"{group}: COMMAND is missing: {known}"
     where = f"{group}: " if group else ""
-    return f"{where}unknown command {arguments[0]!r}{suggest(arguments[0], names)}; there are {known}"
+    return f"{where}unknown command {arguments[0]!r}{suggest(arguments[0], names)}; commands are {known}"
 
 
-def _explain(error: click.UsageError, command: Command) -> str:
+def _explain_unknown(flag: str, words: Sequence[str]) -> str:
+    """For a letter that is no option: it may be one of several in a word, or `-help` for `--help`."""
+    letter = flag.lstrip("-")
+    word = next((word for word in words if word[:1] == "-" != word[1:2] and letter in word), flag)
+    return f"unknown option {flag}{'' if word == flag else f' in {word}'}{suggest(f'-{word}', (*EVERY, *INSTEAD))}"
+
+
+def _explain(error: click.UsageError, command: Command, words: Sequence[str]) -> str:
     match error:
         case click.NoSuchOption():
             flag = error.option_name
             owners = ", ".join(each.name for each in COMMANDS.values() if flag in flags_of(each))
             misplaced = f"{command.name}: {flag} does not belong here (it belongs to {owners})"
-            text = misplaced if owners else f"unknown option {flag}"
+            text = misplaced if owners else _explain_unknown(flag, words)
         case click.MissingParameter():
             text = f"{command.name}: {error.param.metavar if error.param else 'an argument'} is missing"
         case click.BadOptionUsage():

@@ -51,7 +51,7 @@ def show_help(*, commands: Sequence[str]) -> int:
     elif name in COMMANDS:
         _write_command(formatter, COMMANDS[name])
     else:
-        raise UsageError(f"help: unknown command {name!r}{suggest(name, (*COMMANDS, *GROUPS))}")
+        raise UsageError(f"help: unknown command {name!r}{suggest(name, (*COMMANDS, *GROUPS))}; see toolgate --help")
     print(formatter.getvalue(), end="")
     return 0
 

@@ -106,7 +106,7 @@ async def _find_principal(store: Store, word: str) -> str:
         return word
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
     if not found:
-        raise CommandError(f"nobody is called {word!r}: see toolgate workspace list")
+        raise CommandError(f"there is no person {word!r}: see toolgate workspace list")
     if len(found) > 1:
         raise CommandError(f"{word!r} may be {', '.join(found)}: say which one")
     return found[0]

@@ -202,7 +202,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
 def _convert(option: Option, source: str, raw: Any) -> Any:
     parts = raw if option.is_repeatable else [raw]
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-        raise UsageError(f"{source} must be {'a list of strings' if option.is_repeatable else 'one value'}")
+        form = 'a list of strings, such as ["a", "b"]' if option.is_repeatable else "one value"
+        raise UsageError(f"{source} must be {form}")
     try:
         converted = [option.parse(part) for part in parts]
     except ValueError as error:
@@ -228,7 +229,7 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--config: {path}: {error}") from None
+        raise UsageError(f"--config: {path} is not valid TOML: {error}") from None
     known = {option.key: option for option in OPTIONS} | {option.name: option for option in OPTIONS}
     given: dict[str, tuple[str, Any]] = {}
     for name, value in table.items():

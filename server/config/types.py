@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from toolgate.server.config.transports import PATHS
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method
+from toolgate.server.text import suggest
 from toolgate.tools.workspace import limits
 
 FALSE_WORDS = frozenset(("0", "false", "no", "off"))
@@ -26,7 +27,7 @@ def parse_bool(word: str) -> bool:
         return True
     if word.lower() in FALSE_WORDS:
         return False
-    raise ValueError("must be true or false")
+    raise ValueError(f"must be true or false, not {word!r}")
 
 
 def one_of(*words: str) -> Callable[[str], str]:
@@ -35,7 +36,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
     def parse_word(word: str) -> str:
         if word not in words:
-            raise ValueError(text)
+            raise ValueError(f"{text}, not {word!r}{suggest(word, words)}")
         return word
 
     return parse_word
@@ -47,7 +48,7 @@ def parse_seconds(word: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 3600:
-        raise ValueError("must be seconds, more than 0 and at most 3600")
+        raise ValueError(f"must be seconds, more than 0 and at most 3600, not {word!r}")
     return value
 
 
@@ -55,14 +56,14 @@ def parse_long_time(word: str) -> int:
     """Return seconds, at least an hour: less is a typing mistake that would cost people their files."""
     value = limits.parse_duration(word)
     if value < 3600:
-        raise ValueError("must be a time such as 90d, an hour at least")
+        raise ValueError(f"must be at least one hour, such as 12h or 90d, not {word!r}")
     return value
 
 
 def parse_port(word: str) -> int:
     """Return the port. With 0 the system chooses one, which the log names."""
     if not re.fullmatch("[0-9]{1,5}", word) or int(word) > 65_535:
-        raise ValueError("must be 0 to 65535")
+        raise ValueError(f"must be a number from 0 to 65535, not {word!r}")
     return int(word)
 
 
@@ -96,7 +97,7 @@ def parse_public_url(word: str) -> str:
     parts = _parse_trusted_url(word)
     if parts.path.rstrip("/").endswith(PATHS):
         last = parts.path.rstrip("/")[-4:]
-        raise ValueError(f"is the server's own URL, without {last}: clients are told {word.rstrip('/')}")
+        raise ValueError(f"must not end in {last}: the server adds it in the URLs that it tells clients")
     port = None if parts.port == {"https": 443, "http": 80}[parts.scheme] else parts.port
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
@@ -107,14 +108,14 @@ def parse_auth(word: str) -> str:
     if word in ("oauth", "none"):
         return word
     if "://" not in word:
-        raise ValueError("must be oauth, none or the URL of an issuer")
+        raise ValueError(f"must be oauth, none or the URL of an issuer, not {word!r}{suggest(word, ('oauth', 'none'))}")
     return parse_issuer(word)
 
 
 def parse_openai_challenge(word: str) -> str:
     """Return the token that proves a domain."""
     if not re.fullmatch(r"[!-~]{1,500}", word):
-        raise ValueError("must be one word of ASCII, as it was given to you")
+        raise ValueError("must be one word of ASCII, as OpenAI gave it to you")
     return word
 
 
@@ -124,13 +125,18 @@ def parse_login(word: str) -> str:
     if method.value == "ISSUER":
         return f"{method.name}={parse_issuer(value)}"
     if method is HEADER and not HEADER_NAME.fullmatch(value):
-        raise ValueError(f"{word!r}: {value!r} is no name of a header")
+        raise ValueError(f"{word!r}: {value!r} is not the name of a header")
     return word
 
 
 def parse_network(word: str) -> str:
     """Return an address, or a network such as 10.0.0.0/8."""
-    ipaddress.ip_network(word.strip())
+    try:
+        ipaddress.ip_network(word.strip())
+    except ValueError:
+        raise ValueError(
+            f"must be an address, or a network such as 10.0.0.0/8 (zeros follow the prefix), not {word!r}"
+        ) from None
     return word
 
 
@@ -145,7 +151,7 @@ def parse_issuer(word: str) -> str:
 def parse_host(word: str) -> str:
     """Return a host name without a port."""
     if not HOST.fullmatch(word):
-        raise ValueError("must be a host name such as example.com, without a port")
+        raise ValueError(f"must be a host name such as example.com, without scheme and port, not {word!r}")
     return word
 
 
@@ -168,13 +174,15 @@ def parse_uid_range(word: str) -> range:
     """Return the user ids FIRST-LAST."""
     match = re.fullmatch(r"([0-9]{1,9})-([0-9]{1,9})", word)
     if match is None or not 1000 <= int(match[1]) + 1 < int(match[2]) < 2**31:
-        raise ValueError("must be FIRST-LAST, as 40000-49999: three user ids or more, none below 1000")
+        raise ValueError("must be FIRST-LAST, such as 40000-49999: at least three user ids, none below 1000")
     return range(int(match[1]), int(match[2]) + 1)
 
 
 def _parse_trusted_url(word: str) -> SplitResult:
     """Return the parts of a trusted URL: https, or http on this machine."""
-    refusal = ValueError("must be an https URL with a host and nothing after the path; http only on loopback")
+    refusal = ValueError(
+        "must be an https URL such as https://tools.example.com, without ? and #; http only for this machine"
+    )
     if not word.isascii() or not word.isprintable() or any(character in word for character in ' "<>\\^`{|}'):
         raise refusal
     parts = urlsplit(word)

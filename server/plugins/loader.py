@@ -263,8 +263,16 @@ class PluginLoader:
             generation.load(self._blocking, self._max_source)
         except BaseException as error:  # noqa: BLE001  # whatever a plugin raises, only the plugin fails
             generation.retire()
-            return error
+            return error.with_traceback(_own_frames(error, file))
         return generation
+
+
+def _own_frames(error: BaseException, file: Path) -> TracebackType | None:
+    """Return the traceback from the plugin's own first frame on: the frames before it are those of every import."""
+    at = error.__traceback__
+    while at is not None and not at.tb_frame.f_code.co_filename.startswith(str(file.parent)):
+        at = at.tb_next
+    return at or (None if isinstance(error, SyntaxError) else error.__traceback__)
 
 
 def _retire_late(loading: "asyncio.Task[Generation | BaseException]") -> None:

@@ -7,6 +7,7 @@ free.
 import asyncio
 import gc
 import logging
+import traceback
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -204,7 +205,7 @@ class PluginReloader:
             cause = error.__cause__ if isinstance(error, PluginLoadError) and error.__cause__ is not None else error
             still = "its last good version is served" if plugin.serving is not None else "it is left out"
             trace = None if isinstance(cause, (PluginLoadError, CollisionError)) else cause
-            why = cause if trace is None else "it failed to load"
+            why = cause if trace is None else f"it failed to load: {_last_line(trace)}"
             more = f"; {ENDLESS}" if isinstance(error, PluginHangsError) else ""
             log.error("plugin %s: %s; %s%s", plugin.file, why, still, more, exc_info=trace)
         else:
@@ -311,3 +312,8 @@ def _key(part: Part) -> Key:
 
 def _keys(loaded: LoadedPlugin | None) -> set[Key]:
     return set() if loaded is None else {_key(part) for part in loaded.parts}
+
+
+def _last_line(error: BaseException) -> str:
+    """Return what the log would say last of it: "ValueError: not a city"."""
+    return "".join(traceback.format_exception_only(error)).strip().splitlines()[-1]

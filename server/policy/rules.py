@@ -39,7 +39,7 @@ CALLER_KINDS: Mapping[str, str] = {
     **{method.prefix: r".+" for method in METHODS},
 }
 LOOKED_UP_KINDS = frozenset(method.prefix for method in METHODS)  # names that only the state database knows
-RULE_FORM = "[WHO=]WHAT[(PATTERN)], as Bash, scope:tools:web or Bash(git push*)"
+RULE_FORM = "[WHO=]WHAT[(PATTERN)], such as Bash, scope:tools:web or Bash(git push*)"
 
 MAX_COMMAND = 128 * 2**10  # characters of a command that is matched: Linux starts no longer one
 ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # for * and ? in refusing and in allowing rules
@@ -184,7 +184,7 @@ def parse_rules(words: Sequence[str], name_subject: Callable[[str], str] = str) 
 def check_rule_word(word: str) -> str:
     """Return the word if all rules in it are valid. Raises ValueError."""
     if not parse_rules([word]):
-        raise ValueError(f"there is no rule in {word!r}: a rule is {RULE_FORM}")
+        raise ValueError(f"{word!r} has no rule: a rule is {RULE_FORM}")
     return word
 
 
@@ -207,13 +207,13 @@ def split_rules(word: str) -> list[str]:
 def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
     read = RULE.fullmatch(text)
     if read is None or len(text) > MAX_RULE or not text.isprintable():
-        raise ValueError(f"{text[:MAX_RULE]!r} is no rule, which is {RULE_FORM}")
+        raise ValueError(f"{text[:MAX_RULE]!r} is not a rule: a rule is {RULE_FORM}")
     who, what = read["who"], read["what"]
     if not _is_one_of(TARGET_KINDS, what):
-        raise ValueError(f"{text!r}: {what!r} is neither a tool's name or a glob, nor scope:SCOPE or plugin:NAME")
+        raise ValueError(f"{text!r}: {what!r} must be the name of a tool, a glob, scope:SCOPE or plugin:NAME")
     if who is not None and not _is_one_of(CALLER_KINDS, who):
         known = ", ".join(f"{kind}:…" for kind in CALLER_KINDS if kind)
-        raise ValueError(f"{text!r}: {who!r} is not how a caller is named: local, u-…, {known}")
+        raise ValueError(f"{text!r}: {who!r} is not a caller: callers are local, u-…, {known}")
     kind, subject = _kind(who or "")
     return Rule(text, known_as(subject) if kind == "subject" else who or "", what, read["pattern"])
 

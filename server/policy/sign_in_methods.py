@@ -6,7 +6,7 @@ variables, prefix in `--allow-users` and rules, and the names of its people all 
 
 from dataclasses import dataclass
 
-from toolgate.server.text import escape_unprintable
+from toolgate.server.text import escape_unprintable, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def parse_method(word: str) -> tuple[SignInMethod, str]:
     for method in METHODS:
         if method.name == name and bool(method.value) == bool(value):
             return method, value
-    raise ValueError(f"{word!r} is none of {login_forms()}")
+    names = [method.name for method in METHODS]
+    raise ValueError(f"must be one of {login_forms()}, not {word!r}{'' if name in names else suggest(name, names)}")
 
 
 def format_identity(issuer: str, subject: str) -> str:

@@ -57,9 +57,12 @@ def _file_handler(folder: Path) -> logging.Handler:
     from logging.handlers import RotatingFileHandler  # start-up: only with --logs
 
     from toolgate.server.protocol.errors import UsageError
+    from toolgate.server.text import describe_os_error
 
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return RotatingFileHandler(folder / "toolgate.log", maxBytes=FILE_SIZE, backupCount=FILES, encoding="utf-8")
+    except FileExistsError:
+        raise UsageError(f"--logs: {folder} is not a folder") from None
     except OSError as error:
-        raise UsageError(f"--logs: {folder} can't be written: {error.strerror}") from None
+        raise UsageError(f"--logs: can't write {describe_os_error(error)}") from None

@@ -273,7 +273,7 @@ def _find_trial_folder(state: Path, level: "Level") -> Path | None:
 def _suggest_state(config: Config, state: Path) -> str:
     """Return the remedy if commands can't reach the state."""
     is_in_use = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
-    moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_in_use else f"say --state {SYSTEM_STATE}"
+    moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_in_use else f"use --state {SYSTEM_STATE}"
     has_bwrap = shutil.which("bwrap", path=config.environment.get("PATH")) is not None
     return moved if has_bwrap else f"{moved}, or apt-get install bubblewrap"
 
@@ -281,7 +281,7 @@ def _suggest_state(config: Config, state: Path) -> str:
 def _suggest_none(level: str, *, public: bool) -> str:
     if level != "auto" or not public:
         return ""
-    return ". Off loopback commands need a sandbox; --sandbox none --accept-unsandboxed serves without one"
+    return ". Beyond localhost commands need a sandbox; --sandbox none --accept-unsandboxed serves without one"
 
 
 def _limits(config: Config) -> Limits:

@@ -73,7 +73,8 @@ async def bash(
 
     `cd` persists (unless the command ends in `exec` or traps EXIT); variables don't. stdin is empty. Past its timeout
     it is killed with all it started. What outlasts a call, or is left running (`server &`), goes on as a background
-    task. Of output over 30,000 characters the middle is dropped; a file, named first and last, has 64 MiB of it.
+    task. Output over 30,000 characters is cut in the middle; the result names a file with the full output (up to
+    64 MiB).
     """
     call = BashCall(ctx, timeout)
     run_id = await ctx.service(Workspace).start(command, cwd=call.cwd, timeout=timeout / 1000)

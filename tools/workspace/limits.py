@@ -17,16 +17,17 @@ CALLS = "calls"
 
 def parse_size(word: str) -> int:
     """Return the bytes of a text such as 512M."""
-    return _parse_scaled(word.upper().removesuffix("IB").removesuffix("B"), SIZES, "a size such as 512M")
+    bare = word.upper().removesuffix("IB").removesuffix("B")
+    return _parse_scaled(bare, SIZES, f"{word!r} is not a size such as 512M")
 
 
 def parse_duration(word: str) -> int:
     """Return the seconds of a text such as 30m."""
-    return _parse_scaled(word, TIMES, "a time such as 90, 30m or 12h")
+    return _parse_scaled(word, TIMES, f"{word!r} is not a time such as 90, 30m or 12h")
 
 
 def parse_count(word: str) -> int:
-    return _parse_scaled(word, {"": 1}, "a number")
+    return _parse_scaled(word, {"": 1}, f"{word!r} is not a number such as 100")
 
 
 def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
@@ -85,14 +86,17 @@ def _read(word: str) -> tuple[str, int]:
     known, _, scope = name.partition(":")
     row = ROWS.get(known)
     if not equals or row is None or (scope and known != CALLS):
-        raise ValueError(f"{word!r} is not NAME=VALUE with one of the names {', '.join(ROWS)}, calls:SCOPE")
+        raise ValueError(f"{word!r} is not NAME=VALUE; names are {', '.join(ROWS)}, calls:SCOPE")
     if scope and not re.fullmatch(r"[a-z][a-z0-9:._-]{0,63}", scope):
         raise ValueError(f"{scope!r} is not the name of a scope, such as tools:shell")
-    return name, row.metadata.get("kind", parse_count)(value)
+    try:
+        return name, row.metadata.get("kind", parse_count)(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
-def _parse_scaled(word: str, units: Mapping[str, int], what: str) -> int:
+def _parse_scaled(word: str, units: Mapping[str, int], refusal: str) -> int:
     match = re.fullmatch(r"([0-9]{1,15})([A-Za-z]?)", word)
     if match is None or match[2] not in units or (value := int(match[1]) * units[match[2]]) > MOST:
-        raise ValueError(f"{word!r} is not {what}")
+        raise ValueError(refusal)
     return value

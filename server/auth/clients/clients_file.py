@@ -32,10 +32,12 @@ from toolgate.server.auth.clients.model import (
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.grant_rows import hash_secret
+from toolgate.server.text import describe_os_error, suggest
 
 ID = re.compile(r"(?!p-)[A-Za-z0-9._~-]{1,200}")  # "p-" begins a person's subject, which a client must not imitate
 KEYS, SECRET = ("jwks", "jwks_uri"), ("secret", "secret_file", "secret_sha256")
 MEMBERS = frozenset(("id", "name", "redirect_uris", "presets", "method", "grant_types", "scope", *KEYS, *SECRET))
+GRANTS = frozenset((AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, ID_JAG))
 MIN_SECRET = 16  # characters: guesses come over the network
 
 
@@ -44,18 +46,23 @@ def read_clients(file: Path) -> dict[str, OAuthClient]:
     try:
         text = file.read_text("utf-8")
         content = msgspec.json.decode(text) if file.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"--clients: {file}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--clients: can't read {describe_os_error(error)}") from None
+    except (ValueError, RecursionError) as error:
+        form = "JSON" if file.suffix == ".json" else "TOML"
+        raise UsageError(f"--clients: {file} is not valid {form}: {error}") from None
     listed = content.get("client", content.get("clients")) if isinstance(content, dict) else content
     if not isinstance(listed, list):
-        raise UsageError(f"--clients: {file}: a list called 'client' is missing")
+        raise UsageError(f"--clients: {file}: it has no list of clients; write one [[client]] for each")
     found: dict[str, OAuthClient] = {}
     for number, row in enumerate(listed, 1):
         try:
             made = parse_client(row, file.parent)
             if made.id in found:
-                raise ValueError("id: another one has it")
-        except (ValueError, OSError) as error:
+                raise ValueError("id: another client has the same id")
+        except OSError as error:
+            raise UsageError(f"--clients: {file}: client {number}: can't read {describe_os_error(error)}") from None
+        except ValueError as error:
             raise UsageError(f"--clients: {file}: client {number}: {error}") from None
         found[made.id] = made
     return found
@@ -64,10 +71,10 @@ def read_clients(file: Path) -> dict[str, OAuthClient]:
 def parse_client(row: Any, folder: Path) -> OAuthClient:
     """Return the client of one row. Raises ValueError and OSError, which name the member."""
     if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not ID.fullmatch(row["id"]):
-        raise ValueError("id: letters, digits and . _ ~ - only, and not 'p-' in front")
+        raise ValueError("id: must be letters, digits and . _ ~ -, and must not begin with p-")
     unknown = sorted(map(str, row.keys() - MEMBERS))
     if unknown:
-        raise ValueError(f"{unknown[0]}: there is no such member")
+        raise ValueError(f"unknown member {unknown[0]!r}{suggest(unknown[0], MEMBERS)}")
     secret = _secret(row, folder)
     jwks, jwks_uri = _keys(row)
     signs = jwks is not None or jwks_uri is not None
@@ -77,15 +84,15 @@ def parse_client(row: Any, folder: Path) -> OAuthClient:
         or (method in SECRET_METHODS) != (secret is not None)
         or (method == "private_key_jwt") != signs
     ):
-        raise ValueError("method: it does not go with the secret or the keys given")
+        raise ValueError("method: it does not match the secret or the keys that are given")
     grants = frozenset(_texts(row, "grant_types") or (AUTHORIZATION_CODE, REFRESH_TOKEN))
-    if not grants <= {AUTHORIZATION_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, ID_JAG}:
-        raise ValueError("grant_types: one of them is not known")
+    if not grants <= GRANTS:
+        raise ValueError(f"grant_types: must be among {', '.join(sorted(GRANTS))}")
     if method == "none" and grants & {CLIENT_CREDENTIALS, ID_JAG}:
         raise ValueError("grant_types: a client that speaks for itself needs a secret or keys")
     scope = row.get("scope")
     if scope is not None and not isinstance(scope, str):
-        raise ValueError("scope: not text")
+        raise ValueError('scope: must be text, such as "tools:read tools:web"')
     return OAuthClient(
         id=row["id"],
         kind="configured",
@@ -109,10 +116,13 @@ def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
         uris.append(uri)
     for preset in _texts(row, "presets"):
         if preset not in redirect_uris.PRESETS:
-            raise ValueError(f"presets: there are {', '.join(redirect_uris.PRESETS)}")
+            known = redirect_uris.PRESETS
+            raise ValueError(
+                f"presets: unknown preset {preset!r}{suggest(preset, known)}; presets are {', '.join(known)}"
+            )
         uris.extend(redirect_uris.PRESETS[preset])
     if needed and not uris:
-        raise ValueError("redirect_uris: missing")
+        raise ValueError("redirect_uris or presets: one of them is missing")
     return tuple(uris)
 
 
@@ -122,29 +132,29 @@ def _secret(row: Mapping[str, Any], folder: Path) -> str | None:
     if not given:
         return None
     if len(given) > 1 or not isinstance(row[given[0]], str):
-        raise ValueError(f"{given[0]}: one text, in one way")
+        raise ValueError(f"{given[0]}: must be one text, and only one of {', '.join(SECRET)}")
     value: str = row[given[0]]
     if given[0] == "secret_sha256":
         if not re.fullmatch(r"[0-9a-f]{64}", value):
-            raise ValueError("secret_sha256: not 64 hexadecimal digits")
+            raise ValueError("secret_sha256: must be 64 hexadecimal digits in lower case")
         return value
     secret = value if given[0] == "secret" else (folder / value).read_text("utf-8").strip()
     if len(secret) < MIN_SECRET:
-        raise ValueError(f"{given[0]}: shorter than {MIN_SECRET} characters")
+        raise ValueError(f"{given[0]}: must have at least {MIN_SECRET} characters")
     return hash_secret(secret)
 
 
 def _keys(row: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str | None]:
     jwks, jwks_uri = row.get("jwks"), row.get("jwks_uri")
     if jwks is not None and not jose.parse_jwks(jwks, MAX_KEYS):
-        raise ValueError("jwks: there is no key in it that can be used")
+        raise ValueError("jwks: no key in it can be used")
     if jwks_uri is not None and not (isinstance(jwks_uri, str) and jwks_uri.startswith("https://")):
-        raise ValueError("jwks_uri: not an https URL")
+        raise ValueError("jwks_uri: must be an https URL")
     return jwks, jwks_uri
 
 
 def _texts(row: Mapping[str, Any], name: str) -> list[str]:
     given = row.get(name, [])
     if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
-        raise ValueError(f"{name}: not a list of texts")
+        raise ValueError(f"{name}: must be a list of texts")
     return given

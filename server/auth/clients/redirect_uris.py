@@ -80,7 +80,7 @@ def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     own = SCHEME.fullmatch(uri)
     if trusted and own is not None and own[1] not in BROWSER_SCHEMES:
         return None
-    return "a redirect URI is neither https, nor http on localhost, 127.0.0.1 or [::1], nor of a known application"
+    return "a redirect URI must be https, or http on localhost, 127.0.0.1 or [::1], or that of a known application"
 
 
 def is_registered(uri: str, registered: Iterable[str]) -> bool:

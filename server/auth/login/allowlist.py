@@ -24,13 +24,13 @@ class UserAllowlist:
         for entry in (entry.strip() for entry in entries):
             prefix, colon, subject = entry.partition(":")
             if not known:
-                raise ValueError(f"{entry!r} admits no person: accounts (--login password) need no --allow-users")
+                raise ValueError(f"{entry!r} has no effect: accounts (--login password) need no --allow-users")
             if entry == EVERYBODY:
                 self._everybody = True
             elif colon and prefix in known:
                 self._subjects.add((prefix, subject))
             elif colon and any(prefix == method.prefix for method in external_methods()):
-                raise ValueError(f"{entry!r} admits no person: --login has no {prefix}")
+                raise ValueError(f"{entry!r} has no effect without --login {prefix}")
             elif entry.startswith("@"):
                 self._domains.add(entry[1:].lower())
             elif "@" in entry:

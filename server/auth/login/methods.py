@@ -155,11 +155,11 @@ def _build_providers(
         if not client or (method.needs_secret and not secret):
             id_variable, secret_variable = method.variables
             raise ValueError(
-                f"--login {method.name} needs our client id and secret there: --{method.client_option} FILE, or "
+                f"--login {method.name} needs the id and secret of its client: --{method.client_option} FILE, or "
                 f"{id_variable} and {secret_variable}" + ("" if allowed else "; and --allow-users WHO")
             )
         if not allowed:
-            raise ValueError(f"--login {method.name} needs --allow-users WHO, or * for everybody the provider knows")
+            raise ValueError(f"--login {method.name} needs --allow-users WHO, or * for all people the provider knows")
         create = pkgutil.resolve_name(method.provider)
         providers[method.name] = create(method.issuer or chosen[method.name], client, secret, allowed, fetch)
     return providers
@@ -170,10 +170,10 @@ def _build_trusted_header(
 ) -> TrustedHeader | None:
     if HEADER.name not in chosen:
         if secret:
-            raise ValueError("--login-header-secret needs --login header=NAME: what the proxy proves itself for")
+            raise ValueError("--login-header-secret needs --login header=NAME")
         return None
     if not proxies:
-        raise ValueError("--login header needs --trusted-proxies: the proxies that may set the header")
+        raise ValueError("--login header needs --trusted-proxies NET: the address of the proxy that sets the header")
     if not allowed:
-        raise ValueError("--login header needs --allow-users: the people the proxy may sign in, * for all")
+        raise ValueError("--login header needs --allow-users WHO: the people that the proxy may name, or * for all")
     return TrustedHeader(chosen[HEADER.name].lower(), proxies, allowed, secret)

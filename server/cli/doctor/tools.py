@@ -101,8 +101,9 @@ class _WarningHandler(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        raised = f" ({record.exc_info[1]})" if record.exc_info and record.exc_info[1] else ""
-        self.lines.append(record.getMessage().splitlines()[0] + raised)
+        line = record.getMessage().splitlines()[0]
+        raised = str(record.exc_info[1]) if record.exc_info and record.exc_info[1] else ""
+        self.lines.append(f"{line} ({raised})" if raised and raised not in line else line)
 
 
 async def browser(config: Config) -> CheckFinding:

@@ -66,7 +66,7 @@ class Isolation:
             if isinstance(error, PluginLostError) or (isinstance(error, PluginNotLoadedError) and not error.by_plugin):
                 raise PluginLoadError(str(error)) from None
             if isinstance(error, Exception):
-                raise PluginLoadError("it failed to load in its own process") from error
+                raise PluginLoadError("it failed to load in its own process") from _own_trace(error)
             raise
         return plugin
 
@@ -77,6 +77,11 @@ class Isolation:
             process.kill("the server stopped")
         if self.processes:
             await asyncio.wait([process.exited for process in self.processes], timeout=2.0)
+
+
+def _own_trace(error: Exception) -> Exception:
+    """Return the error without our frames where its text has the traceback of the plugin's process."""
+    return error.with_traceback(None) if isinstance(error, PluginNotLoadedError) else error
 
 
 class IsolatedPlugin:

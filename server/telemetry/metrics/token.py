@@ -7,6 +7,7 @@ from pathlib import Path
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import key_file
+from toolgate.server.text import describe_os_error
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones could be guessed
 
@@ -23,7 +24,7 @@ def ensure_token(file: Path) -> str:
     try:
         key_file.create_file(file, secrets.token_urlsafe(32).encode() + b"\n")
     except OSError as error:
-        raise UsageError(f"--state: {file}: {error.strerror}") from None
+        raise UsageError(f"--state: can't write {describe_os_error(error)}") from None
     return read_token(file)
 
 
@@ -31,8 +32,10 @@ def read_token(file: Path, flag: str = "--metrics-token") -> str:
     """Return the token in `file`, which `flag` names. Raises UsageError."""
     try:
         found = file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{flag}: {file} can't be read: {type(error).__name__}") from None
+    except OSError as error:
+        raise UsageError(f"{flag}: can't read {describe_os_error(error)}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{flag}: {file} is not UTF-8 text") from None
     if not TOKEN.fullmatch(found):
         raise UsageError(f"{flag}: {file} must hold 16 to 512 letters, digits and . _ ~ + / -, on one line")
     return found

@@ -113,6 +113,37 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
     assert name("-n", "from-flag", TOOLGATE_NAME="from-env") == "from-flag"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--sandbox bwrp", "--sandbox: must be auto, bwrap, uid or none, not 'bwrp' (did you mean bwrap?)"),
+        ("--hold abc", "--hold: must be seconds, more than 0 and at most 3600, not 'abc'"),
+        ("--limit memory=lots", "--limit: memory: 'lots' is not a size such as 512M"),
+        ("--deny Bash(", "--deny: 'Bash(' is not a rule: a rule is [WHO=]WHAT[(PATTERN)], such as Bash"),
+        ("--logs file", "/file is not a folder"),
+        ("--workspace file", "/file is not a folder"),
+        ("--state file", "/file is not a folder"),
+        ("-t --port 99999", "--port: must be a number from 0 to 65535, not '99999'"),
+        ("-t --idle-after 5m", "--idle-after: must be at least one hour, such as 12h or 90d, not '5m'"),
+        ("-t --host 0.0.0.0", "--public-url is missing: beyond localhost it is required"),
+        ("-t --public-url https://example.com/mcp", "--public-url: must not end in /mcp: the server adds it"),
+        ("-t --clients none.toml", "/none.toml: no such file or directory"),
+        ("-t --metrics-token none", "/none: no such file or directory"),
+        ("-t --login github --github-client none", "/none: no such file or directory"),
+        ("-t --login pasword", "header=NAME, not 'pasword' (did you mean password?)"),
+        ("-t --trusted-proxies x", "must be an address, or a network such as 10.0.0.0/8"),
+        ("config cursr", "config: unknown client 'cursr' (did you mean cursor?); clients are claude-desktop, "),
+        ("call bash", "call: unknown tool 'bash' (did you mean Bash?); tools are Bash, "),
+        ("call Bash ls", "call: 'ls' is not ARGUMENT=VALUE, such as command=…"),
+    ],
+)
+def test_a_refusal_names_the_thing_and_says_what_to_change(tmp_path: Path, words: str, said: str) -> None:
+    (tmp_path / "file").touch()
+    told = run(tmp_path, *words.split())
+    assert (told.returncode, told.stdout) == (2, "") and said in told.stderr
+    assert "Errno" not in told.stderr and "Error" not in told.stderr
+
+
 def test_a_config_file_in_the_current_directory_is_not_read_unless_named(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("nonsense = 1\n")
     (tmp_path / "toolgate.toml").write_text("nonsense = 1\n")

@@ -57,8 +57,12 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
     [
         ("--prot 80", "unknown option --prot (did you mean --port?)"),
         ("tools --plugin x", "did you mean --plugins?"),
+        ("--hlep", "unknown option --hlep (did you mean --help?)"),
+        ("-help", "unknown option -h in -help (did you mean --help?)"),
+        ("-tv5", "unknown option -5 in -tv5\nusage: "),
         ("doctr", "unknown command 'doctr' (did you mean doctor?)"),
         ("user ad ada", "user: unknown command 'ad' (did you mean add?)"),
+        ("audit verfy", "audit: unknown command 'verfy' (did you mean verify?)"),
         ("user", "user: COMMAND is missing: add, list, remove, passwd"),
         ("user add", "user add: NAME is missing\nusage: toolgate user add NAME [OPTIONS]"),
         ("user list --port 99", "user list: --port does not belong here (it belongs to serve, doctor, health)"),

@@ -516,7 +516,7 @@ def test_rules_may_come_from_the_environment_and_are_told_when_they_are_about_no
     server = start(env={"TOOLGATE_DENY": "Bash(git push *:main),Bsh", "TOOLGATE_APPROVE": "scope:tools:shell"})
     assert "--deny Bash(git push *:main)" in server.error("Bash", {"command": "git push origin a:main"})
     assert "--approve scope:tools:shell" in server.error("Bash", {"command": "git pull"})
-    assert "the rule Bsh is about no tool" in server.log()
+    assert "the rule Bsh matches no tool (did you mean Bash?)" in server.log()
 
 
 def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:

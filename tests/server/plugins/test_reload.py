@@ -203,6 +203,14 @@ def test_a_broken_edit_leaves_the_last_good_version_and_heals(connect: Start, tm
     assert changes(server) == 0  # it was the same tool all the time
 
 
+def test_a_broken_plugin_is_logged_with_its_cause_and_its_own_frames_alone(connect: Start, tmp_path: Path) -> None:
+    write(tmp_path / "plugins", "a.py", "import no_such_module\n")
+    server = connect("-p", str(tmp_path / "plugins"))
+    assert eventually(lambda: "it is left out" in server.log())
+    assert "it failed to load: ModuleNotFoundError: No module named 'no_such_module'; it is left out" in server.log()
+    assert 'a.py", line ' in server.log() and "importlib" not in server.log()
+
+
 def test_a_file_that_is_emptied_before_it_is_written_costs_nothing(connect: Start, tmp_path: Path) -> None:
     folder = tmp_path / "plugins"
     file = write(folder, "a.py", saying("old"))

@@ -353,12 +353,12 @@ def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
         ([], 2, "list, archive, restore, remove"),
         (["list", "ada"], 2, "ada"),
         (["archive"], 2, "WHO is missing"),
-        (["archive", "ada"], 1, "nobody is called 'ada'"),
-        (["archive", "../../etc"], 1, "nobody is called"),
-        (["remove", "local"], 1, "nobody is called"),
+        (["archive", "ada"], 1, "there is no person 'ada'"),
+        (["archive", "../../etc"], 1, "there is no person"),
+        (["remove", "local"], 1, "there is no person"),
         (["remove", BOB], 1, "has no workspace"),
         (["restore", BOB], 1, "no archive"),
-        (["restore", "../archive/x.tar.gz"], 1, "nobody is called"),
+        (["restore", "../archive/x.tar.gz"], 1, "there is no person"),
     ],
 )
 def test_what_the_operator_cant_have_is_a_sentence(tmp_path: Path, words: list[str], code: int, said: str) -> None:

@@ -407,7 +407,7 @@ def test_one_signs_in_for_the_account_page_without_a_client(tmp_path: Path, idp:
 
 @pytest.mark.parametrize("entry", ["github:583231", "header:ada"])
 def test_a_subject_of_a_way_that_is_not_offered_is_refused(entry: str) -> None:
-    with pytest.raises(ValueError, match="--login has no"):
+    with pytest.raises(ValueError, match="has no effect without --login"):
         UserAllowlist([entry], ["oidc"])
     assert UserAllowlist([f"oidc:{entry}"], ["oidc"]).permits("oidc", entry, None)
 

@@ -77,7 +77,7 @@ def test_a_proxy_without_its_secret_is_refused(tmp_path: Path) -> None:
     [
         ("short", HEADER, "16 to 512"),
         (SECRET, (), "--login header=NAME"),
-        (None, HEADER, "can't be read"),
+        (None, HEADER, "can't read"),
     ],
 )
 def test_a_secret_that_proves_nothing_is_refused(
