@@ -293,7 +293,7 @@ class HttpApp:
         check = None
         if self._access is not None:
             check = ScopeCheck(row.path, self._access.resource, self._dispatcher, server.observers, server.identity)
-        services = TransportServices(self._dispatcher, sessions, self._shared, check, self._mirrored_headers)
+        services = TransportServices(row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers)
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
 
@@ -315,14 +315,12 @@ class HttpApp:
     def _home(self, public_url: str, access: "Access | None", oauth: "OAuthRoutes | None") -> list[Route]:
         """The first page, and what it needs."""
         config = self._config
-        urls = {row.name: public_url + row.path for row in config.transports}
         served = ServerFacts(
             config.name,
             self._sandbox,
             self._status,
-            mcp=urls.get("http", ""),
-            sse=urls.get("sse", ""),
-            snippets=client_config.list_snippets(public_url) if "http" in urls else [],
+            urls=[(row.title, public_url + row.path) for row in config.transports],
+            snippets=client_config.list_snippets(public_url) if HTTP_TRANSPORTS[0] in config.transports else [],
         )
         sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(

@@ -35,10 +35,11 @@ class SseResponse(EventSourceResponse):
 
 
 class SseTransport:
-    """The transport: its stream at `/sse`, and the POSTs at `/messages`. `pulse`: see PULSE."""
+    """The transport: its stream at the path of its row, and the POSTs at `/messages`. `pulse`: see PULSE."""
 
     def __init__(self, services: TransportServices, *, pulse: int = PULSE) -> None:
         self.sessions = services.sessions
+        self._path = services.row.path
         self.running = RunningMessages(services.dispatcher)
         self._budgets = services.budgets
         self._scope_check = services.scope_check
@@ -47,7 +48,7 @@ class SseTransport:
 
     def endpoints(self) -> Mapping[str, Application]:
         return {
-            "/sse": Endpoint(self._budgets, {"GET": self._stream}),
+            self._path: Endpoint(self._budgets, {"GET": self._stream}),
             "/messages": Endpoint(self._budgets, {"POST": self._post}),
         }
 
@@ -109,7 +110,7 @@ class SseTransport:
         headers: Headers = scope["toolgate.headers"]
         session = self.sessions.find(_parse_session_id(scope["query_string"]), principal)
         if session is None:
-            await refuse(send, 404, "no such session: open /sse again")
+            await refuse(send, 404, f"no such session: open {self._path} again")
             return
         if not bodies.is_json(headers):
             await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")

@@ -45,6 +45,7 @@ class StreamableHttpTransport:
         slow: float = bodies.BODY_TIME,
     ) -> None:
         self.sessions = services.sessions
+        self._path = services.row.path
         self.budgets = services.budgets
         self.running = RunningMessages(services.dispatcher)  # of both eras
         self._dispatcher = services.dispatcher
@@ -57,7 +58,7 @@ class StreamableHttpTransport:
 
     def endpoints(self) -> Mapping[str, Application]:
         endpoint = Endpoint(self.budgets, {"POST": self._post, "GET": self._get, "DELETE": self._delete})
-        return {"/mcp": endpoint, "/mcp/": endpoint}
+        return {self._path: endpoint, f"{self._path}/": endpoint}
 
     @property
     def streams(self) -> Collection[EventStream]:

@@ -95,12 +95,12 @@ def is_loopback(host: str) -> bool:
 def parse_public_url(word: str) -> str:
     """Return the URL as clients see it: without a final slash or default port, the host in lower case."""
     parts = _parse_trusted_url(word)
-    if parts.path.rstrip("/").endswith(PATHS):
-        last = parts.path.rstrip("/")[-4:]
-        raise ValueError(f"must not end in {last}: the server adds it in the URLs that it tells clients")
+    path = parts.path.rstrip("/")
+    for own in filter(path.endswith, PATHS):
+        raise ValueError(f"must not end in {own}: the server adds it in the URLs that it tells clients")
     port = None if parts.port == {"https": 443, "http": 80}[parts.scheme] else parts.port
     host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{path}"
 
 
 def parse_auth(word: str) -> str:

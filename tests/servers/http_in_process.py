@@ -12,6 +12,7 @@ from typing import Any
 from tests.clients.raw_client import PATIENCE, ROOT
 from toolgate.server.app import App
 from toolgate.server.config import load
+from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
@@ -195,11 +196,18 @@ async def inside(
     )
     await sessions.recall()
     budgets = shared or create_budgets(app.dispatcher.answers)
-    streamable = StreamableHttpTransport(TransportServices(app.dispatcher, sessions, budgets), pulse=pulse, **limits)
+    streamable = StreamableHttpTransport(
+        TransportServices(HTTP_TRANSPORTS[0], app.dispatcher, sessions, budgets), pulse=pulse, **limits
+    )
     sse_sessions = Sessions(app.server.close_session)
     before = asyncio.all_tasks()
     try:
-        yield Inside(app, streamable, SseTransport(TransportServices(app.dispatcher, sse_sessions, budgets)), sessions)
+        yield Inside(
+            app,
+            streamable,
+            SseTransport(TransportServices(HTTP_TRANSPORTS[1], app.dispatcher, sse_sessions, budgets)),
+            sessions,
+        )
     finally:
         await sessions.suspend_all()
         sse_sessions.close_all()

@@ -106,7 +106,7 @@ class StatelessPosts:
             granted=usable_scopes(principal.grant_scopes),
             until=principal.until,
             client=principal.client,
-            transport="http",
+            transport=self._services.row.name,
         )
         task = self._running.start_reply(post, session, reply)
         if not task.done():

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from toolgate.server.budget import Budget, Claim
+from toolgate.server.config.transports import HttpTransport
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -76,6 +77,7 @@ class TransportServices:
     - `mirrored_headers(tool)`: a tool's parameters that headers repeat.
     """
 
+    row: HttpTransport
     dispatcher: Dispatcher
     sessions: Sessions
     budgets: HttpBudgets

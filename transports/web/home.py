@@ -4,7 +4,7 @@ All of it works without a script; with one, home_events.py sends updates.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -48,14 +48,13 @@ log = logging.getLogger("toolgate.http")
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Public facts. `state()` is "ready" or "ending"; `mcp` and `sse` are URLs, "" if not served. `snippets` holds each
-    client's configuration (title, text, where it belongs)."""
+    """Public facts. `state()` is "ready" or "ending"; `urls` holds each transport's title and URL; `snippets` holds
+    each client's configuration (title, text, where it belongs)."""
 
     name: str
     sandbox: str
     state: Callable[[], str]
-    mcp: str
-    sse: str
+    urls: Sequence[tuple[str, str]]
     snippets: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
 
 
@@ -198,7 +197,7 @@ class HomePage:
     def _describe_server(self) -> dict[str, str]:
         facts = self._facts
         version = {"version": VERSION} if self._is_open else {}
-        urls = {name: url for name, url in (("mcp", facts.mcp), ("sse", facts.sse)) if url}
+        urls = {url.rpartition("/")[2]: url for _, url in facts.urls}
         return {"name": facts.name, **version, "status": facts.state(), "sandbox": facts.sandbox, **urls}
 
     # -- actions of the buttons
