@@ -33,8 +33,8 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token, read_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application
-from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser
+from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
 from toolgate.transports.http.guard import PROBES, RequestGuard
@@ -102,10 +102,15 @@ class HttpApp:
     def application(self, public_url: str) -> Any:
         """The ASGI application that is reached at `public_url`."""
         access = self._access = self._open(public_url) if self._open is not None else None
+        oauth = self._oauth(access, public_url) if access is not None else None
+        pages = oauth.context if oauth is not None else PageContext(public_url, self._config.name)
         routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
         for row in self._config.transports:
             transport = self._transports[row.name] = self._create_transport(row)
-            routes += [Route(path, self._authenticate(row.path, app)) for path, app in transport.endpoints().items()]
+            routes += [
+                Route(path, self._authenticate(row.path, app, partial(pages.send_endpoint_page, row.path)))
+                for path, app in transport.endpoints().items()
+            ]
         routes += [Route("/health", self._health), Route("/ready", self._ready)]
         routes.append(Route(METRICS, MetricsEndpoint(self._metrics.render, CONTENT_TYPE, choose_token(self._config))))
         if self._config.openai_challenge is not None:
@@ -115,14 +120,14 @@ class HttpApp:
             for path, about in access.resource.metadata_paths().items():
                 documents[path] = documents[f"{path}/"] = PublicDocument(partial(access.resource.metadata, about))
         routes += [Route(path, document) for path, document in documents.items()]
-        oauth = self._oauth(access, public_url) if access is not None else None
         if access is None or (access.sign_in is not None and access.sign_in.has_page):
             self._server.questions.url = f"{public_url}/"
         if oauth is not None:
             routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
-        routes += self._home(public_url, access, oauth)
+        routes += self._home(public_url, access, oauth, pages)
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
+        app.default = partial(_answer_unknown_path, app.not_found, pages)
         public = urlsplit(public_url)
         guard = RequestGuard(
             app,
@@ -211,7 +216,7 @@ class HttpApp:
                 await self._access.close()
 
     async def _recall_sessions(self) -> None:
-        """Recall the sessions of earlier processes, while clients wait. Without them clients initialize anew."""
+        """Recall the sessions of earlier processes, while clients wait. Without them clients initialize again."""
         for transport in self._transports.values():
             await _retry(transport.sessions.recall, "sessions of earlier processes can't be recalled yet")
 
@@ -297,11 +302,13 @@ class HttpApp:
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
 
-    def _authenticate(self, path: str, application: Application) -> Application:
+    def _authenticate(self, path: str, application: Application, send_page: SendPage) -> Application:
         """The endpoint behind authentication of its own: no spelling of a path comes around it."""
         if self._access is None:
-            return LocalAuth(application)
-        return BearerAuth(application, path, self._access.verifier, self._access.resource, self._refused_tokens)
+            return LocalAuth(application, send_page)
+        return BearerAuth(
+            application, path, self._access.verifier, self._access.resource, self._refused_tokens, send_page
+        )
 
     def _oauth(self, access: "Access", public_url: str) -> "OAuthRoutes | None":
         """The routes of our own authorization server; None where an outside issuer has them."""
@@ -312,7 +319,9 @@ class HttpApp:
         paths = tuple(row.path for row in self._config.transports)
         return OAuthRoutes(public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, paths)
 
-    def _home(self, public_url: str, access: "Access | None", oauth: "OAuthRoutes | None") -> list[Route]:
+    def _home(
+        self, public_url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext
+    ) -> list[Route]:
         """The first page, and what it needs."""
         config = self._config
         served = ServerFacts(
@@ -324,7 +333,7 @@ class HttpApp:
         )
         sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(
-            oauth.context if oauth is not None else PageContext(public_url, config.name),
+            pages,
             served,
             self._overview,
             sessions,
@@ -351,6 +360,16 @@ class HttpApp:
 
     def _status(self) -> str:
         return "ending" if self._ending else "ready"
+
+
+async def _answer_unknown_path(
+    refuse: Application, pages: PageContext, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """Show a browser a page; `refuse` answers other clients."""
+    if scope["type"] == "http" and is_browser(scope):
+        await pages.send_missing_page(send)
+    else:
+        await refuse(scope, receive, send)
 
 
 def check_http(config: Config) -> None:

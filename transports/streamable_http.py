@@ -80,7 +80,7 @@ class StreamableHttpTransport:
             return
         forms = parse_accept(headers.get(b"accept"))
         if not forms:
-            await refuse(send, 406, "Accept must have application/json, text/event-stream or, best, both")
+            await refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
             return
         body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
         if body is None:
@@ -106,7 +106,7 @@ class StreamableHttpTransport:
         elif missing is not None:
             await (missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200))
         elif post.needs_stream and ReplyForms.STREAM not in post.accepts:
-            await refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must have text/event-stream")
+            await refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must list text/event-stream")
         elif post.is_stateless:
             await self._stateless.serve(post)
         else:
@@ -210,7 +210,7 @@ class StreamableHttpTransport:
         if session is None:
             return
         if ReplyForms.STREAM not in parse_accept(headers.get(b"accept")):
-            await refuse(send, 406, "GET is answered by a stream: Accept must have text/event-stream")
+            await refuse(send, 406, "GET is answered by a stream: Accept must list text/event-stream")
             return
         last = headers.get(b"last-event-id")
         if last is None:
@@ -219,7 +219,7 @@ class StreamableHttpTransport:
             return
         found = session.find_event(last.decode("latin-1"), principal.scopes)
         if found is None:
-            await refuse(send, 400, "no such event, or no longer: Last-Event-ID")
+            await refuse(send, 400, "Last-Event-ID names no event that can be sent again")
             return
         stream, cursor = found
         check = self._scope_check
@@ -247,7 +247,7 @@ class StreamableHttpTransport:
         version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         id = headers.get(b"mcp-session-id")
         if version in STATELESS:
-            await refuse(send, 405, "this revision has POST only", [(b"allow", b"POST")])
+            await refuse(send, 405, "this revision accepts only POST", [(b"allow", b"POST")])
         elif version and version not in WITH_SESSION:
             await refuse(send, 400, f"MCP-Protocol-Version must be one of {', '.join(WITH_SESSION)}")
         elif id is None:

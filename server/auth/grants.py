@@ -146,7 +146,7 @@ class Grants:
         return denied is not None
 
     def _summarize(self, connection: "Connection", grant: grant_rows.Grant) -> GrantSummary:
-        gone = OAuthClient(grant.client, "dynamic", "a client that is gone", (grant.redirect_uri,))
+        gone = OAuthClient(grant.client, "dynamic", "a removed app", (grant.redirect_uri,))
         person = grant_rows.find_person(connection, grant.subject)
         return GrantSummary(
             id=grant.id,

@@ -80,7 +80,7 @@ def find_error(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | N
     for field in known.values():
         if field.name not in content:
             if field.required:
-                return f"{field.title}: this is needed."
+                return f"{field.title}: an answer is required."
             continue
         found = field.find_error(content[field.name])
         if found is not None:
@@ -129,46 +129,46 @@ KINDS: Mapping[str, Kind] = {
 
 def _wrong_text(field: ElicitationField, value: Any) -> str | None:
     if not isinstance(value, str):
-        return "this is to be a text"
+        return "this must be text"
     least, most = field.limit("minLength", 0), min(field.limit("maxLength", MAX_TEXT), MAX_TEXT)
     if len(value) < least:
-        return f"at least {least} characters are needed" if value else "this is needed"
+        return f"enter at least {least} characters" if value else "an answer is required"
     if len(value) > most:
-        return f"this has {len(value):,} characters, and at most {most:,} are allowed"
+        return f"this has {len(value):,} characters; at most {most:,} are allowed"
     told, fits = FORMATS.get(str(field.schema.get("format")), ("", None))
-    return None if fits is None or fits(value) else f"this is no {told}"
+    return None if fits is None or fits(value) else f"this is not a valid {told}"
 
 
 def _wrong_number(field: ElicitationField, value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return "this is to be a number"
+        return "enter a number"
     if isinstance(value, float) and not math.isfinite(value):
-        return "this is to be a number"
+        return "enter a number"
     if field.kind == "integer" and value != math.floor(value):
-        return "this is to be a whole number"
+        return "enter a whole number"
     least, most = field.limit("minimum", -math.inf), field.limit("maximum", math.inf)
     if value < least:
-        return f"at least {least} is needed"
-    return f"at most {most} is allowed" if value > most else None
+        return f"enter at least {least}"
+    return f"enter at most {most}" if value > most else None
 
 
 def _wrong_yes_no(_: ElicitationField, value: Any) -> str | None:
-    return None if isinstance(value, bool) else "this is to be yes or no"
+    return None if isinstance(value, bool) else "answer yes or no"
 
 
 def _wrong_choice(field: ElicitationField, value: Any) -> str | None:
-    return None if isinstance(value, str) and value in field.choices else "this is none of the choices"
+    return None if isinstance(value, str) and value in field.choices else "choose one of the options"
 
 
 def _wrong_choices(field: ElicitationField, value: Any) -> str | None:
     if not isinstance(value, list) or any(_wrong_choice(field, each) for each in value):
-        return "there is something that is none of the choices"
+        return "choose only from the options"
     if len(set(value)) < len(value):
-        return "something is chosen twice"
+        return "an option is chosen twice"
     least, most = field.limit("minItems", 0), field.limit("maxItems", len(field.choices))
     if len(value) < least:
-        return f"at least {least} are to be chosen"
-    return f"at most {most} may be chosen" if len(value) > most else None
+        return f"choose at least {least}"
+    return f"choose at most {most}" if len(value) > most else None
 
 
 def _is_date(value: str) -> bool:
@@ -190,8 +190,8 @@ def _read_by(read: Callable[[str], Any], value: str) -> bool:
 FORMATS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "email": ("email address", EMAIL.fullmatch),
     "uri": ("URL", URI.fullmatch),
-    "date": ("date, as 2026-07-28", _is_date),
-    "date-time": ("date with a time, as 2026-07-28T09:30", _is_time),
+    "date": ("date, such as 2026-07-28", _is_date),
+    "date-time": ("date and time, such as 2026-07-28T09:30", _is_time),
 }
 CHECKS: Mapping[Kind, Callable[[ElicitationField, Any], str | None]] = {
     "text": _wrong_text,
@@ -214,15 +214,13 @@ def _read_number(field: ElicitationField, words: str) -> float | int:
     try:
         return int(words) if field.kind == "integer" or re.fullmatch(r"\s*[+-]?\d{1,18}\s*", words) else float(words)
     except ValueError:
-        raise ValueError(
-            "this is to be a whole number" if field.kind == "integer" else "this is to be a number"
-        ) from None
+        raise ValueError("enter a whole number" if field.kind == "integer" else "enter a number") from None
 
 
 def _read_yes_no(_: ElicitationField, words: str) -> bool:
     word = words.strip().lower()
     if word not in (*YES, *NO):
-        raise ValueError("this is to be y or n")
+        raise ValueError("answer y or n")
     return word in YES
 
 
@@ -235,7 +233,7 @@ def _read_choice(field: ElicitationField, words: str) -> str:
         return titles[0]
     if word.isascii() and word.isdecimal() and 1 <= int(word[:9]) <= len(values):
         return values[int(word[:9]) - 1]
-    raise ValueError("this is none of the choices")
+    raise ValueError("choose one of the options")
 
 
 def _read_choices(field: ElicitationField, words: str) -> list[str]:

@@ -25,7 +25,7 @@ LIFETIME = 600.0  # seconds a question waits, and then its answer: a person stil
 MAX_QUESTIONS = 32  # per principal: one more drops that principal's oldest
 MAX_QUESTION_BYTES = 256 * 2**10  # bytes shown to one principal: the page is built again after each change
 ACTIONS = ("accept", "decline", "cancel")
-GONE = "This question does not wait any more: it was answered, has expired, or its call has ended."
+GONE = "This question is closed: it was answered, it expired, or its call ended."
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ MAX_MESSAGE = 4_000  # characters of a status message: as many as Bash shows of 
 PAUSE = 1.0  # seconds between two notifications of status messages: people read no faster
 STOPPING = 1.0  # seconds for cancelled work to end, and for its outcome to be stored
 FULL = "the result could not be kept: too much is kept already that is unread; ask for the other tasks first"
-WITHDRAWN = "cancelled: what allowed the call was taken back"
+WITHDRAWN = "cancelled: the access that allowed the call was revoked"
 LOST = "the server ended while this task was under way; it was not run again, since that could do harm"
 
 log = logging.getLogger("toolgate.deferrals")

@@ -152,7 +152,7 @@ def _parse_value(field: ElicitationField, line: str) -> Any:
     if field.default is not None:
         return field.default
     if field.required:
-        raise ValueError("this is needed")
+        raise ValueError("an answer is required")
     return None
 
 

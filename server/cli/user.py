@@ -89,9 +89,9 @@ def _read_password(name: str) -> str:
         try:
             first, again = (line.decode().removesuffix("\n").removesuffix("\r") for line in lines)
         except UnicodeDecodeError:
-            raise CommandError("a password is text in UTF-8") from None
+            raise CommandError("a password must be valid UTF-8") from None
         if any(len(line) == MAX_LINE for line in lines):
-            raise CommandError(f"a password has at most {MAX_PASSWORD} characters")
+            raise CommandError(f"a password may have at most {MAX_PASSWORD} characters")
         again = again if lines[1] else first
     if not first:
         raise CommandError("no password was given: type one, or pipe it in")
@@ -109,6 +109,6 @@ def _prompt_password(prompt: str) -> str:
     except EOFError:
         raise CommandError("no password was given") from None
     except UnicodeDecodeError:
-        raise CommandError("a password is text in UTF-8") from None
+        raise CommandError("a password must be valid UTF-8") from None
     finally:
         signal.signal(signal.SIGINT, before)

@@ -18,6 +18,12 @@ async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[byt
     await respond(send, status, [*content, *headers], body)
 
 
+def is_browser(scope: Scope) -> bool:
+    """Return whether a person opened this URL in a browser: MCP clients do not accept HTML."""
+    accept: bytes = scope["toolgate.headers"].get(b"accept", b"")
+    return scope["method"] == "GET" and b"text/html" in accept and b"text/event-stream" not in accept
+
+
 async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
     """Answer with these headers and this body."""
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -6,7 +6,7 @@ Source: RFC 6750; RFC 9728 section 5; MCP 2026-07-28 basic/authorization, "Acces
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote_plus
@@ -23,35 +23,51 @@ from toolgate.server.protocol.messages import Inbound, Request, Result
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.revisions import STATELESS, Revision
 from toolgate.server.telemetry.log_format import LOG_CONTEXT
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser, refuse
+from toolgate.transports.http.cors import HeaderLines
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
 IN_BAND = "openai/"  # in a call's `_meta`: this host reads challenges in results, not those of a 403
 
-MISSING_TEXT = "this takes a permission that was not given; sign in again and allow it"
+MISSING_TEXT = "this needs a permission that was not granted: sign in again and allow it"
 
 InboundMessages = Inbound | list[Inbound]
+SendPage = Callable[[Send, int, HeaderLines], Awaitable[None]]  # answers a browser, with this status and these headers
 
 
 class LocalAuth:
-    """Passes every request on as the local principal: `--auth none`."""
+    """Passes every request on as the local principal: `--auth none`. A browser gets a page."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, send_page: SendPage | None = None) -> None:
         self._app = app
+        self._send_page = send_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._send_page is not None and scope["method"] == "GET" and is_browser(scope):
+            await self._send_page(send, 406, [])
+            return
         set_principal(scope, LOCAL)
         await self._app(scope, receive, send)
 
 
 class BearerAuth:
-    """Passes requests with a valid token to the transport at `path`; `refused` counts the others by reason."""
+    """Passes requests with a valid token to the transport at `path`; `refused` counts the others by reason.
+
+    A browser without a token gets a page, with the same challenge.
+    """
 
     def __init__(
-        self, app: Application, path: str, verifier: TokenVerifier, resource: ProtectedResource, refused: Counter[str]
+        self,
+        app: Application,
+        path: str,
+        verifier: TokenVerifier,
+        resource: ProtectedResource,
+        refused: Counter[str],
+        send_page: SendPage,
     ) -> None:
         self._app = app
         self._refused = refused
+        self._send_page = send_page
         self._path = path
         self._verifier = verifier
         self._resource = resource
@@ -63,21 +79,23 @@ class BearerAuth:
             if line.startswith(b"Bearer ") and not scope["query_string"]:  # as nearly all come
                 principal = self._verifier.find_cached(line[7:])
             if principal is None:
-                principal = await self._authenticate(line, scope["query_string"], send)
+                principal = await self._authenticate(line, scope, send)
             if principal is None:
                 return
             set_principal(scope, principal)
         await self._app(scope, receive, send)
 
-    async def _authenticate(self, line: bytes, query: bytes, send: Send) -> Principal | None:
+    async def _authenticate(self, line: bytes, scope: Scope, send: Send) -> Principal | None:
         """Return the principal, or None after refusing the request."""
         kind, _, token = line.partition(b" ")
         is_bearer = kind.lower() == b"bearer"
+        query: bytes = scope["query_string"]
         if query and _has_token_in_query(query):
-            text = "a token belongs in the Authorization header, never in a URL"
+            text = "send the token in the Authorization header, not in the URL"
             await self._challenge(send, 400 if is_bearer else 401, text, "invalid_request")
         elif not is_bearer:
-            await self._challenge(send, 401, "sign in first: this needs an access token")
+            page = self._send_page if is_browser(scope) else None
+            await self._challenge(send, 401, "sign in first: this needs an access token", page=page)
         else:
             return await self._verify_or_refuse(token.strip(b" "), send)
         return None
@@ -91,15 +109,20 @@ class BearerAuth:
         except InvalidTokenError as error:
             await self._challenge(send, 401, str(error), "invalid_token")
         except TemporarilyUnavailableError as error:
-            self._refused["it can't be verified now"] += 1
+            self._refused["the token can't be verified now"] += 1
             await refuse(send, 503, str(error), [(b"retry-after", str(max(1, round(error.wait))).encode())])
         return None
 
-    async def _challenge(self, send: Send, status: int, text: str, error: str | None = None) -> None:
+    async def _challenge(
+        self, send: Send, status: int, text: str, error: str | None = None, page: SendPage | None = None
+    ) -> None:
         self._refused[text] += 1  # fixed words, all of them
         challenge = self._resource.challenge(self._path, None, error, text if error is not None else None)
-        headers = [(b"www-authenticate", challenge.encode()), (b"cache-control", b"no-store")]
-        await refuse(send, status, text, headers)
+        headers = [(b"www-authenticate", challenge.encode())]
+        if page is not None:
+            await page(send, status, headers)
+        else:
+            await refuse(send, status, text, [*headers, (b"cache-control", b"no-store")])
 
 
 def set_principal(scope: Scope, principal: Principal) -> None:

@@ -58,12 +58,15 @@ class BodyReader:
         try:
             return await self.read(principal, headers, receive)
         except BodyTooLargeError:  # the rest is read and discarded, or the client would not see the answer
-            await refuse(send, 413, f"more than {MAX_BODY} bytes")
+            await refuse(send, 413, f"the body has more than {MAX_BODY} bytes")
         except BodyTooSlowError:
-            await refuse(send, 408, "the body did not come in time", [(b"connection", b"close")])
+            await refuse(send, 408, "the body did not arrive in time", [(b"connection", b"close")])
         except BodyBudgetError:
             await refuse(
-                send, 503, "too much is being sent at once", [(b"connection", b"close"), (b"retry-after", b"1")]
+                send,
+                503,
+                "too much data is being sent at once: try again later",
+                [(b"connection", b"close"), (b"retry-after", b"1")],
             )
         except ClientDisconnectedError:
             pass

@@ -31,7 +31,9 @@ class PublicDocument:
             extra = [(b"cache-control", f"public, max-age={MAX_AGE}".encode()), cors.ANY_ORIGIN]
             await _send_document(scope, send, b"application/json", msgspec.json.encode(self._read()), extra)
         else:
-            await refuse(send, 405, "GET or HEAD", [cors.ANY_ORIGIN, (b"allow", b"GET, HEAD, OPTIONS")])
+            await refuse(
+                send, 405, "the method must be GET or HEAD", [cors.ANY_ORIGIN, (b"allow", b"GET, HEAD, OPTIONS")]
+            )
 
 
 class MetricsEndpoint:
@@ -44,9 +46,9 @@ class MetricsEndpoint:
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD"):
-            await refuse(send, 405, "GET", [(b"allow", b"GET, HEAD")])
+            await refuse(send, 405, "the method must be GET or HEAD", [(b"allow", b"GET, HEAD")])
         elif not self._is_authorized(scope["toolgate.headers"]):
-            await refuse(send, 401, "this needs the token for metrics", [CHALLENGE, NO_STORE])
+            await refuse(send, 401, "this needs the metrics token", [CHALLENGE, NO_STORE])
         else:
             await _send_document(scope, send, self._content_type, self._render(), [NO_STORE])
 

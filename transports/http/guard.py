@@ -99,22 +99,32 @@ class RequestGuard:
         """Serve an allowed request; `extra` are headers of its answer."""
         headers = _merge_headers(scope["headers"])
         if headers is None:
-            await refuse(send, 400, "a header came twice that may come once")
+            await refuse(send, 400, "a header that may occur only once came twice")
             return
         scope["toolgate.headers"] = headers
         scope["root_path"] = self._prefix
         if not self._behind_proxy and _is_proxied(headers):
-            await refuse(send, 403, "--auth none serves no request that came through a proxy; use --auth oauth")
+            await refuse(
+                send,
+                403,
+                "with --auth none this server answers no requests from a proxy; the operator can use --auth oauth",
+            )
             return
         if scope["path"] not in PROBES:
             host = headers.get(b"host", b"")
             if host not in self._known_hosts and not self._is_allowed_host(host):
-                await refuse(send, 421, "this Host is not served here; --allowed-hosts allows it")
+                await refuse(
+                    send, 421, "this server does not serve this Host; the operator can allow it with --allowed-hosts"
+                )
                 return
             origin = headers.get(b"origin")
             if origin is not None and scope["path"] not in self._shared:
                 if not self._is_allowed_origin(origin):
-                    await refuse(send, 403, "this Origin may not call; --allowed-origins allows it")
+                    await refuse(
+                        send,
+                        403,
+                        "this Origin may not call this server; the operator can allow it with --allowed-origins",
+                    )
                     return
                 if scope["method"] == "OPTIONS":
                     wanted = headers.get(b"access-control-request-headers", b"")

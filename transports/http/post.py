@@ -33,7 +33,7 @@ from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 
 LISTEN = "subscriptions/listen"
-INTERRUPTED = "the server was restarted while this request was under way: whether it has had an effect is unknown"
+INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON = (b"content-type", b"application/json")
 QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
@@ -117,7 +117,7 @@ class Post:
             return Failure(None, UnsupportedProtocolVersion("MCP-Protocol-Version is not served", data))
         if isinstance(self.message, Notification):
             return None
-        return Failure(None, InvalidRequest("this revision knows requests and notifications only, one at a time"))
+        return Failure(None, InvalidRequest("this revision accepts only single requests and notifications"))
 
     async def send_answer(self, message: Outbound, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Send one JSON body. A large answer without room is replaced by an error."""

@@ -151,7 +151,7 @@ def _decode_value(value: str) -> str:
     try:
         return base64.b64decode(value[len(BEGIN) : -len(END)].encode("ascii"), validate=True).decode()
     except (binascii.Error, ValueError):
-        raise HeaderMismatch("a header has base64 that is none") from None
+        raise HeaderMismatch("a header has invalid base64") from None
 
 
 def _check_equal(headers: Headers, name: bytes, wanted: Any, title: str, *, encoded: bool = False) -> None:
@@ -171,7 +171,7 @@ def _check_mirrored(headers: Headers, name: str, value: Any) -> None:
     given = headers.get(b"mcp-param-" + name.encode())
     if value is None:
         if given is not None:
-            raise HeaderMismatch(f"the {title} header mirrors no argument")
+            raise HeaderMismatch(f"the {title} header matches no argument")
         return
     if given is None:
         raise HeaderMismatch(f"the {title} header is missing")
@@ -190,7 +190,7 @@ def _read_text(given: bytes, title: str) -> str:
     """Return visible ASCII, spaces and tabs, without surrounding white space (RFC 9110 section 5.5)."""
     value = given.strip(b" \t").decode("latin-1")
     if not (value.isascii() and value.replace("\t", " ").isprintable()):
-        raise HeaderMismatch(f"the {title} header has characters that no header may have")
+        raise HeaderMismatch(f"the {title} header has characters that headers may not contain")
     return value
 
 

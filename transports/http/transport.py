@@ -26,7 +26,7 @@ from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import Post, PostReply, interrupted_answer
 from toolgate.transports.http.sessions import Sessions
 
-ENDING = "the server is ending"
+ENDING = "the server is shutting down"
 MAX_REQUESTS = 3_072  # of known principals at once: other connections stay free for strangers and pages
 MAX_EACH_REQUESTS = 1_024  # of one principal; one more is refused
 MAX_STREAMS = 2_048  # open at once: two thirds of the requests, so that calls find room beside them
@@ -143,8 +143,8 @@ class Endpoint:
         handle = self._handlers.get(scope["method"])
         if handle is None:
             *others, last = self._handlers
-            text = f"{', '.join(others)} or {last}" if others else last
-            await refuse(send, 405, text, [(b"allow", ", ".join(self._handlers).encode())])
+            methods = f"{', '.join(others)} or {last}" if others else last
+            await refuse(send, 405, f"the method must be {methods}", [(b"allow", ", ".join(self._handlers).encode())])
             return
         principal: Principal = scope["toolgate.principal"]
         claim = self._requests.take(principal.name, 1)

@@ -208,7 +208,9 @@ class HomePage:
             return None
         if self._identify is not None:
             return self.context.redirect_to("login")
-        return self.context.error_page(403, "people can't sign in on this server")
+        return self.context.error_page(
+            403, "people can't sign in on this server: use the apps that are connected to it"
+        )
 
     async def _act(self, request: Request) -> Response:
         """Do a button's action, and answer with the page, or with a sentence for its script."""
@@ -225,7 +227,7 @@ class HomePage:
             return ActionResult(fault, 403)
         names = [name for name in self._actions if name in fields]
         if len(names) != 1:
-            return ActionResult("The form names no action.", 400)
+            return ActionResult("The form named no action, so nothing was done. Reload this page and try again.", 400)
         return await self._actions[names[0]](visitor, fields[names[0]], fields)
 
     async def _stop(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:

@@ -54,11 +54,11 @@ class HomeEvents:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":
-            await refuse(send, 405, "GET", [(b"allow", b"GET")])
+            await refuse(send, 405, "the method must be GET", [(b"allow", b"GET")])
             return
         request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]})
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            await refuse(send, 403, "only the first page may read this")
+            await refuse(send, 403, "only this server's first page may read this")
             return
         try:
             visitor = await self._home.identify_visitor(request)
@@ -69,14 +69,14 @@ class HomeEvents:
             await refuse(send, 401, "sign in first")
             return
         if self._is_ending:
-            await refuse(send, 503, "the server is ending", [(b"connection", b"close"), (b"retry-after", b"1")])
+            await refuse(send, 503, "the server is shutting down", [(b"connection", b"close"), (b"retry-after", b"1")])
             return
         await self._serve(request, visitor, receive, send)
 
     async def _serve(self, request: Request, visitor: Visitor, receive: Receive, send: Send) -> None:
         principal = principal_of(visitor)
         if self._open[principal] >= MAX_EACH or self._open.total() >= MAX_ALL:
-            await refuse(send, 429, "too many pages are open", [(b"retry-after", b"30")])
+            await refuse(send, 429, "too many pages are open: close one and try again", [(b"retry-after", b"30")])
             return
         self._open[principal] += 1
         cache = self._caches.setdefault(principal, HomeCache(self._home, visitor))

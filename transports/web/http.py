@@ -60,7 +60,7 @@ async def read_form(
     try:
         text = (await request.body()).decode()
     except UnicodeDecodeError:
-        raise BadFormError("the body is not UTF-8") from None
+        raise BadFormError("the body is not valid UTF-8") from None
     if len(text) <= MAX_FORM:
         return parse_fields(text, repeatable, most)
     return await asyncio.to_thread(parse_fields, text, repeatable, most)  # up to 0.1 s
@@ -71,7 +71,7 @@ def parse_fields(text: str, repeatable: frozenset[str] = frozenset(), most: int 
     try:
         fields = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=most)
     except UnicodeDecodeError:
-        raise BadFormError("a parameter is not UTF-8") from None
+        raise BadFormError("a parameter is not valid UTF-8") from None
     except ValueError:
         raise BadFormError("there are too many parameters") from None
     if any("\0" in name or "\0" in value for name, value in fields):
@@ -189,7 +189,11 @@ class WebEndpoint:
         handle = self._handlers.get(request.method)
         if handle is None:
             is_preflight = request.method == "OPTIONS"
-            response = Response(None, 204) if is_preflight else self._refuse(request, 405, f"only {self._allowed}")
+            response = (
+                Response(None, 204)
+                if is_preflight
+                else self._refuse(request, 405, f"the method must be one of {self._allowed}")
+            )
             return with_headers(response, ("allow", self._allowed))
         try:
             return await (self._read_and_respond if request.method == "POST" else handle)(request)
@@ -215,9 +219,11 @@ class WebEndpoint:
         except bodies.BodyTooLargeError:
             return self._refuse(request, 413, f"the body has more than {self._limit} bytes")
         except bodies.BodyTooSlowError:
-            return self._refuse(request, 408, "the body did not come in time")
+            return self._refuse(request, 408, "the body did not arrive in time")
         except bodies.BodyBudgetError:
-            return with_headers(self._refuse(request, 503, "too much is being sent at once"), ("retry-after", "1"))
+            return with_headers(
+                self._refuse(request, 503, "too much data is being sent at once: try again later"), ("retry-after", "1")
+            )
 
         async def receive() -> Message:
             return {"type": "http.request", "body": body.data}

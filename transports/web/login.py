@@ -162,8 +162,8 @@ class LoginPages:
         )
 
     async def callback(self, back: str, request: Request) -> Response:
-        """Take back a browser at the path `back`: only with the cookie that it left with (AZ-08, MCP-02), and only from
-        its provider."""
+        """Receive the browser that returns at the path `back`: only with the cookie that it left with (AZ-08, MCP-02),
+        and only from its provider."""
         answer = read_query(request)
         state = answer.get("state", "")
         ticket = self._context.cookies.get(request, _login_cookie(state))

@@ -8,12 +8,15 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
+from toolgate.transports.http.asgi import Send, respond
+from toolgate.transports.http.cors import HeaderLines
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
 from toolgate.transports.web.templates import PageTemplates
 
@@ -61,7 +64,28 @@ class PageContext:
         return None if is_valid else STALE
 
     def error_page(self, status: int, text: str) -> Response:
-        return self.pages.notice(status, "That did not work", format_sentence(text))
+        return self.pages.notice(status, "That did not work", format_sentence(text), **self._first_page())
+
+    async def send_missing_page(self, send: Send) -> None:
+        """Answer a browser that opened a path which this server does not have."""
+        sentence = "Check the address, or go to the first page."
+        page = self.pages.notice(404, "There is no such page", sentence, isolated=True, **self._first_page())
+        await respond(send, 404, page.raw_headers, bytes(page.body))
+
+    async def send_endpoint_page(self, path: str, send: Send, status: int, headers: HeaderLines) -> None:
+        """Answer a browser that opened the URL of a transport, which is for MCP clients."""
+        page = self.pages.notice(
+            status,
+            "This address is for MCP clients",
+            "Copy this URL into your app. The app then connects to this server.",
+            isolated=True,
+            about=self.public_url + path,
+            **self._first_page(),
+        )
+        await respond(send, status, [*page.raw_headers, *headers], bytes(page.body))
+
+    def _first_page(self) -> dict[str, Any]:
+        return {"again": f"{self.base}/", "again_label": "Go to the first page"}
 
     def redirect_to(self, page: str, **query: str) -> Response:
         return redirect(self.path_of(page, **query))

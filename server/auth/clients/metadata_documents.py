@@ -107,7 +107,7 @@ class MetadataDocuments:
         if not model.is_document_url(id):
             return
         if not is_accepted_host(id, self._hosts):
-            raise ClientRejectedError("invalid_client", "this server takes no clients from that host")
+            raise ClientRejectedError("invalid_client", "this server accepts no clients from that host")
         row, now = await self._store.transact(lambda connection: client_rows.find_client(connection, id)), self._now()
         if row is not None and row.fresh_until > now:
             return
@@ -136,7 +136,7 @@ class MetadataDocuments:
             if now < held.tried_at + PAUSE or _is_known(assertion, held.keys):
                 return held.keys
         elif held is not None and now < held.tried_at + PAUSE:
-            raise ClientRejectedError("invalid_client", f"{KEY_SET} could not be had just now")
+            raise ClientRejectedError("invalid_client", f"{KEY_SET} can't be fetched now")
         await asyncio.shield(self._fetching(url, self._load_keys, address, held=held is not None))
         return self._keys[url].keys
 
@@ -190,7 +190,7 @@ class MetadataDocuments:
         def put(connection: "Connection") -> None:
             held = client_rows.find_client(connection, id)
             if held is None and not client_rows.make_room(connection, "document", MAX_DOCUMENTS):
-                raise ClientRejectedError("invalid_client", "this server knows too many clients")
+                raise ClientRejectedError("invalid_client", "this server has too many clients")
             row = {
                 "kind": "document",
                 "metadata": held.metadata if is_copy and held is not None else metadata,
@@ -251,9 +251,7 @@ def _host(url: str) -> str:
 def _unusable(what: str, why: str) -> ClientRejectedError:
     """Return one error for all malformed answers; the log says which."""
     log.info("%s is malformed: %s", what, why)
-    return ClientRejectedError(
-        "invalid_client", f"{what} is malformed: its URL answers, but not with JSON of that kind"
-    )
+    return ClientRejectedError("invalid_client", f"{what} is malformed: its URL does not return the expected JSON")
 
 
 def _public_keys(document: Any) -> list[JoseKey]:

@@ -127,7 +127,7 @@ def parse_metadata_document(body: object, id: str, served: Collection[str]) -> d
     written for all servers. Raises ClientRejectedError."""
     if not isinstance(body, dict) or body.get("client_id") != id:
         raise ClientRejectedError(
-            "invalid_client", "the client's metadata document does not name the URL it was found at"
+            "invalid_client", "the client_id in the client's metadata document is not the document's URL"
         )
     if not isinstance(body.get("client_name"), str) or not body["client_name"].strip():
         raise ClientRejectedError("invalid_client", "the client's metadata document has no client_name")
@@ -140,9 +140,7 @@ def parse_metadata_document(body: object, id: str, served: Collection[str]) -> d
     listed = body.get("redirect_uris")
     uris = [uri for uri in listed if redirects.find_fault(uri) is None] if isinstance(listed, list) else []
     if not uris:
-        raise ClientRejectedError(
-            "invalid_client", "the client's metadata document has no redirect URI that can be used here"
-        )
+        raise ClientRejectedError("invalid_client", "the client's metadata document has no usable redirect URI")
     metadata["redirect_uris"] = list(dict.fromkeys(uris))[:MAX_URIS]
     return _check_size(metadata)
 
@@ -189,7 +187,7 @@ def display_name(given: object) -> str:
     text = "".join(each for each in text if not IGNORED.match(each) and each not in QUOTES)
     blanked = "".join(" " if unicodedata.category(each)[0] in "CZ" or each in BLANK else each for each in text)
     line = " ".join(_lightly_marked(blanked).split())
-    return (line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…") or "a client without a name"
+    return (line if len(line) <= MAX_NAME else f"{line[: MAX_NAME - 1]}…") or "an unnamed app"
 
 
 def _lightly_marked(text: str) -> str:
@@ -258,7 +256,7 @@ def _check_size(metadata: dict[str, Any]) -> dict[str, Any]:
     except ValueError:  # a lone surrogate
         size = MAX_METADATA + 1
     if size > MAX_METADATA:
-        raise ClientRejectedError("invalid_client_metadata", "the client's metadata is too large or too deep")
+        raise ClientRejectedError("invalid_client_metadata", "the client's metadata is too large or too deeply nested")
     return metadata
 
 

@@ -113,9 +113,9 @@ class Accounts:
 
         def put(connection: "Connection") -> None:
             if first and people_rows.has_accounts(connection):
-                raise SignInError("there is an account already")
+                raise SignInError("an account already exists")
             if people_rows.find_account(connection, known) is not None:
-                raise SignInError(f"there is an account {known!r} already")
+                raise SignInError(f"the account {known!r} already exists")
             people_rows.add_account(connection, **row)
 
         await self._store.transact(put)
@@ -181,12 +181,12 @@ class Accounts:
 def normalize_name(name: str) -> str:
     """Return a name in one spelling, on any keyboard (RFC 8265 section 3.3, roughly). Raises SignInError."""
     if len(name) > TYPED * MAX_NAME:  # first: normalizing marks takes time quadratic in their number
-        raise SignInError(f"a name has 1 to {MAX_NAME} characters")
+        raise SignInError(f"a name must have 1 to {MAX_NAME} characters")
     known = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name.strip()).casefold())
     if not 1 <= len(known) <= MAX_NAME:
-        raise SignInError(f"a name has 1 to {MAX_NAME} characters")
+        raise SignInError(f"a name must have 1 to {MAX_NAME} characters")
     if not all(character.isalnum() or character in "._-@+" or _is_mark(character) for character in known):
-        raise SignInError("a name is made of letters, digits and . _ - @ +")
+        raise SignInError("a name may contain only letters, digits and . _ - @ +")
     return known
 
 
@@ -202,17 +202,17 @@ def _check_password(password: str, name: str) -> str:
     """Return the password in one spelling (RFC 8265 section 4.2). Raises SignInError."""
     plain = _compose(password)
     if plain is None or len(plain) > MAX_PASSWORD:
-        raise SignInError(f"a password has at most {MAX_PASSWORD} characters")
+        raise SignInError(f"a password may have at most {MAX_PASSWORD} characters")
     if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
-        raise SignInError("a password is text in UTF-8")
+        raise SignInError("a password must be valid UTF-8")
     if "\0" in plain:  # no form sends one
-        raise SignInError("a password has no NUL in it")
+        raise SignInError("a password may not contain a NUL character")
     if len(plain) < MIN_PASSWORD:
-        raise SignInError(f"a password has at least {MIN_PASSWORD} characters")
+        raise SignInError(f"a password must have at least {MIN_PASSWORD} characters")
     if unicodedata.normalize("NFKC", plain).casefold().strip() == name:
-        raise SignInError("a password is not the name")
+        raise SignInError("a password must differ from the name")
     if len(set(plain)) < 2:
-        raise SignInError("a password is more than one character, repeated")
+        raise SignInError("a password may not be one repeated character")
     return plain
 
 
@@ -264,7 +264,7 @@ class PairingCode:
         self._hash, self._until = _hash_code(code), self._now() + PAIRING_LIFETIME
         grouped = "-".join(code[at : at + 4] for at in range(0, len(code), 4))
         log.warning(
-            "there is no account yet: open %s and make the first with the pairing code %s (within %d minutes)",
+            "there is no account yet: open %s and create the first with the pairing code %s (within %d minutes)",
             self._where,
             grouped,
             PAIRING_LIFETIME // 60,

@@ -32,7 +32,7 @@ OWN_DOMAINS = ("@gmail.com", "@googlemail.com")
 MAX_EMAIL = 254  # characters (RFC 5321 section 4.5.3.1.3)
 SELECT = {"prompt": "select_account"}  # OpenID Connect Core section 3.1.2.1; GitHub knows it too
 GITHUB_API = "https://api.github.com"
-NOT_ALLOWED = "you are signed in there, but not one of those who may use this server"
+NOT_ALLOWED = "you signed in there, but that account may not use this server: ask its operator for access"
 
 Fetch = Callable[..., Awaitable[Any]]  # as toolgate.tools.web.fetch.Web.fetch: guarded, with bounded answers
 Form = Mapping[str, str] | None
@@ -108,11 +108,11 @@ class OpenIdProvider:
         metadata = await self._discover()
         iss = answer.get("iss")
         if iss != self.issuer and (iss or metadata.get("authorization_response_iss_parameter_supported") is True):
-            raise SignInError(f"this answer is not from {self.title}")
+            raise SignInError(f"the answer did not come from {self.title}: try again")
         tokens = await self._tokens(metadata, _code(answer, self.title), back, ticket)
         claims = await self._claims(metadata, tokens.get("id_token"))
         if not hmac.compare_digest(str(claims.get("nonce")).encode(), derive_value(ticket, "nonce").encode()):
-            raise SignInError(f"{self.title} answered another question: try again")
+            raise SignInError(f"{self.title} answered another sign-in: try again")
         subject = claims.get("sub")
         if (
             not isinstance(subject, str)
@@ -196,7 +196,7 @@ class OpenIdProvider:
             try:
                 self._keys = (self._now(), jose.parse_jwks(document))
             except ValueError:
-                raise SignInError(f"{self.title} can't be used: it has no keys") from None
+                raise SignInError(f"{self.title} can't be used: it publishes no keys") from None
         return self._keys[1]
 
     async def _userinfo(self, metadata: Mapping[str, Any], tokens: dict[str, Any], subject: str) -> dict[str, Any]:
@@ -283,7 +283,7 @@ class _ProviderClient:
     async def json(self, url: str, form: Form = None, headers: Form = None) -> dict[str, Any]:
         document = await self.document(url, form, headers)
         if not isinstance(document, dict):
-            raise self.refuse(f"{url.partition('?')[0]} is no JSON object")
+            raise self.refuse(f"{url.partition('?')[0]} is not a JSON object")
         return document
 
     async def document(self, url: str, form: Form = None, headers: Form = None) -> Any:
@@ -302,17 +302,17 @@ class _ProviderClient:
         return await fetch_json(self._fetch, url, limit=MAX_DOCUMENT, timeout=TIMEOUT, headers=sent, **request)
 
     def refuse(self, why: object) -> SignInError:
-        log.warning("signing in by %s failed: %s", self._title, why)
-        return SignInError(f"signing in by {self._title} failed; the server's log says more")
+        log.warning("signing in with %s failed: %s", self._title, why)
+        return SignInError(f"signing in with {self._title} failed; the server's log has the details")
 
 
 def _code(answer: Mapping[str, str], title: str) -> str:
     """Return the code of the query. Raises SignInError for an error, without its words: anyone could have
     written them."""
     if answer.get("error") == "access_denied":
-        raise SignInError(f"you did not sign in at {title}")
+        raise SignInError(f"you did not finish signing in at {title}")
     if "error" in answer or not answer.get("code"):
-        raise SignInError(f"signing in by {title} failed: it sent an error")
+        raise SignInError(f"signing in with {title} failed: it sent an error")
     return answer["code"]
 
 

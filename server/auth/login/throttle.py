@@ -19,7 +19,7 @@ class ThrottledError(Exception):
     """Too many tries: nothing was checked. `wait` is in seconds."""
 
     def __init__(self, wait: float) -> None:
-        super().__init__(f"too many tries: wait {max(1, round(wait))} s")
+        super().__init__(f"too many attempts: wait {max(1, round(wait))} s")
         self.wait = max(1, round(wait))
 
 

@@ -114,20 +114,26 @@ class TrustedHeader:
         if value is None:
             return None
         if not self.proxies.trusts(peer):
-            raise SignInError("the header that says who you are is taken from the configured proxies only")
+            raise SignInError(
+                "the sign-in header did not come from a configured proxy: open this page through the proxy"
+            )
         if self.secret and not hmac.compare_digest(headers.get(PROOF_HEADER.encode(), b""), self.secret.encode()):
-            raise SignInError("the header that says who you are came without the proxy's secret")
+            raise SignInError(
+                "the sign-in header came without the proxy's secret: the operator must configure the proxy to send it"
+            )
         try:
             name = value.decode().strip()
         except UnicodeDecodeError:
-            raise SignInError("the header that says who you are is not UTF-8") from None
+            raise SignInError("the sign-in header is not valid UTF-8") from None
         if not name:
             return None
         if len(name) > MAX_NAME or not name.isprintable():
-            raise SignInError("the header that says who you are holds no name")
+            raise SignInError("the sign-in header contains no name")
         person = Person(HEADER_ISSUER, name, name, name if "@" in name else None)
         if not self.permits(person):
-            raise SignInError("you are signed in, but not one of those who may use this server")
+            raise SignInError(
+                "you are signed in, but your account may not use this server: ask its operator for access"
+            )
         return person
 
     def permits(self, person: Person) -> bool:

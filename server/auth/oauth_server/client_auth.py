@@ -98,7 +98,7 @@ def read_credentials(request: OAuthRequest) -> Credentials:
         found.append(_basic(header[6:].strip()))
     if "client_assertion" in form or "client_assertion_type" in form:
         if form.get("client_assertion_type") != ASSERTION:
-            raise OAuthRequestError("invalid_client", "The type of the client assertion is not known.")
+            raise OAuthRequestError("invalid_client", "The client_assertion_type is not supported.")
         assertion = form.get("client_assertion", "")
         found.append(Credentials("private_key_jwt", str(read_unverified_claims(assertion).get("sub", "")), assertion))
     if "client_secret" in form:
@@ -106,7 +106,7 @@ def read_credentials(request: OAuthRequest) -> Credentials:
     if not found and "client_id" in form:
         found.append(Credentials("none", form["client_id"], ""))
     if len(found) > 1:
-        raise OAuthRequestError("invalid_request", "The client shows who it is in more than one way.")
+        raise OAuthRequestError("invalid_request", "The client used more than one authentication method.")
     if not found or form.get("client_id", found[0].client) != found[0].client:
         raise OAuthRequestError("invalid_client")
     return found[0]

@@ -127,12 +127,12 @@ def _redirect_uri(server: AuthlibServer, request: OAuthRequest) -> tuple[str, bo
         request.check()
     caller = server.query_client(form.get("client_id", ""))
     if caller is None:
-        raise OAuthRequestError("invalid_client", "The client is not known here. Connect again from the app.")
+        raise OAuthRequestError("invalid_client", "This server does not know the app.")
     uri = form.get("redirect_uri") or caller.get_default_redirect_uri()
     if uri is None:
         raise OAuthRequestError("invalid_request", "The redirect_uri is missing.")
     if not caller.check_redirect_uri(uri):
-        raise OAuthRequestError("invalid_request", "The redirect_uri is not one the client has registered.")
+        raise OAuthRequestError("invalid_request", "The redirect_uri is not registered for this client.")
     return uri, caller.client.kind == CONFIGURED
 
 

@@ -50,7 +50,7 @@ def check_grant_resource(server: AuthlibServer, grant: Grant) -> None:
     """Refuse a grant for another resource: another server on the same state, or an earlier public URL (RFC 8707 section
     2.2). The grant stays valid there."""
     if not is_own_resource([grant.resource], server.issuer.public_url):
-        raise OAuthRequestError("invalid_grant", "It was granted under another URL of this server. Connect again.")
+        raise OAuthRequestError("invalid_grant", "The grant belongs to another URL of this server. Connect again.")
 
 
 class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no types

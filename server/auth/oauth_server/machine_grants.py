@@ -54,7 +54,7 @@ class IdJagGrant(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]  # as abo
     def create_token_response(self) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
         person = self._person(self.claims["iss"], self.claims["sub"])
         if not self.server.can_sign_in(person):
-            raise OAuthRequestError("invalid_grant", "The person may not come here, or not any more.")
+            raise OAuthRequestError("invalid_grant", "This person may not sign in to this server.")
         subject, client = derive_subject(person.issuer, person.subject), self.request.client.client.id
         self.server.check_token_limit(subject, client)
         save_person(self.server.connection, person, self.server.now)

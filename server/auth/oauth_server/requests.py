@@ -21,19 +21,19 @@ PORTS = {"http": 80, "https": 443}
 
 DESCRIPTIONS: Mapping[str, str] = {
     "access_denied": "The person did not approve the request.",
-    "invalid_client": "The client is not known here, or could not prove that it is who it says.",
-    "invalid_client_metadata": "The metadata can not be used.",
-    "invalid_grant": "The code, token or assertion is not good, not yours, expired or used.",
+    "invalid_client": "The client is unknown, or its credentials are wrong.",
+    "invalid_client_metadata": "The client metadata can't be used.",
+    "invalid_grant": "The code, token or assertion is invalid, expired, already used, or belongs to another client.",
     "invalid_request": "A parameter is missing, repeated or malformed.",
-    "invalid_scope": "None of these scopes can be had here, or they are more than was granted.",
+    "invalid_scope": "None of these scopes is available, or they exceed what was granted.",
     "invalid_target": "This server issues tokens for its own resource only.",
     "request_not_supported": "Request objects are not supported.",
     "request_uri_not_supported": "Request objects are not supported.",
-    "temporarily_unavailable": "The server can not do this now, try again later.",
-    "unauthorized_client": "The client may not do this.",
+    "temporarily_unavailable": "The server can't do this now. Try again later.",
+    "unauthorized_client": "The client is not allowed to do this.",
     "unsupported_grant_type": "This grant type is not supported.",
     "unsupported_response_type": "Only response_type=code is supported.",
-    "too_many_requests": "There are too many requests, try again later.",
+    "too_many_requests": "There are too many requests. Try again later.",
 }
 
 
@@ -90,7 +90,7 @@ class OAuthRequest(OAuth2Request):  # type: ignore[misc]  # as above
         if len(self.resources) > MAX_PAIRS or any(times > 1 for times in self._names.values()):
             raise OAuthRequestError("invalid_request", "A parameter is repeated.")
         if not self.is_readable:
-            raise OAuthRequestError("invalid_request", "A parameter is not UTF-8.")
+            raise OAuthRequestError("invalid_request", "A parameter is not valid UTF-8.")
 
 
 def _is_readable(text: str) -> bool:

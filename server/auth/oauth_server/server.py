@@ -179,7 +179,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         most = MAX_TOKENS if subject == client else MAX_CLIENT_TOKENS
         if held.get(client, 0) >= most or sum(held.values()) >= MAX_TOKENS:
             raise OAuthRequestError(
-                "too_many_requests", "Too many access tokens have not expired yet: use one for longer."
+                "too_many_requests", "Too many access tokens are still valid. Use each one until it expires."
             )
 
     def end_grant(self, id: str) -> None:
@@ -270,7 +270,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         """Mark an assertion of `client` as used; return False if it was. Raises OAuthRequestError if the client has too
         many stored."""
         if grant_rows.count_used_assertions(self.connection, client, self.now) >= MAX_USED:
-            raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions: slow down.")
+            raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions. Slow down.")
         return grant_rows.mark_used(self.connection, hash_secret(word.id), word.expires_at, client)
 
 

@@ -71,14 +71,14 @@ KINDS = {  # --registration → the kinds of clients taken
     "closed": frozenset(("configured",)),
 }
 REGISTER_MEANWHILE = (  # logged while no document can be fetched
-    "Clients are told to register meanwhile; --registration dynamic does without documents"
+    "Meanwhile clients are told to register; --registration dynamic works without documents"
 )
-COPIES_ALONE = "Other clients than those copied here stay unknown; --registration open lets them register"
+COPIES_ALONE = "Only clients with a built-in document can connect; --registration open lets others register"
 UNREADABLE = AuthorizationErrorPage(
-    "invalid_request", f"The authorization request is longer than {MAX_QUERY // 1024} KiB, or can not be read as UTF-8."
+    "invalid_request", f"The authorization request is longer than {MAX_QUERY // 1024} KiB or is not valid UTF-8."
 )
 EXPIRED = AuthorizationErrorPage(
-    "invalid_request", "This question has been answered already, or has expired: start again.", 410
+    "invalid_request", "This request was already answered or has expired. Connect again from the app.", 410
 )
 BUSY = AuthorizationErrorPage("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
 
@@ -169,7 +169,7 @@ class AuthorizationService:
         if "document" in self._issuer.client_kinds:
             await self._documents.refresh(id, address)
         elif model.is_document_url(id):
-            raise ClientRejectedError("invalid_client", "this server takes no metadata documents of clients")
+            raise ClientRejectedError("invalid_client", "this server does not accept client metadata documents")
 
     async def find_consent(self, id: str) -> ConsentRequest | None:
         """Return the consent request, or None once it is answered or expired."""

@@ -42,7 +42,7 @@ class TemporarilyUnavailableError(Exception):
     """The verification keys can't be fetched now; try again after `wait` seconds."""
 
     def __init__(self, wait: float) -> None:
-        super().__init__("the keys to verify tokens with can't be had")
+        super().__init__("the keys to verify tokens are unavailable: try again later")
         self.wait = wait
 
 
@@ -241,10 +241,10 @@ class OwnTokens:
         longer than our last one."""
         issued = claims.get("iat")
         if issued is None or claims["exp"] - issued > self.lifetime + LEEWAY:
-            raise InvalidTokenError("the token holds longer than any of ours")
+            raise InvalidTokenError("the token is valid for too long")
         retired = (key.retired_at for key in self._keys if key.kid == kid and key.retired_at is not None)
         if any(issued > moment + LEEWAY for moment in retired):
-            raise InvalidTokenError("the token is younger than the end of its key")
+            raise InvalidTokenError("the token was issued after its key ended")
 
     async def _refresh(self, age: float) -> None:
         """Read keys and denials, unless that was done less than `age` seconds ago. If the state can't be read, the
@@ -273,7 +273,7 @@ def principal_from_claims(claims: dict[str, Any]) -> Principal:
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_NAME:
         raise InvalidTokenError("the token names no subject")
     if "cnf" in claims:  # bound to a key or certificate (RFC 7800), so no bearer token
-        raise InvalidTokenError("the token is bound to a key, which can't be checked here")
+        raise InvalidTokenError("the token is bound to a key, which this server can't check")
     granted = scopes.parse_scopes(claims.get("scope")) | scopes.parse_scopes(claims.get("scp"))
     return Principal(str(claims["iss"]), subject, _client(claims), granted)
 

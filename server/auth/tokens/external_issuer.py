@@ -271,6 +271,6 @@ class ExternalTokens:
 def _check_kind(claims: Mapping[str, Any]) -> None:
     """Raise InvalidTokenError for a token that is no access token."""
     if not OTHER_TOKENS.isdisjoint(claims):
-        raise InvalidTokenError("not an access token")
+        raise InvalidTokenError("the token is not an access token")
     if any(claims.get(name) in kinds for name, kinds in OTHER_KINDS.items() if isinstance(claims.get(name), str)):
-        raise InvalidTokenError("not an access token")
+        raise InvalidTokenError("the token is not an access token")

@@ -146,9 +146,9 @@ def verify(
     algorithm, kid = header["alg"], header.get("kid")
     fitting = [key for key in keys if ALGORITHMS[key.algorithm] == ALGORITHMS[algorithm] and kid in (None, key.kid)]
     if not fitting:
-        raise UnknownKeyError("no such key is known")
+        raise UnknownKeyError("the key that signed the token is unknown")
     if kid is None and len(fitting) > 1:
-        raise InvalidTokenError("the token does not say which of several keys it is signed with")
+        raise InvalidTokenError("the token does not name its key")
     claims = _payload(token, fitting, algorithm)
     _check_times(claims, leeway, time.time() if now is None else now)
     _check_audience(claims.get("aud"), audience, own_audiences)
@@ -160,15 +160,15 @@ def check_header(token: str, typ: Collection[str] | None, algorithms: Collection
     nothing. Raises InvalidTokenError."""
     header = read_header(token)
     if header["alg"] not in algorithms or header["alg"] not in ALGORITHMS:
-        raise InvalidTokenError("the algorithm is not one used here")
+        raise InvalidTokenError("the token's algorithm is not accepted")
     if typ is not None and _typ(header) not in typ:
-        raise InvalidTokenError("the type is another")
+        raise InvalidTokenError("the token has the wrong type")
     try:
         claims = msgspec.json.decode(_decode_base64url(token.split(".")[1]))
     except (ValueError, RecursionError):
-        raise InvalidTokenError("the claims can't be read") from None
+        raise InvalidTokenError("the token's claims can't be read") from None
     if not isinstance(claims, dict) or claims.get("iss") != issuer:
-        raise InvalidTokenError("the issuer is another")
+        raise InvalidTokenError("the token has another issuer")
     return header
 
 
@@ -178,15 +178,15 @@ def read_header(token: str) -> dict[str, Any]:
         raise InvalidTokenError("the token is too long")
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
-        raise InvalidTokenError("not a signed token")
+        raise InvalidTokenError("the token is not a signed JWT")
     try:
         header = msgspec.json.decode(_decode_base64url(parts[0]))
     except (ValueError, RecursionError):
-        raise InvalidTokenError("the header can't be read") from None
+        raise InvalidTokenError("the token's header can't be read") from None
     if not isinstance(header, dict) or not ALLOWED_HEADERS.issuperset(header):
-        raise InvalidTokenError("the header holds what no token here may")
+        raise InvalidTokenError("the token's header has a member that is not accepted")
     if not all(isinstance(value, str) for value in header.values()) or "alg" not in header:
-        raise InvalidTokenError("the header can't be read")
+        raise InvalidTokenError("the token's header can't be read")
     return header
 
 
@@ -202,7 +202,7 @@ def _payload(token: str, keys: Sequence[JoseKey], algorithm: str) -> dict[str, A
             continue
         if isinstance(claims, dict):
             return claims
-    raise InvalidTokenError("the signature does not hold")
+    raise InvalidTokenError("the token's signature is invalid")
 
 
 def _registry(algorithm: str) -> Any:
@@ -251,17 +251,17 @@ def _check_times(claims: Mapping[str, Any], leeway: float, now: float) -> None:
     if not _is_time(until) or now >= until + leeway:
         raise InvalidTokenError("the token has expired")
     if since is not None and (not _is_time(since) or now < since - leeway):
-        raise InvalidTokenError("the token does not hold yet")
+        raise InvalidTokenError("the token is not valid yet")
     if issued is not None and (not _is_time(issued) or now < issued - leeway):
-        raise InvalidTokenError("the token is from the future")
+        raise InvalidTokenError("the token was issued in the future")
 
 
 def _check_audience(given: Any, audience: Collection[str], also: Collection[str]) -> None:
     named = [given] if isinstance(given, str) else given
     if not isinstance(named, list) or not all(isinstance(word, str) for word in named):
-        raise InvalidTokenError("the audience is missing")
+        raise InvalidTokenError("the token has no audience")
     if not any(word in audience for word in named) or not all(word in audience or word in also for word in named):
-        raise InvalidTokenError("the audience is another")
+        raise InvalidTokenError("the token is for another audience")
 
 
 def _is_time(value: Any) -> bool:

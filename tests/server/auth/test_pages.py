@@ -384,13 +384,13 @@ def test_all_of_it_works_by_keyboard(person: Any, gate: House) -> None:
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Allow").wait_for()
     seen = []
-    for _ in range(6):
+    for _ in range(7):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.value || document.activeElement.textContent"))
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
         if seen[-1] == "tools:shell":
             page.keyboard.press("Space")
-    assert seen == ["Not you?", "tools:read", "tools:shell", "your account page", "deny", "approve"]
+    assert seen == ["toolgate", "Not you?", "tools:read", "tools:shell", "your account page", "deny", "approve"]
     page.keyboard.press("Enter")
     connected(page)
     assert gate.redeem(gate.caught[0])["scope"] == "tools:read"

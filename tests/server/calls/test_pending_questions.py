@@ -128,7 +128,7 @@ def test_without_an_open_page_the_question_waits_and_the_same_call_takes_the_ans
         waiting = await page.asked()
         assert page.questions.answer(named("bob"), waiting.id, "accept", WHO) == GONE
         assert page.questions.waiting(named("bob")) == []
-        assert page.questions.answer(ADA, waiting.id, "accept", {"name": 5}) == "name: this is to be a text."
+        assert page.questions.answer(ADA, waiting.id, "accept", {"name": 5}) == "name: this must be text."
         assert page.questions.answer(ADA, waiting.id, "shrug") == "An answer is one of accept, decline, cancel."
         assert page.accept(waiting, **WHO) is None
         assert page.accept(waiting, **WHO) == GONE

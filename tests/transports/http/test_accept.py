@@ -123,10 +123,10 @@ def test_a_subscription_and_a_get_need_a_stream_and_say_so(shared: Site) -> None
     response, content, _ = shared.ask("POST", "/mcp", body, accept=JSON, **told)
     assert (response.status, content) == (
         406,
-        b"subscriptions/listen is answered by a stream: Accept must have text/event-stream\n",
+        b"subscriptions/listen is answered by a stream: Accept must list text/event-stream\n",
     )
     response, content, _ = shared.ask("GET", "/mcp", mcp_session_id=opened(shared), accept=f"*/*, {STREAM};q=0")
-    assert (response.status, content) == (406, b"GET is answered by a stream: Accept must have text/event-stream\n")
+    assert (response.status, content) == (406, b"GET is answered by a stream: Accept must list text/event-stream\n")
 
 
 def test_where_only_json_is_taken_a_question_is_not_asked_without_an_open_stream(shared: Site) -> None:

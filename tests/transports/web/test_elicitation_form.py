@@ -67,7 +67,7 @@ def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
 def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
     answer = elicitation_form.read_answer(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
     assert answer == {"name": "Ada", "age": "old", "sure": True}
-    assert forms.find_error(SCHEMA, answer) == "age: this is to be a number."
+    assert forms.find_error(SCHEMA, answer) == "age: enter a number."
     assert elicitation_form.read_answer({}, {"f0": "x"}) == {}
     assert elicitation_form.read_answer({"properties": {"a": 1}}, {"f0": "x"}) == {}
 

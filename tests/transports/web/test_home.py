@@ -220,7 +220,7 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
         id = question.get_by_role("button", name="Send the answer").get_attribute("value")
         for verb in ("accept", "decline"):
             strange = theirs.post("/", {"csrf": _csrf(theirs.get("/").text), verb: id, "f0": "Bob"})
-            assert strange.status == 404 and "does not wait" in strange.text
+            assert strange.status == 404 and "This question is closed" in strange.text
         question.get_by_role("button", name="Send the answer").click()
         told(page, "Your answer was sent.")
         assert asked.result(PATIENCE)["content"][0]["text"] == "Ada <i>"

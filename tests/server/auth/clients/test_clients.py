@@ -102,7 +102,7 @@ def test_rg_01_rg_03_what_is_missing_gets_defaults_and_what_is_too_much_is_left_
             "grant_types": ["authorization_code"],
             "response_types": ["code"],
             "scope": "tools:read tools:web",
-            "client_name": "a client without a name",
+            "client_name": "an unnamed app",
         }
         assert answer.body["client_id"] != "mine"
 
@@ -225,10 +225,10 @@ def test_a_name_is_one_line_that_reads_as_it_is_written() -> None:
     assert display_name("a" + "\u0f74" * 70 + " x" + "\u0300" * 9) == "a\u0f74\u0f74 x\u0300\u0300"
     assert display_name("\u0301\u0301Claude \u0338x") == "Claude x"
     assert display_name("Clau\u034fde\ufe0f\u180b\U000e0041") == "Claude"
-    assert display_name("\u115f\u1160\u3164\uffa0\u2800") == "a client without a name"
+    assert display_name("\u115f\u1160\u3164\uffa0\u2800") == "an unnamed app"
     assert display_name('Claude” to use this server? “"„″＂') == "Claude to use this server?"
     assert display_name("<b>&'") == "<b>&'"  # the page's business
-    assert [display_name(name) for name in ("", "  ", None, 7, ["x"], "\ud800")] == ["a client without a name"] * 6
+    assert [display_name(name) for name in ("", "  ", None, 7, ["x"], "\ud800")] == ["an unnamed app"] * 6
 
 
 def test_registering_is_limited_by_address(tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(t
             told[name] = outcome.description
         assert told.pop("unreachable") == "the client's metadata document can't be reached from this server"
         assert set(told.values()) == {
-            "the client's metadata document is malformed: its URL answers, but not with JSON of that kind"
+            "the client's metadata document is malformed: its URL does not return the expected JSON"
         }
 
     at_desk(tmp_path, body)

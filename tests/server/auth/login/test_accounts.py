@@ -84,7 +84,7 @@ def test_a_name_has_one_spelling(spelling: str, tmp_path: Path) -> None:
         accounts = Accounts(store)
         ada = await accounts.add("ada", GOOD)
         assert await accounts.verify_password(spelling, GOOD, "192.0.2.1") == ada
-        with pytest.raises(SignInError, match="there is an account 'ada' already"):
+        with pytest.raises(SignInError, match="the account 'ada' already exists"):
             await accounts.add(spelling, GOOD)
 
     with_store(tmp_path, body)
