@@ -105,7 +105,7 @@ def test_a_form_is_filled_in_line_by_line(tmp_path: Path) -> None:
         head = at.until("Name\\u001b[2J: ")
         assert "  | Who?\\u202e\r\n  | [y/n] y\r\n" in head and "\x1b" not in head
         at.type("\n")
-        at.until("this is needed")
+        at.until("an answer is required")
         at.type("A\n")
         at.until("at least 2")
         at.type("Ada\n")

@@ -30,7 +30,7 @@ def test_a_page_says_how_to_go_on_without_a_document(
     tmp_path: Path, registration: str, ways: list[str], missing: list[str]
 ) -> None:
     told = read(tmp_path, NAMED, registration=registration)
-    assert "This server takes no metadata documents of clients" in told and NAMED in told
+    assert "This server does not accept client metadata documents" in told and NAMED in told
     assert [way for way in ways if way not in told] == [], told
     assert [way for way in missing if way in told] == [], told
 
