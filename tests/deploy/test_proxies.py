@@ -210,7 +210,10 @@ def test_bodies_of_15_mib_are_taken_and_of_17_refused_by_a_sentence(
         told = ["-H", f"mcp-session-id: {client.session}", "-H", f"mcp-protocol-version: {client.revision}"]
         signed = ["-H", f"authorization: Bearer {front.token}"]
         assert _posted(front, tmp_path, 15, protocol, *told, *signed) == (200, '{"id":1,"result":{},"jsonrpc":"2.0"}')
-        assert _posted(front, tmp_path, 17, protocol, *told, *signed) == (413, "the body has more than 16777216 bytes\n")
+        assert _posted(front, tmp_path, 17, protocol, *told, *signed) == (
+            413,
+            "the body has more than 16777216 bytes\n",
+        )
         unpacked = ["-H", "transfer-encoding: chunked"] if protocol == "--http1.1" else ["-H", "content-length:"]
         assert _posted(front, tmp_path, 17, protocol, *told, *signed, *unpacked)[0] == 413
         assert _posted(front, tmp_path, 15, protocol, *told, "-H", "authorization: Bearer x")[0] == 401
