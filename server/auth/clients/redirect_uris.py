@@ -68,7 +68,7 @@ def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI or not PLAIN.fullmatch(uri):
         return "a redirect URI is not plain text without spaces, wildcards or a fragment"
     if _has_dots(uri):
-        return "a redirect URI has dot segments"
+        return "a redirect URI contains . or .. segments"
     if uri in APPLICATIONS:
         return None
     web = WEB.fullmatch(uri)
