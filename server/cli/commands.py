@@ -51,7 +51,12 @@ FILTERS = (
     Option("tool", "calls of one tool, or of all that match a pattern such as git_*", metavar="NAME"),
     Option("since", "calls since a time such as 2026-01-31T12:00, or 90m, 12h, 7d ago", metavar="WHEN"),
     Option("until", "calls until a time", metavar="WHEN"),
-    Option("decision", "calls that were allowed, approved, …", metavar="WORD"),
+    Option(
+        "decision",
+        "calls with this decision: allowed, approved, denied, declined, cancelled, unanswered, asked, cannot_ask, "
+        "plan, limited or scope",
+        metavar="WORD",
+    ),
     Option("outcome", "calls that ended as ok, error, refused, cancelled, fault, task or asked", metavar="WORD"),
     Option("json", "print the lines of the audit log as JSON", parse_bool),
     Option("follow", "keep printing new calls", parse_bool),
@@ -76,6 +81,7 @@ EXAMPLES = {
     "user add": "toolgate user add ada",
     "client add": "toolgate client add Fern https://fern.example.com/callback",
     "audit": "toolgate audit --tool Bash --since 1d",
+    "audit verify": "toolgate audit verify",
     "backup": "toolgate backup monday.tar.gz",
     "restore": "toolgate restore monday.tar.gz --replace",
     "help": "toolgate help user add",

@@ -159,8 +159,8 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
     notes: list[str] = []
 
     def note(method: str, params: dict[str, Any]) -> None:
-        text = params.get("message") or params.get("data") or params.get("progress", "")
-        notes.append(f"{method.removeprefix('notifications/')}: {text}")
+        text = params.get("message") or params.get("data") or _format_progress(params)
+        notes.append(": ".join(filter(None, (method.removeprefix("notifications/"), text))))
 
     async with small_web() as web:
         own = ["--state", str(folder / "state"), "--allow-private", "127.0.0.1", "--engines", f"hackernews={web}"]
@@ -185,15 +185,19 @@ async def _visit(config: Config, screen: Screen, folder: Path) -> None:
                     screen.print_text("the client has disconnected")
 
 
+def _format_progress(params: dict[str, Any]) -> str:
+    return f"{params['progress']:.2g}" if "progress" in params else ""
+
+
 def over_http(
     base: str, note: NotificationHandler
 ) -> dict[str, Callable[[], AbstractAsyncContextManager[http.ConnectedClient]]]:
     """Return a chapter for each transport over HTTP: its title, and how to connect."""
     mcp, sse = f"{base}/mcp", f"{base}/sse"
     return {
-        f"HTTP+SSE: a stream and POSTs, {sse}": lambda: http.connect_sse(sse, note=note),
-        f"Streamable HTTP: a session, {mcp}": lambda: http.connect(mcp, "2025-11-25", note=note),
-        f"Streamable HTTP: no session, {mcp}": lambda: http.connect(mcp, "2026-07-28", note=note),
+        f"HTTP+SSE, {sse}": lambda: http.connect_sse(sse, note=note),
+        f"Streamable HTTP with sessions, {mcp}": lambda: http.connect(mcp, "2025-11-25", note=note),
+        f"Streamable HTTP without sessions, {mcp}": lambda: http.connect(mcp, "2026-07-28", note=note),
     }
 
 

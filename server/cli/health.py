@@ -5,7 +5,7 @@ import ipaddress
 import json
 
 from toolgate.server.cli.mcp_client.client import McpClientError
-from toolgate.server.cli.mcp_client.http import HttpResponse, open_response
+from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
 from toolgate.server.config.load import Config
 
 DONE, FAULT = 0, 1
@@ -15,10 +15,10 @@ MAX_BODY = 4096  # bytes; normally a few dozen
 
 async def health(config: Config, *, url: str | None) -> int:
     """Ask the server at `url`, or the local one, and print its status; 0 if it is ready."""
-    url = f"{(url or _local_url(config)).rstrip('/')}/ready"
+    url = f"{parse_url(url or _local_url(config)).geturl().rstrip('/')}/ready"
     try:
         async with asyncio.timeout(TIMEOUT), open_response("GET", url, {}, b"") as response:
-            status = await _read_status(response)
+            status = await _read_status(response) or f"{url}: no Toolgate answers"
             if status == "ready" and response.status != 200:
                 status = f"{url} answers {response.status}"
     except TimeoutError:
@@ -40,7 +40,7 @@ async def _read_status(response: HttpResponse) -> str:
         status = json.loads(body)["status"]
     except (ValueError, TypeError, LookupError, RecursionError):
         status = None
-    return status if isinstance(status, str) and status.isascii() and status.isprintable() else "no Toolgate answers"
+    return status if isinstance(status, str) and status.isascii() and status.isprintable() else ""
 
 
 def _local_url(config: Config) -> str:

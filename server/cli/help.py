@@ -70,6 +70,8 @@ def _write_command(formatter: HelpFormatter, command: Command) -> None:
     if command.example:
         with formatter.section("Example"):
             formatter.write_text(command.example)
+    if names := [f"{command.name} {word}" for word in sub_commands(command.name)]:
+        _write_commands(formatter, names)
     _write_section(formatter, "Flags", command.flags)
     _write_options(formatter, command)
 

@@ -116,8 +116,7 @@ OPTION_GROUPS = {
         ),
         Option(
             "structured-output",
-            "tools that send structured results: full, all of them; lean (default), those whose text is not the whole "
-            "answer",
+            "structured results: lean (default), from tools whose text is not the whole answer; full, from all tools",
             one_of("lean", "full"),
             "lean",
             "WHICH",
@@ -206,7 +205,7 @@ OPTION_GROUPS = {
     "Sign-in": (
         _http(
             "auth",
-            "who may call over HTTP: oauth, people who sign in here (default); an issuer's URL, people who sign in "
+            "who may call over HTTP: oauth (default), people who sign in here; an issuer's URL, people who sign in "
             "there; none, anyone on this machine",
             parse_auth,
             "oauth",

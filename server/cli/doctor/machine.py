@@ -44,7 +44,7 @@ async def disk(config: Config) -> CheckFinding:
 def _judge_disk(folder: Path, space: os.statvfs_result, option: str) -> CheckFinding:
     free, files = space.f_bavail * space.f_frsize, space.f_favail
     is_counted = space.f_files > 0  # some file systems have no fixed number
-    told = f"{folder} has {format_size(free)} free" + (f" for {files:,} files" if is_counted else "")
+    told = f"{folder} has {format_size(free)} free" + (f", and room for {files:,} files" if is_counted else "")
     remedy = f"free some space there, or name another folder with {option}"
     if free < DISK_FULL or (is_counted and files < INODES_FULL):
         raise CheckError(f"the disk is full: {told}", f"{remedy}: writes fail or are lost")

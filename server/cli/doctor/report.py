@@ -77,6 +77,8 @@ async def run_checks(
         print(msgspec.json.encode(result).decode())
     elif first is not None:
         print(f"\nFix this first: {first.name}: {first.remedy}")
+    else:
+        print("\nNo check failed.")
     return DONE if first is None else FAULT
 
 

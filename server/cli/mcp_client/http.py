@@ -110,7 +110,7 @@ class StreamableClient:
                 raise McpClientError(f"{message['error']['code']} {message['error']['message']}")
             self.client.receive(message)
             return
-        text = body.decode(errors="replace").strip()[:500]
+        text = _describe_body(response, body)
         if response.status == 401:
             raise SignInRequiredError(f"HTTP 401 {text}: set TOOLGATE_TOKEN to an access token for that server")
         if response.status >= 300:
@@ -306,6 +306,16 @@ async def close_connection(sink: asyncio.StreamWriter) -> None:
                 await sink.wait_closed()
     finally:
         sink.transport.abort()
+
+
+def _describe_body(response: HttpResponse, body: bytes) -> str:
+    """Return the body's text, of a web page only its title."""
+    text = body.decode(errors="replace").strip()
+    if "html" not in response.headers.get("content-type", ""):
+        return text[:500]
+    title = re.search(r"<title[^>]*>([^<]{1,100})", text, re.IGNORECASE)
+    named = f" ({' '.join(title[1].split())})" if title else ""
+    return f"with a web page{named}: no MCP server answers at this URL"
 
 
 def parse_url(url: str) -> SplitResult:

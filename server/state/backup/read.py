@@ -81,7 +81,9 @@ class _BackupReader:
     def add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
         is_file = entry.type in (tarfile.REGTYPE, tarfile.AREGTYPE) and entry.size >= 0
         if not is_file or not MEMBER.fullmatch(entry.name):
-            raise BackupError(f"{ascii(entry.name)[:200]} does not belong in a backup")
+            raise BackupError(
+                f"the file is not a backup of Toolgate: {ascii(entry.name)[:200]} does not belong in a backup"
+            )
         if entry.name in self.files or self.manifest is not None:
             raise BackupError(f"{entry.name} is in the backup twice, or after its manifest")
         self.bytes += entry.size

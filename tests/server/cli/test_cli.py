@@ -134,6 +134,7 @@ def test_flags_beat_the_environment_and_the_environment_beats_the_file(tmp_path:
         ("-t --trusted-proxies x", "must be an address, or a network such as 10.0.0.0/8"),
         ("config cursr", "config: unknown client 'cursr' (did you mean cursor?); clients are claude-desktop, "),
         ("call bash", "call: unknown tool 'bash' (did you mean Bash?); tools are Bash, "),
+        ("health --url nonsense", "--url: 'nonsense' is not an http or https URL"),
         ("call Bash ls", "call: 'ls' is not ARGUMENT=VALUE, such as command=…"),
     ],
 )
@@ -447,8 +448,8 @@ def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
     for chapter, revision in {
         "stdio": "2025-11-25",
         "HTTP+SSE": "2024-11-05",
-        "Streamable HTTP: a session": "2025-11-25",
-        "Streamable HTTP: no session": "2026-07-28",
+        "Streamable HTTP with sessions": "2025-11-25",
+        "Streamable HTTP without sessions": "2026-07-28",
     }.items():
         toured = told.stdout[told.stdout.index(f"\n{chapter}") :]
         assert f"revision {revision}" in toured[:300], chapter

@@ -140,6 +140,11 @@ def test_the_help_of_a_group_lists_its_commands(capsys: pytest.CaptureFixture[st
     assert "token revoke grant" in capsys.readouterr().out
 
 
+def test_the_help_of_a_command_names_those_that_begin_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["audit", "--help"]) == 0
+    assert "\n  audit verify  check that" in capsys.readouterr().out
+
+
 def test_help_needs_no_configuration_that_works(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

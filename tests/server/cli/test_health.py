@@ -58,10 +58,10 @@ def test_it_asks_on_this_machine_wherever_the_server_listens(capsys: pytest.Capt
     [
         (503, b'{"status":"ending"}', "ending"),
         (500, READY[1], "{url} answers 500"),
-        (200, b"<html>another</html>", "no Toolgate answers"),
-        (200, b'{"status":"\\u001b[31mready"}', "no Toolgate answers"),
-        (200, b"[" * 100_000, "no Toolgate answers"),
-        (404, b"[]", "no Toolgate answers"),
+        (200, b"<html>another</html>", "{url}: no Toolgate answers"),
+        (200, b'{"status":"\\u001b[31mready"}', "{url}: no Toolgate answers"),
+        (200, b"[" * 100_000, "{url}: no Toolgate answers"),
+        (404, b"[]", "{url}: no Toolgate answers"),
     ],
 )
 def test_what_is_not_ready_is_told_and_fails(

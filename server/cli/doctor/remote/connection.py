@@ -15,6 +15,7 @@ from toolgate.server.cli.mcp_client.http import close_connection
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
 from toolgate.tools.web.address_policy import AddressPolicy, check_address
+from toolgate.tools.web.vetted_client import describe_error
 
 INITIALIZE = msgspec.json.encode(
     {
@@ -41,7 +42,7 @@ async def name(target: RemoteTarget) -> str:
     addresses = await resolve_host(host, "set its A record; names of a private network won't do")
     told = f"{host} is {', '.join(addresses)}"
     if is_loopback(host):
-        return f"{told}: this machine, which hosted clients don't reach"
+        return f"{told}: this machine; hosted clients can't reach it"
     inside = [f"{each} is {kind}" for each in addresses if (kind := check_address(each, AddressPolicy())) is not None]
     if inside:
         raise CheckError("; ".join(inside), "hosted clients reach public addresses alone: all of its records must be")
@@ -56,8 +57,9 @@ async def connection(target: RemoteTarget) -> str:
         async with asyncio.timeout(TIMEOUT):
             _, sink = await asyncio.open_connection(host, port)
     except OSError as error:
+        reason = "no answer in time" if isinstance(error, TimeoutError) else describe_error(error)
         raise CheckError(
-            f"{host}, port {port}: {error.strerror or str(error) or 'no answer in time'}",
+            f"{host}, port {port}: {reason}",
             "start the server, and have this address and port lead to it",
         ) from None
     await close_connection(sink)
@@ -104,7 +106,7 @@ async def https_alone(target: RemoteTarget) -> CheckFinding:
     try:
         got = await target.probe.send("POST", clear, {}, INITIALIZE, clear=True)
     except CheckError:
-        return "nobody answers http"
+        return f"port {HTTP_PORT} answers no http"
     if got.is_mcp or "bearer" in got.headers.get("www-authenticate", "").lower():
         raise CheckError(f"{clear} serves MCP too: tokens may go in the clear", "have the proxy redirect http to https")
     met = await target.post({}, INITIALIZE)
@@ -148,7 +150,7 @@ async def clock(target: RemoteTarget) -> CheckFinding:
             f"its clock is {abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} ours",
             "set both by NTP: tokens and certificates go by them",
         )
-    return "as ours"
+    return "as on this machine"
 
 
 async def server(target: RemoteTarget) -> CheckFinding:
@@ -158,7 +160,7 @@ async def server(target: RemoteTarget) -> CheckFinding:
     target.is_toolgate = isinstance(told.get("status"), str) and "sandbox" in told
     if not target.is_toolgate:
         raise CheckSkippedError(
-            f"{target.public_url}/ready is answered {got.status}: no Toolgate, or the proxy keeps it to itself"
+            f"{target.public_url}/ready is answered {got.status}: no Toolgate, or the proxy does not pass it on"
         )
     if got.status != 200:
         raise CheckError(
@@ -172,14 +174,14 @@ async def server(target: RemoteTarget) -> CheckFinding:
 async def challenge(target: RemoteTarget) -> str:
     got = target.unauthorized_response = await target.post({}, INITIALIZE)
     if got.status == 200 and got.is_mcp:
-        raise CheckError("it answers without a token", "anybody may call: serve with --auth oauth")
+        raise CheckError("it answers without a token", "anyone may call it: serve with --auth oauth")
     if got.status == 200:
         raise CheckError(
             "this is no MCP server: it answers 200 without JSON-RPC",
             "paste the URL with /mcp at its end, and have the proxy lead that path to Toolgate",
         )
     if got.status != 401:
-        remedy = STATUSES.get(got.status, PROXY if got.status < 500 else "start the server, or mend the proxy")
+        remedy = STATUSES.get(got.status, PROXY if got.status < 500 else "start the server, or fix the proxy")
         if got.status == 404 and urlsplit(target.public_url).path:
             remedy += f", or take {urlsplit(target.public_url).path} off, as --public-url has it"
         raise CheckError(f"it answers {got.status} to a call without a token, not 401", remedy)

@@ -196,7 +196,8 @@ async def sign_in_page(target: RemoteTarget) -> str:
         raise CheckError(f"{shown} answers {got.status}", target.own_remedy(PROXY))
     if target.is_toolgate and get_origin(shown) == get_origin(target.url) and "set-cookie" not in got.headers:
         raise CheckError(
-            f"the cookie of {shown} does not come through", "nobody can sign in: have Set-Cookie and Cookie pass"
+            f"the cookie of {shown} does not come through",
+            "sign-in fails without it: have the proxy pass Set-Cookie and Cookie",
         )
     return shown
 
@@ -224,7 +225,7 @@ async def token_endpoint(target: RemoteTarget) -> str:
                 f"{endpoint} answers {said} where {statuses[0]} {error} belongs", target.own_remedy(remedy)
             )
         if got.status != statuses[0]:
-            notes = f"; it says {got.status} for {error}: some clients register anew on {statuses[0]} alone"
+            notes = f"; it says {got.status} for {error}: some clients register again only on {statuses[0]}"
     return f"errors are as they should be{notes}"
 
 

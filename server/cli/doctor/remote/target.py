@@ -237,7 +237,7 @@ class RemoteTarget:
         """Raise CheckError if a server behind https names an http URL, which others could read."""
         if self.parts.scheme == "https" and isinstance(told, str) and told.startswith("http://"):
             raise CheckError(
-                f"{what} is told as http: {told}",
+                f"{what} is an http URL: {told}",
                 f"start the server with --public-url {self.public_url}: it can't see TLS that ends in front of it",
             )
 

@@ -207,7 +207,7 @@ def test_what_works_but_could_be_better_is_noted(
 ELSEWHERE = {  # what is asked for → the link that finds it, and what it says; {} is the proxy, with TLS or without
     "wrong public URL": ("http://localhost:{port}/tools/mcp", "resource metadata", "of another origin"),
     "slash at the end": ("{url}/mcp/", "resource", "remove the slash"),
-    "metadata as http": ("{secured}/mcp", "resource metadata", "is told as http"),
+    "metadata as http": ("{secured}/mcp", "resource metadata", "is an http URL"),
     "name that nobody has": ("https://nowhere.invalid/mcp", "name", "has no address"),
     "private address": ("https://10.0.0.1/mcp", "name", "hosted clients reach public addresses alone"),
     "closed port": ("http://127.0.0.1:{closed}/mcp", "connection", "start the server"),
