@@ -41,6 +41,12 @@ SANDBOXES = {  # the level of the sandbox, for people
     "none": "There is no sandbox: commands have all the server’s permissions.",
 }
 ALREADY_ENDED = "It has already ended."  # for people
+RESULTS = {  # what a button did, and whether it answered an approval → for people
+    ("accept", False): "Your answer was sent.",
+    ("decline", False): "You declined to answer.",
+    ("accept", True): "You allowed this call.",
+    ("decline", True): "You refused this call.",
+}
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
@@ -261,7 +267,7 @@ class HomePage:
             content = elicitation_form.read_answer(question.schema, fields)
         problem = self._questions.answer(principal, id, action, content)
         if problem is None:
-            return ActionResult("Your answer was sent.")
+            return ActionResult(RESULTS[action, question is not None and question.approval])
         return ActionResult(problem, 404 if question is None else 400)
 
     def _sessions_of(self, principal: str) -> Iterator[tuple[str, Sessions, HttpSession]]:
