@@ -1,5 +1,6 @@
 """Parse a command line: its command, options, arguments and flags."""
 
+import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -153,7 +154,9 @@ def _explain(error: click.UsageError, command: Command, words: Sequence[str]) ->
             misplaced = f"{command.name}: {flag} does not belong here (it belongs to {owners})"
             text = misplaced if owners else _explain_unknown(flag, words)
         case click.MissingParameter():
-            text = f"{command.name}: {error.param.metavar if error.param else 'an argument'} is missing"
+            known = ", ".join(pkgutil.resolve_name(command.choices)) if command.choices else ""
+            missing = error.param.metavar if error.param else "an argument"
+            text = f"{command.name}: {missing} is missing{f': {known}' if known else ''}"
         case click.BadOptionUsage():
             text = f"{error.option_name} takes no value"
         case _:

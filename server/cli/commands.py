@@ -20,6 +20,7 @@ class Command:
     options: tuple[Option, ...] = ()
     usage: str = ""  # the arguments: NAME, optional [NAME], repeated NAME…
     flags: tuple[Option, ...] = ()
+    choices: str = ""  # `module:NAME`, a table of what the one argument may be, each with a title
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -62,6 +63,8 @@ FILTERS = (
     Option("follow", "keep printing new calls", parse_bool),
 )
 
+CLIENT_NAMES = "toolgate.server.client_config:CLIENTS"
+
 GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",
     "workspace": "people's workspaces",
@@ -95,7 +98,15 @@ COMMANDS = {
         Command("demo", "take a tour: call every tool on local data", "demo:run_tour", SPAWNING),
         Command("call", "call one tool and print its content", "call:call", SPAWNING, "TOOL [ARGUMENT=VALUE…]", (URL,)),
         Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
-        Command("config", "print the configuration of an MCP client", "help:show_config", CONFIGURING, "CLIENT"),
+        Command(
+            "config",
+            "print the configuration of an MCP client",
+            "help:show_config",
+            CONFIGURING,
+            "CLIENT",
+            (),
+            CLIENT_NAMES,
+        ),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "health",

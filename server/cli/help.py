@@ -1,6 +1,7 @@
 """Print help, the version, and the configuration for an MCP client (`toolgate config CLIENT`)."""
 
 import os
+import pkgutil
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -70,6 +71,9 @@ def _write_command(formatter: HelpFormatter, command: Command) -> None:
     if command.example:
         with formatter.section("Example"):
             formatter.write_text(command.example)
+    if command.choices:
+        with formatter.section(f"{command.usage} is one of"):
+            formatter.write_dl([(name, each.title) for name, each in pkgutil.resolve_name(command.choices).items()])
     if names := [f"{command.name} {word}" for word in sub_commands(command.name)]:
         _write_commands(formatter, names)
     _write_section(formatter, "Flags", command.flags)

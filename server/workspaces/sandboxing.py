@@ -296,4 +296,6 @@ def _limits(config: Config) -> Limits:
 def _log_level(sandbox: "Sandbox", *, remote: bool) -> None:
     for why in sandbox.lacking:
         log.warning("no stronger sandbox: %s", why)
-    log.log(logging.WARNING if sandbox.level == "none" and remote else logging.INFO, "sandbox %s", sandbox.describe())
+    is_none = sandbox.level == "none"
+    told = sandbox.describe() if is_none else f"sandbox {sandbox.describe()}"
+    log.log(logging.WARNING if is_none and remote else logging.INFO, "%s", told)

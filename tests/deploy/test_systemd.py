@@ -18,7 +18,7 @@ SYSTEMD = "/lib/systemd/systemd"
 WITHIN = 120.0  # seconds
 ALONE = "[Unit]\nDefaultDependencies=no\n"
 
-# What asks systemd about the server once it takes work, and then ends everything
+# What asks systemd about the server once it accepts requests, and then ends everything
 LOOK = """
 for turn in $(seq 100); do toolgate health --port {port} && break; systemctl -q is-active toolgate || break; done
 (sleep 0.1; exec toolgate health --port {port}) >/run/told/waited 2>&1 &

@@ -29,14 +29,14 @@ MAX_TITLE = 60  # characters of a question used in place of a missing header
 KEY = "questions"
 
 SHAPE = (
-    'questions_json is {"questions": [{"question": "…", "header": "…", "options": ["…", '
+    'questions_json must be {"questions": [{"question": "…", "header": "…", "options": ["…", '
     '{"label": "…", "description": "…"}], "multiSelect": false}]}, or the bare list'
 )
 IN_WORDS = "Ask the person in the conversation, and wait for the answer:"
 NO_FORM = "No form can be shown here."
 DECLINED = "The person declined to answer."
 CANCELLED = "The person closed the questions without answering."
-AT_ONCE = "The questions were {} at once: likely nobody is there to see a form."
+AT_ONCE = "The questions were {} at once: likely no person is there to see a form."
 
 Outcome = Literal["answered", "declined", "cancelled", "unanswered"]
 
@@ -135,11 +135,11 @@ def parse_questions(text: str) -> list[FormQuestion]:
     try:
         given = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ToolError(f"questions_json is not JSON ({error}): {SHAPE}") from None
+        raise ToolError(f"questions_json is not JSON ({error}); {SHAPE}") from None
     if isinstance(given, dict):
         surplus = sorted(set(given) - {"questions"})
         if surplus:
-            raise ToolError(f"questions_json has {surplus[0][:MAX_LABEL]!r}, which means nothing here: {SHAPE}")
+            raise ToolError(f"questions_json has {surplus[0][:MAX_LABEL]!r}, which is not one of its members; {SHAPE}")
         given = given.get("questions")
     if not isinstance(given, list):
         raise ToolError(SHAPE)
@@ -238,7 +238,7 @@ def _as_text(questions: Sequence[FormQuestion], why: str) -> str:
 def _question(number: int, item: Any) -> FormQuestion:
     where = f"question {number}"
     if not isinstance(item, dict):
-        raise ToolError(f"{where} must be an object: {SHAPE}")
+        raise ToolError(f"{where} must be an object; {SHAPE}")
     item = _without_nulls(item)
     _refuse_unknown(where, item, {"question", "text", "header", "options", "multiSelect"})
     if ("question" in item) == ("text" in item):

@@ -60,7 +60,7 @@ class KilledTask(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str | None = None
 
 
-TaskId = Annotated[int, "as told when the task began"]
+TaskId = Annotated[int, "the id that BackgroundBash or Bash returned"]
 
 
 @tool(name="Bash", title="Run a command", output=BashResult, scope="tools:shell", as_task=True, lean=True)
@@ -237,7 +237,7 @@ async def _background_run(workspace: Workspace, run_id: int) -> Run:
     except KeyError:
         run = None
     if run is None or not run.background:
-        raise ToolError(f"there is no background task {run_id}: ListBgTasks lists those there are")
+        raise ToolError(f"there is no background task {run_id}: call ListBgTasks for the ids")
     return run
 
 

@@ -323,8 +323,8 @@ def enter(directories: list[bytes]) -> bool:
             return directory != directories[0]
         except OSError as error:
             failure = error
-    names = " nor ".join(map(os.fsdecode, directories))
-    raise OSError(failure.errno, f"neither {names} can be entered: {failure.strerror}")
+    names = " or ".join(dict.fromkeys(map(os.fsdecode, directories)))
+    raise OSError(failure.errno, f"can't enter the folder {names}: {failure.strerror}")
 
 
 def limit(limits: list[bytes]) -> None:

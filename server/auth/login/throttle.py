@@ -71,7 +71,7 @@ class Throttle:
             self._counts.pop(key, None)
 
     def refund(self, tries: int, *keys: str) -> None:
-        """Take back so many tries of each of these keys."""
+        """Return so many tries to each of these keys."""
         for key in keys:
             count = self._counts.get(key)
             if count is not None:
@@ -130,7 +130,7 @@ class GuessLimiter:
         return GuessAttempt((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
 
     def forgive(self, attempt: GuessAttempt) -> None:
-        """Take back a right guess: drop the name's tries, and elsewhere those for this name from this address."""
+        """Undo a right guess: drop the name's tries, and elsewhere those for this name from this address."""
         tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
         self._throttle.refund(tries, *attempt.shared)
         self._throttle.forget(*attempt.own, attempt.mark)

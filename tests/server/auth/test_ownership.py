@@ -1,4 +1,4 @@
-"""Whose is what: two people, and one person through two clients, on one server with real tokens."""
+"""Per-user data: two people, and one person through two clients, on one server with real tokens."""
 
 import asyncio
 import contextlib

@@ -235,7 +235,7 @@ def test_a_no_is_the_persons_only_if_there_was_time_to_read(
 
     server = connect(capabilities=ALL, answer=refuse)
     told = (server.text("AskUserQuestion", QUESTIONS) for _ in range(MOST_TRIES))
-    assert any("at once: likely nobody is there" in text and "1. Which?" in text for text in told) is is_hasty
+    assert any("at once: likely no person is there" in text and "1. Which?" in text for text in told) is is_hasty
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -255,4 +255,4 @@ def test_a_no_of_a_retry_is_the_persons_only_if_there_was_time_to_read(
         assert result["structuredContent"] == {"answers": [], "outcome": outcome, "note": text}
         return text
 
-    assert any("at once: likely nobody is there" in note() for _ in range(MOST_TRIES)) is is_hasty
+    assert any("at once: likely no person is there" in note() for _ in range(MOST_TRIES)) is is_hasty

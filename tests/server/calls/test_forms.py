@@ -1,4 +1,4 @@
-"""Forms of elicitations: what a person's words mean, and what is said of an answer that does not fit."""
+"""Forms of elicitations: what a person's text means, and what is said of an answer that does not fit."""
 
 from typing import Any
 

@@ -65,6 +65,7 @@ def test_a_command_line_is_read(words: str, command: str, options: dict[str, Any
         ("audit verfy", "audit: unknown command 'verfy' (did you mean verify?)"),
         ("user", "user: COMMAND is missing: add, list, remove, passwd"),
         ("user add", "user add: NAME is missing\nusage: toolgate user add NAME [OPTIONS]"),
+        ("config", "config: CLIENT is missing: claude-desktop, claude-code, cursor, "),
         ("user list --port 99", "user list: --port does not belong here (it belongs to serve, doctor, health)"),
         ("tools --last 3", "tools: --last does not belong here (it belongs to audit)"),
         ("tools -t", "tools: -t does not belong here (it belongs to serve, doctor)"),

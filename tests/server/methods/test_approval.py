@@ -1,4 +1,4 @@
-"""Tools that wait for a person's word: asked for in both eras, given once, and never taken for given."""
+"""Tools that wait for a person's approval: asked for in both eras, given once, and never assumed."""
 
 import asyncio
 import json

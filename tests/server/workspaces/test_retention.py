@@ -1,4 +1,4 @@
-"""Workspaces of people who are gone or long idle: put away by a server that people sign in to, and by the operator."""
+"""Workspaces of people who are gone or long idle: cleaned up by a server with sign-in, and by the operator."""
 
 import asyncio
 import os

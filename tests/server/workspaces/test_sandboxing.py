@@ -110,7 +110,7 @@ def test_a_state_that_commands_can_t_reach_is_refused_with_the_folder_and_the_re
     told = run(closed, *options, PATH=str(programs))
     assert told.returncode == 2, told.stderr
     assert told.stderr.splitlines()[-1] == (
-        f"toolgate: --state: users that commands run as can't pass through {closed}: say --state /var/lib/toolgate, "
+        f"toolgate: --state: users that commands run as can't pass through {closed}: use --state /var/lib/toolgate, "
         "or apt-get install bubblewrap"
     )
     doctor = run(closed, "doctor", "--browser", "none", *options, PATH=str(programs))
@@ -132,7 +132,7 @@ def test_a_link_to_where_commands_can_t_reach_is_refused_by_server_and_doctor(
     options = ("-t", "--auth", "none", "--port", "0", "--sandbox", "auto", "--state", str(ground / "state"))
     told = run(ground, *options, PATH=str(programs))
     assert told.returncode == 2, told.stderr
-    assert f"can't pass through {closed}: say --state" in told.stderr.splitlines()[-1]
+    assert f"can't pass through {closed}: use --state" in told.stderr.splitlines()[-1]
     doctor = run(ground, "doctor", "--browser", "none", *options, PATH=str(programs))
     assert (doctor.returncode, verdicts(doctor.stdout)["sandbox"]) == (1, "FAIL"), doctor.stdout
     assert f"can't pass through {closed}" in doctor.stdout

@@ -670,7 +670,7 @@ def test_a_long_page_is_read_on_where_it_was_cut(world: World) -> None:
     assert f"line {last} of" not in rest
 
 
-# --- whose is what, and what is left -------------------------------------------------------------------------------
+# --- what belongs to whom, and what is left -----------------------------------------------------------------------
 
 
 def test_nothing_is_kept_from_one_call_to_the_next(world: World) -> None:

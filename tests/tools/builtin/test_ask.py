@@ -226,7 +226,7 @@ def test_what_nobody_had_time_to_decline_is_told_as_such_with_the_questions(
     output = asked(tmp_path, [DATABASE], Person(lambda _: {"action": action}, hasty=True))
     assert data(output) == {"answers": [], "outcome": outcome, "note": said(output)}
     assert said(output).split("\n") == [
-        f"The questions were {told}: likely nobody is there to see a form. {ask.IN_WORDS}",
+        f"The questions were {told}: likely no person is there to see a form. {ask.IN_WORDS}",
         "",
         "1. Which database?",
         "   - SQLite",
@@ -278,14 +278,14 @@ def question(**changes: Any) -> list[Any]:
         ("not json", "questions_json is not JSON"),
         ("[" * 40_000, "questions_json is not JSON"),
         ("x" * 50_001, "at most 50000 are allowed"),
-        ("3", 'questions_json is {"questions"'),
-        ({"question": "x"}, 'questions_json is {"questions"'),
+        ("3", 'questions_json must be {"questions"'),
+        ({"question": "x"}, 'questions_json must be {"questions"'),
         (
             {"questions": [DATABASE], "more": 1},
-            "questions_json has 'more', which means nothing here: questions_json is",
+            "questions_json has 'more', which is not one of its members; questions_json must be",
         ),
-        ({"questions": None}, 'questions_json is {"questions"'),
-        ({"questions": {}}, 'questions_json is {"questions"'),
+        ({"questions": None}, 'questions_json must be {"questions"'),
+        ({"questions": {}}, 'questions_json must be {"questions"'),
         ([], "there are 0 questions: ask 1 to 4"),
         ([{**DATABASE, "question": f"{n}?"} for n in range(5)], "there are 5 questions"),
         ([DATABASE, "what?"], "question 2 must be an object"),

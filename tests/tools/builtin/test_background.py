@@ -148,7 +148,7 @@ def test_an_unknown_task_is_an_error_that_says_so(tmp_path: Path, name: str) -> 
         for task in (1, 99):
             output = await me.call(name, task_id=task)
             assert output.is_error
-            assert text_of(output) == f"there is no background task {task}: ListBgTasks lists those there are"
+            assert text_of(output) == f"there is no background task {task}: call ListBgTasks for the ids"
 
     on_caller(body, tmp_path)
 

@@ -218,7 +218,8 @@ def test_an_environment_that_will_not_do_is_a_reason(tmp_path: Path, environment
 def test_a_workspace_that_is_gone_is_a_reason(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         me.workspace.root.rmdir()
-        assert "can be entered: No such file or directory" in text_of(await me.bash("true"))
+        told = text_of(await me.bash("true"))
+        assert "can't enter the folder" in told and "No such file or directory" in told
 
     on_caller(body, tmp_path)
 

@@ -303,8 +303,8 @@ def test_the_files_told_of_are_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("nowhere", "'nowhere' is not a skill; skills there are: one, toolgate-tools"),
-        ("../skills/one", "is a path, not the name of a skill; skills there are: one"),
+        ("nowhere", "'nowhere' is not a skill; skills are: one, toolgate-tools"),
+        ("../skills/one", "is a path, not the name of a skill; skills are: one"),
         ("/etc", "is a path"),
         ("a\\b", "is a path"),
         ("", "'' is not a skill"),

@@ -207,7 +207,7 @@ def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, 
     if skill is None:
         known = _shorten(", ".join(catalogue), 2_000) or "none"
         what = "is a path, not the name of a skill" if {"/", "\\"} & set(name) else "is not a skill"
-        raise ToolError(f"{_shorten(name, 100)!r} {what}; skills there are: {known}")
+        raise ToolError(f"{_shorten(name, 100)!r} {what}; skills are: {known}")
     try:
         body = frontmatter.read_body(skill.folder / "SKILL.md")
     except frontmatter.SkillError as error:

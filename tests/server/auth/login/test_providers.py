@@ -504,7 +504,7 @@ def test_mcp_12_no_secret_of_a_sign_in_is_logged_or_kept(
     assert not [secret for secret in secrets if secret in caplog.text or secret.encode() in kept]
 
 
-# -- who may come no more
+# -- removing access
 
 GATE = "https://gate.example"  # the same after a restart, whatever the port
 
