@@ -246,7 +246,7 @@ class _BatchChannel:
 
 def _refuse_batch(messages: list[Inbound], session: Session) -> RpcError | None:
     if session.revision is None or not session.revision.batches:
-        return InvalidRequest("batches are known to revision 2025-03-26 only; send one message at a time")
+        return InvalidRequest("only revision 2025-03-26 allows batches; send one message at a time")
     if not messages:
-        return InvalidRequest("an empty batch")
+        return InvalidRequest("the batch is empty")
     return None

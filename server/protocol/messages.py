@@ -211,7 +211,7 @@ def _classify(wire: _AnyMessage) -> Inbound:
     if wire.result is not msgspec.UNSET or wire.error is not msgspec.UNSET:
         result = None if wire.result is msgspec.UNSET else wire.result
         return Response(given, result, None if wire.error is msgspec.UNSET else wire.error)
-    return MalformedMessage(given, InvalidRequest("neither a method, a result nor an error"))
+    return MalformedMessage(given, InvalidRequest("the message has no method, result or error"))
 
 
 def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
@@ -301,7 +301,7 @@ def _convert_all(value: Any, convert: Callable[[Any], Inbound]) -> Inbound | lis
     if not isinstance(value, list):
         return convert(value)
     if len(value) > MAX_BATCH:
-        return MalformedMessage(None, InvalidRequest(f"a batch of more than {MAX_BATCH} messages"))
+        return MalformedMessage(None, InvalidRequest(f"the batch has more than {MAX_BATCH} messages"))
     return [convert(item) for item in value]
 
 

@@ -52,7 +52,7 @@ class Sealer:
         """Return the sealed value. Raises InvalidParams unless it was sealed here for both, and lately."""
         from cryptography.exceptions import InvalidTag  # start-up: only the retry of a request needs it
 
-        refusal = InvalidParams("'requestState' is not one given for this request, or has expired")
+        refusal = InvalidParams("'requestState' was not issued for this request, or has expired")
         if not isinstance(state, str) or len(state) > MAX_STATE:
             raise refusal
         try:

@@ -206,7 +206,9 @@ class WebEndpoint:
         except Exception:
             reference = secrets.token_hex(4)
             log.exception("%s %s failed (%s)", request.method, request.scope["path"], reference)
-            return self._refuse(request, 500, f"an internal error occurred; the server's log has it under {reference}")
+            return self._refuse(
+                request, 500, f"an internal error occurred; the server's log has the details under {reference}"
+            )
 
     async def _read_and_respond(self, request: Request) -> Response:
         """Read the form and handle it. Raises ClientDisconnectedError, BadFormError, StateError."""

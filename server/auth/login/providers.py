@@ -239,7 +239,7 @@ class GitHubProvider:
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
         iss = answer.get("iss")
         if iss is not None and not (iss.isascii() and urlsplit(iss).netloc == urlsplit(self.issuer).netloc):
-            raise SignInError("this answer is not from GitHub")
+            raise SignInError("the answer did not come from GitHub: try again")
         form = {
             "client_id": self._client,
             "client_secret": self._secret,
