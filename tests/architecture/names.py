@@ -36,7 +36,7 @@ class Name(NamedTuple):
 
 
 def is_bare(name: str) -> bool:
-    """Whether a name is one word that says neither what a thing is nor what it does."""
+    """Return whether a name is a single word that names neither a thing nor an action."""
     word = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip("_")).lower()
     if word in BANNED:
         return True
@@ -44,7 +44,7 @@ def is_bare(name: str) -> bool:
 
 
 def names() -> Iterator[Name]:
-    """Every module, class and function of the program."""
+    """Return every module, class and function of the program."""
     for path in rooms.sources():
         yield Name(path, 1, "module", path.parent.name if path.stem == "__init__" else path.stem)
         for node in ast.walk(rooms.parse(path)):
@@ -55,7 +55,7 @@ def names() -> Iterator[Name]:
 
 
 def public_classes() -> dict[str, list[Path]]:
-    """The files that define each class at their top level, by its name."""
+    """Return each top-level class name and the files that define it."""
     found: dict[str, list[Path]] = {}
     for path in rooms.sources():
         for node in rooms.parse(path).body:
@@ -65,7 +65,7 @@ def public_classes() -> dict[str, list[Path]]:
 
 
 def count_participles() -> int:
-    """How often the thirteen words that once stood for everything are an identifier, or a part of one."""
+    """Return how often the thirteen banned words are an identifier or a part of one."""
     words = "told|said|given|held|kept|found|shown|spelled|asked|wanted|made|known|left"
     pattern = re.compile(rf"(?<![a-z])(?:{words})(?![a-z])")
     count = 0

@@ -64,7 +64,7 @@ ORDER = (
 
 
 def sources(folder: str | None = None) -> list[Path]:
-    """The program's modules, of one top folder or of all, by their paths from the root."""
+    """Return the paths of the program's modules from the root, of one top folder or of all."""
     tops = TOPS if folder is None else (folder,)
     return [path.relative_to(ROOT) for top in tops for path in sorted((ROOT / top).rglob("*.py"))]
 
@@ -76,12 +76,12 @@ def parse(path: Path) -> ast.Module:
 
 @cache
 def modules() -> dict[str, Path]:
-    """The path of each module by its import name."""
+    """Return the path of each module by its import name."""
     return {"toolgate." + str(path)[:-3].replace("/", ".").removesuffix(".__init__"): path for path in sources()}
 
 
 def imports(path: Path) -> Iterator[tuple[int, Path]]:
-    """The line and the file of each module of the program that a file imports, wherever in it."""
+    """Return the line and file of each of the program's modules that a file imports, anywhere in it."""
     for node in ast.walk(parse(path)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -95,7 +95,7 @@ def imports(path: Path) -> Iterator[tuple[int, Path]]:
 
 
 def room(path: Path) -> str:
-    """The room of a file. Raises KeyError for a file that `ORDER` does not have."""
+    """Return the room of a file. Raises KeyError for a file that `ORDER` does not have."""
     rooms = [entry for entry in ORDER if str(path) == entry or str(path).startswith(entry + "/")]
     if not rooms:
         raise KeyError(f"{path} is in no room: add it to tests/architecture/rooms.py, or move it into one")
@@ -103,18 +103,18 @@ def room(path: Path) -> str:
 
 
 def folders() -> list[Path]:
-    """Every folder of modules."""
+    """Return every folder of modules."""
     return sorted({path.parent for path in sources() if "migrations" not in path.parts})
 
 
 def describe(path: Path) -> str:
-    """The first sentence of a module's docstring, or nothing."""
+    """Return the first sentence of a module's docstring, or ""."""
     text = ast.get_docstring(parse(path)) if (ROOT / path).is_file() else None
     return " ".join((text or "").split("\n\n")[0].split())
 
 
 def arrows() -> dict[tuple[str, str], list[str]]:
-    """Which room imports which, with the lines that do."""
+    """Return the imports between rooms, with their lines."""
     found: dict[tuple[str, str], list[str]] = {}
     for path in sources():
         for line, target in imports(path):
@@ -124,7 +124,7 @@ def arrows() -> dict[tuple[str, str], list[str]]:
 
 
 def circles(edges: dict[Path, set[Path]]) -> list[list[Path]]:
-    """The groups of files that import each other in a circle."""
+    """Return the groups of files that import each other in a circle."""
     reached: dict[Path, set[Path]] = {}
     for start in edges:
         seen: set[Path] = set()

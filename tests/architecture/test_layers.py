@@ -1,4 +1,4 @@
-"""Who may import whom: the directions of the architecture, held by reading the imports."""
+"""Check the directions of the architecture by reading the imports."""
 
 import ast
 import os
@@ -85,7 +85,7 @@ NAMED_PATH_CALLS = "open chmod rename replace stat lstat exists is_file is_dir g
 
 
 def imports(path: Path) -> set[str]:
-    """All modules a file imports, wherever in it."""
+    """Return all modules that a file imports, anywhere in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -155,7 +155,7 @@ def test_each_dependency_has_one_home() -> None:
 
 
 def touches(tree: ast.AST) -> set[str]:
-    """What a module does to processes and files by itself."""
+    """Return the calls by which a module changes processes and files."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -218,7 +218,7 @@ def test_the_sdks_are_for_tests_only() -> None:
 
 
 def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
-    """Start-up is what a desktop user waits for: no module of ours loads these when it is imported."""
+    """Desktop users wait for start-up: no module imports these when it is imported."""
     heavy = {*HOMES, "starlette", "uvicorn", "authlib", "playwright", "sqlite3", "ssl"}
     # loaded only when HTTP is served, traces are sent, the browser runs, a command is given, or the state is used
     deferred = {

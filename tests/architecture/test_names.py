@@ -1,4 +1,4 @@
-"""Names that a reader can look up: a class name is unique, and no name is a bare participle, pronoun or metaphor."""
+"""Check names: a class name is unique, and no name is a bare participle, pronoun or metaphor."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The rooms stand in one order, have a docstring each, and lie nowhere loose without a reason."""
+"""Check that rooms have an order and a docstring, and that no file is loose without a reason."""
 
 from pathlib import Path
 

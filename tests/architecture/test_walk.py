@@ -1,4 +1,4 @@
-"""The path of a call, as CONTRIBUTING.md tells it, is the one a real server takes; and it stays short."""
+"""Check that a real server takes the path of a call in CONTRIBUTING.md, and that the path stays short."""
 
 import pytest
 

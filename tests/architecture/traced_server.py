@@ -1,7 +1,7 @@
-"""Run `toolgate` and write down which of its functions run, and when: `traced_server.py OUT ROOT ARGUMENTS…`.
+"""Run `toolgate` and record its function calls: `traced_server.py OUT ROOT ARGUMENTS…`.
 
-A program: tests/architecture/walk.py starts it. OUT gets a line for each call of a function of the program: the time
-on the system's monotonic clock (ns), the file from ROOT, the function.
+A program: tests/architecture/walk.py starts it. OUT gets a line for each call of a function of the program: the time on
+the system's monotonic clock (ns), the file from ROOT, the function.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Trace a call through the program and count what a reader has to find: `make walk`.
 
-Starts real servers, calls `PlanMode status` on them and takes the shortest path of several, which has the call alone:
-in a longer one a timer fell due. Writes the paths into CONTRIBUTING.md, and prints them with the counts.
+Starts real servers, calls `PlanMode status` on them, and takes the shortest of several paths: in longer ones a timer
+was due. Writes the paths into CONTRIBUTING.md, and prints them with the counts.
 """
 
 import re
@@ -33,7 +33,7 @@ class Step(NamedTuple):
 
 
 def trace_stdio(folder: Path) -> list[Step]:
-    """The functions that one call runs on stdio, in their order."""
+    """Return the functions that one call runs over stdio, in order."""
     out = folder / "trace"
     with served(folder, command=_traced(out)) as client:
         spans = _times(lambda: client.request("tools/call", CALL))
@@ -41,7 +41,7 @@ def trace_stdio(folder: Path) -> list[Step]:
 
 
 def trace_http(folder: Path) -> list[Step]:
-    """The functions that one call runs over Streamable HTTP with a token, in their order."""
+    """Return the functions that one call runs over Streamable HTTP with a token, in order."""
     out = folder / "trace"
     with signed_site(folder, command=_traced(out)) as signed:
         token = signed.token()
@@ -60,7 +60,7 @@ def _traced(out: Path) -> tuple[str, ...]:
 
 
 def _times(call: Callable[[], Any]) -> list[tuple[int, int]]:
-    """When each of several calls began and ended."""
+    """Return the start and end of each of several calls."""
     spans = []
     for _ in range(CALLS):
         begin = time.monotonic_ns()
@@ -77,7 +77,7 @@ def _shortest(out: Path, spans: list[tuple[int, int]]) -> list[Step]:
 
 
 def files(steps: list[Step]) -> dict[Path, list[str]]:
-    """The files of a path in its order, with the functions that run there."""
+    """Return the files of a path in order, with the functions that run there."""
     found: dict[Path, list[str]] = {}
     for step in steps:
         if step.function not in (functions := found.setdefault(step.path, [])):
@@ -86,36 +86,36 @@ def files(steps: list[Step]) -> dict[Path, list[str]]:
 
 
 def folders(steps: list[Step]) -> list[str]:
-    """The rooms of a path in its order."""
+    """Return the rooms of a path in order."""
     return list(dict.fromkeys(rooms.room(step.path) for step in steps))
 
 
 def summarize(steps: list[Step]) -> str:
-    """One line of figures."""
+    """Return one line of figures."""
     changes = sum(one.path != other.path for one, other in pairwise(steps))
     return f"{len(folders(steps))} rooms, {len(files(steps))} files, {len(steps)} calls, {changes} changes of file"
 
 
 def format_table(steps: list[Step]) -> str:
-    """A path as a Markdown table: a row a file, with the function that the call enters first."""
+    """Return a path as a Markdown table: a row for each file, with the first function called there."""
     rows = [f"| `{path}` | `{functions[0].split('.<locals>')[0]}` |" for path, functions in files(steps).items()]
     return "\n".join([f"{summarize(steps)}.", "", "| file | enters at |", "| --- | --- |", *rows])
 
 
 def write_paths(paths: dict[str, list[Step]]) -> None:
-    """Write the traced paths into the page for developers."""
+    """Write the traced paths into CONTRIBUTING.md."""
     text = PART.sub(lambda part: f"{part[1]}\n{format_table(paths[part[2]])}\n\n{part[3]}", PAGE.read_text())
     PAGE.write_text(text)
 
 
 def read_path(name: str) -> list[Path]:
-    """The files of a path as the page has it."""
+    """Return the files of a path in CONTRIBUTING.md."""
     (part,) = (part for part in PART.finditer(PAGE.read_text()) if part[2] == name)
     return [Path(path) for path in re.findall(r"^\| `([^`]+)` \| `", part[0], re.M)]
 
 
 def count() -> dict[str, int]:
-    """What a reader has to find, in figures."""
+    """Return figures on what a reader has to find."""
     sources = rooms.sources()
     return {
         "lines": sum(len((rooms.ROOT / path).read_text().splitlines()) for path in sources),

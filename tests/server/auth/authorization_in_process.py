@@ -1,4 +1,4 @@
-"""The authorization server without HTTP, in this process: over a real state, with a clock and a web of one's own."""
+"""Run the authorization server without HTTP, in this process, on a real state, with a fake clock and a fake web."""
 
 import asyncio
 import base64
@@ -52,7 +52,7 @@ class Clock:
 
 @dataclass
 class Pages:
-    """A web: URL → JSON value, bytes, a whole page, or an error. What is missing is unreachable."""
+    """A fake web: URL → JSON value, bytes, a whole page, or an error. Other URLs are unreachable."""
 
     held: dict[str, Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
@@ -84,7 +84,7 @@ class Desk:
     pages: Pages
 
     async def registered(self, **more: Any) -> dict[str, Any]:
-        """A new public client's registration."""
+        """Register a new public client."""
         body = {"redirect_uris": [BACK], "token_endpoint_auth_method": "none", "client_name": "Fernhill", **more}
         answer = await self.authorization.register(body, "192.0.2.1")
         assert answer.status == 201, answer
@@ -97,7 +97,7 @@ class Desk:
         return await self.authorization.open_consent(query(client, **more))
 
     async def code(self, client: str, person: Person = ADA, **more: str | None) -> str:
-        """A code for all that was asked."""
+        """Return a code for everything requested."""
         question = await self.asked(client, **more)
         assert isinstance(question, ConsentRequest), question
         answered = await self.authorization.answer_consent(question.id, person, frozenset(question.scopes))
@@ -111,7 +111,7 @@ class Desk:
         )
 
     async def granted(self, client: str, person: Person = ADA, **more: str | None) -> dict[str, Any]:
-        """Tokens."""
+        """Return tokens."""
         answer = await self.redeem(client, await self.code(client, person, **more))
         assert answer.status == 200, answer
         return answer.body
@@ -123,7 +123,7 @@ class Desk:
         return await self.authorization.token(pairs(form), headers or {})
 
     async def works(self, token: str) -> bool:
-        """Whether an access token does, for a server that has not seen it before."""
+        """Return whether a server that has not cached it accepts an access token."""
         fresh = verifier(self.store, self.keys, self.clock)
         try:
             await fresh.verify(token)
@@ -155,7 +155,7 @@ def query(client: str, **more: str | None) -> str:
 
 
 def told(redirect: object) -> dict[str, str]:
-    """What a redirect says to the client."""
+    """Return the parameters of a redirect to the client."""
     assert isinstance(redirect, Redirect), redirect
     return {name: value[0] for name, value in parse_qs(urlsplit(redirect.location).query).items()}
 
@@ -190,7 +190,7 @@ def at_desk(folder: Path, body: Callable[[Desk], Awaitable[None]], **options: An
 
 
 def assertion(client: str, key: JoseKey, now: float = START, typ: str = "JWT", **more: Any) -> str:
-    """A client's signed word that it is itself."""
+    """Return a client's signed assertion."""
     claims = {"iss": client, "sub": client, "aud": f"{URL}/token", "iat": int(now), "exp": int(now) + 60}
     claims |= {"jti": secrets.token_urlsafe(8), **more}
     return jose.sign({name: value for name, value in claims.items() if value is not None}, key, typ)

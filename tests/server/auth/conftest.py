@@ -1,5 +1,5 @@
-"""Fixtures: a server that people sign in to. Passwords of tests cost next to nothing, where the server is in the tests'
-own process: servers of their own hash as ever."""
+"""Fixtures: a server with sign-in. Hashing passwords is cheap in the tests' own process; separate servers hash as
+always."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ def cheap() -> Iterator[None]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[House]:
-    """With one account, ada."""
+    """A server with one account, ada."""
     with house(tmp_path) as made:
         made.add()
         yield made

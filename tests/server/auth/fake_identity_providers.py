@@ -1,5 +1,5 @@
-"""A stand-in OpenID Connect provider and a stand-in GitHub on loopback: they sign in whoever comes, and keep to the
-rules as their clients must."""
+"""Fake OpenID Connect and GitHub providers on loopback, which sign in every browser and check their clients'
+requests."""
 
 import base64
 import contextlib
@@ -22,7 +22,7 @@ CLIENT, SECRET = "gate", "gate secret/%"
 
 @dataclass
 class Provider:
-    """What it says can be bent: `claims` are added to the id_token's, None takes one away; `metadata` likewise."""
+    """A fake provider. `claims` are added to the id_token's, None removes one; `metadata` likewise."""
 
     url: str = ""
     key: jose.JoseKey = field(default_factory=jose.generate_key)
@@ -37,7 +37,7 @@ class Provider:
     seen: list[str] = field(default_factory=list)  # paths, in order
 
     def arrive(self, address: str) -> dict[str, str]:
-        """Somebody arrives at `address` and signs in: the query they are sent back with."""
+        """Sign a person in at `address`, and return the query they are sent back with."""
         asked = dict(urllib.parse.parse_qsl(address.partition("?")[2]))
         self.asked.append(asked)
         code = secrets.token_urlsafe(16)

@@ -1,4 +1,4 @@
-"""Tokens right and wrong, and the keys they are signed with: what a verifier must take, and every trick it must not."""
+"""Valid and forged tokens with their keys: what a verifier must accept, and every attack it must refuse."""
 
 import asyncio
 import base64
@@ -109,7 +109,7 @@ def forged(header: dict[str, Any], claims: Any = None, signature: bytes | None =
 
 
 def hmac_with_public_key(kid: str) -> str:
-    """HS256, its secret the public key: what a verifier that trusts `alg` would accept."""
+    """Sign with HS256 and the public key as its secret, which a verifier that trusts `alg` would accept."""
     header = {"typ": "at+jwt", "alg": "HS256", "kid": kid}
     body = f"{packed(header)}.{packed(good())}"
     secret = KEY.material.as_pem(private=False)
@@ -117,7 +117,7 @@ def hmac_with_public_key(kid: str) -> str:
 
 
 def with_header(**more: Any) -> str:
-    """Rightly signed by our own key, but for what else the header says."""
+    """Sign validly with our own key, but with other members in the header."""
     from joserfc import jws
 
     header = {"typ": "at+jwt", "alg": "ES256", "kid": KEY.kid, **more}
@@ -127,7 +127,7 @@ def with_header(**more: Any) -> str:
 
 
 def with_noise() -> str:
-    """Rightly signed, but for characters in it that a lenient reader passes over."""
+    """Sign validly, but add characters that a lenient parser ignores."""
     from joserfc import jws
 
     head = packed({"typ": "at+jwt", "alg": "ES256", "kid": KEY.kid})

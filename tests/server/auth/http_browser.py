@@ -1,5 +1,5 @@
-"""A person at a browser, played over HTTP: goes where a client sends them, signs in (or makes the first account, where
-there is none yet), reads what is asked, and decides."""
+"""Stand in for a person at a browser, over HTTP: follow a client's URL, sign in (or create the first account), read the
+consent page, and decide."""
 
 import html
 import re
@@ -15,7 +15,7 @@ TICKED = re.compile(r'name="scope" value="([^"]+)" checked')
 
 
 class Person:
-    """Somebody who uses the server at `site`; `asked` are the questions they were asked, the text of each page."""
+    """A person who uses the server at `site`; `asked` has the text of each consent page."""
 
     def __init__(self, site: Site, name: str = "ada", password: str = PASSWORD, browser: Browser | None = None) -> None:
         self.asked: list[str] = []
@@ -24,7 +24,7 @@ class Person:
         self._browser = browser or Browser(site.port, {})
 
     def decide(self, url: str, decision: str = "approve", untick: Collection[str] = ()) -> str:
-        """Answer the question at `url`: gives where the browser is sent with the answer."""
+        """Answer the consent page at `url`, and return the URL of the redirect."""
         got = self._get(url)
         for _ in range(MOST):
             if got.status in (302, 303):
@@ -43,7 +43,7 @@ class Person:
         raise AssertionError(f"more than {MOST} pages")
 
     def answer(self, url: str, decision: str = "approve", untick: Collection[str] = ()) -> dict[str, str]:
-        """The parameters of the answer."""
+        """Return the parameters of the redirect."""
         return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.decide(url, decision, untick)).query))
 
     def _sign_in(self, page: Got) -> Got:

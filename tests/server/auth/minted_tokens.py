@@ -1,5 +1,4 @@
-"""Access tokens for a server process, minted by its own keys, and requests with them: what its authorization server
-gives to who signs in, without the signing in."""
+"""Access tokens for a server process, minted with its own keys, and requests with them: no sign-in is needed."""
 
 import asyncio
 import contextlib
@@ -33,7 +32,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 
 class Signed:
-    """A listening server that wants people to sign in, and tokens for it."""
+    """A listening server with sign-in, and tokens for it."""
 
     def __init__(self, listening: Site, issuer: str | None = None) -> None:
         self.site = listening
@@ -42,13 +41,13 @@ class Signed:
         self._noted: set[tuple[str, str]] = set()
 
     def with_keys(self, work: Callable[[SigningKeys], Awaitable[T]]) -> T:
-        """What `work` gives, done in this process on the server's own keys."""
+        """Run `work` in this process, on the server's own keys."""
         return self.with_store(
             lambda store: work(SigningKeys(store, Sealer(self.site.state / "keys" / "signing", None)))
         )
 
     def deny(self, jti: str) -> None:
-        """Revoke the token of this id, from this process."""
+        """Revoke the token with this id, from this process."""
 
         def kept(connection: Any) -> None:
             later = time.time() + 900
@@ -60,12 +59,12 @@ class Signed:
         self.with_store(lambda store: store.transact(kept))
 
     def age_refresh_tokens(self, seconds: float) -> None:
-        """Have all that were redeemed have been so many seconds earlier."""
+        """Set all redemptions so many seconds back."""
         words = f"UPDATE oauth_refresh SET redeemed_at = redeemed_at - {seconds}"
         self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
 
     def age_keys(self, seconds: float) -> None:
-        """Have another one taken the place of all that retire so many seconds earlier."""
+        """Set all retirements of keys so many seconds back."""
         words = f"UPDATE oauth_key SET retired_at = retired_at - {seconds}"
         self.with_store(lambda store: store.transact(lambda connection: connection.exec_driver_sql(words).close()))
 
@@ -81,7 +80,7 @@ class Signed:
             return thread.submit(asyncio.run, done()).result()
 
     def claims(self, subject: str = "ada", client: str = "client", granted: Iterable[str] = scopes.SERVED) -> Any:
-        """Those of a good token."""
+        """Return the claims of a valid token."""
         now = int(time.time())
         return {
             "iss": self.issuer,
@@ -105,7 +104,7 @@ class Signed:
         noted: bool = True,
         **other: Any,
     ) -> str:
-        """A token; `other` are claims that are different, None for one that is missing."""
+        """Return a token; `other` are changed claims, None removes one."""
         if noted:
             self._note(subject, client)
         claims = {**self.claims(subject, client, granted), **other}
@@ -113,7 +112,7 @@ class Signed:
         return jose.sign(claims, key or self.key, typ)
 
     def _note(self, subject: str, client: str) -> None:
-        """Have the server know of a token for these two, as of one it gave out: else what they open is soon ended."""
+        """Store a token for these two as if the server had issued it; otherwise its sessions soon end."""
         if (subject, client) in self._noted or not subject:  # one that says nobody is good for nothing
             return
         self._noted.add((subject, client))
@@ -131,7 +130,7 @@ class Signed:
 
 @contextlib.contextmanager
 def signed_site(folder: Path, *options: str, **how: Any) -> Iterator[Signed]:
-    """A server of one's own with the tools of tests/plugins, where people have to sign in."""
+    """Run a server with sign-in and the tools of tests/plugins."""
     with site(folder, *PROBE, "--auth", "oauth", *options, **how) as listening:
         yield Signed(listening)
 
@@ -141,7 +140,7 @@ def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
 
 
 def asked(signed: Signed, token: str, method: str, params: Any = None, **headers: str) -> Any:
-    """One request of the stateless era, rightly headed."""
+    """Send one request of the stateless era with valid headers."""
     body = request(method, {**(params or {}), "_meta": {**ENVELOPE, **(params or {}).get("_meta", {})}})
     told = {"mcp_protocol_version": STATELESS, "mcp_method": method}
     name = (params or {}).get("name" if method in ("tools/call", "prompts/get") else "uri")
@@ -154,7 +153,7 @@ def asked(signed: Signed, token: str, method: str, params: Any = None, **headers
 
 
 def session(signed: Signed, token: str, revision: str = "2025-11-25") -> str:
-    """The id of a new session, past its handshake."""
+    """Return the id of a new session, after its handshake."""
     hello = request("initialize", {**HELLO, "protocolVersion": revision})
     response, _, _ = signed.site.ask("POST", "/mcp", hello, authorization=f"Bearer {token}")
     assert response.status == 200
@@ -166,7 +165,7 @@ def session(signed: Signed, token: str, revision: str = "2025-11-25") -> str:
 
 
 def challenge(response: Any) -> dict[str, str]:
-    """The parameters of the one Bearer challenge."""
+    """Return the parameters of the only Bearer challenge."""
     kind, _, rest = (response.getheader("www-authenticate") or "").partition(" ")
     assert kind == "Bearer"
     return dict(re.findall(r'(\w+)="([^"]*)"', rest))

@@ -1,5 +1,5 @@
-"""A listening server of the sign-in routes alone, in a thread of this process; the app that a browser is sent back to;
-and a plain browser of one's own, without a screen."""
+"""Run a listening server with only the sign-in routes, in a thread of this process, a fake app that browsers are sent
+back to, and a simple browser without a screen."""
 
 import asyncio
 import contextlib
@@ -61,7 +61,7 @@ class House:
         self.do(self.sign_in.accounts.add(name, password))
 
     def know(self, id: str, kind: str, name: str, *redirect_uris: str) -> None:
-        """Have a client, as though it had registered, or its document had been fetched."""
+        """Store a client as if it had registered, or its document had been fetched."""
         metadata = {
             "client_name": name,
             "redirect_uris": redirect_uris,
@@ -72,7 +72,7 @@ class House:
         self.do(self.store.transact(lambda connection: client_rows.save_client(connection, id, **row)))
 
     def asking(self, client: str = DOCUMENT, uri: str = "", **more: str) -> str:
-        """The path of an authorization request."""
+        """Return the path of an authorization request."""
         given = {
             "client_id": client,
             "redirect_uri": uri or self.app,
@@ -85,7 +85,7 @@ class House:
         return f"/authorize?{urllib.parse.urlencode(given)}"
 
     def granted(self) -> list[tuple[str, str, str]]:
-        """The client, person and scopes of every grant, the first first, redeemed or not."""
+        """Return client, person and scopes of every grant, oldest first, redeemed or not."""
         words = (
             "SELECT client, name, scope FROM oauth_grant JOIN oauth_person USING (subject) ORDER BY oauth_grant.made_at"
         )
@@ -94,11 +94,11 @@ class House:
         )
 
     def expire(self) -> None:
-        """Let ten minutes pass for every question."""
+        """Let ten minutes pass for every consent request."""
         self.ahead.append(601)
 
     def redeem(self, answer: Mapping[str, str], client: str = DOCUMENT, uri: str = "") -> dict[str, Any]:
-        """What the token endpoint says to a code."""
+        """Return the token endpoint's answer to a code."""
         form = {
             "grant_type": "authorization_code",
             "client_id": client,
@@ -125,7 +125,8 @@ def house(
     change: Callable[[SignInMethods, Web], SignInMethods] = lambda sign_in, _web: sign_in,
     **options: Any,
 ) -> Iterator[House]:
-    """`options` are those of the Authorization; it asks for no well-known document unless they name some."""
+    """Run the server. `options` are those of the authorization server; it fetches well-known documents only if they
+    name some."""
     bound = socket.create_server(("127.0.0.1", 0))
     port = bound.getsockname()[1]
     url = public_url or f"http://127.0.0.1:{port}"
@@ -185,7 +186,7 @@ def house(
 
 @contextlib.contextmanager
 def waiting(caught: list[dict[str, str]]) -> Iterator[str]:
-    """An app that waits for its answer on loopback."""
+    """Run an app that waits for its redirect on loopback."""
 
     class Catcher(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -229,12 +230,12 @@ class Got:
         return self.headers["location"]
 
     def field(self, name: str) -> str:
-        """The value of a hidden field."""
+        """Return the value of a hidden field."""
         return self.text.split(f'name="{name}" value="', 1)[1].split('"', 1)[0]
 
 
 class Browser:
-    """Keeps cookies, follows nothing by itself."""
+    """A client with cookies that follows no redirect by itself."""
 
     def __init__(self, port: int, headers: Mapping[str, str]) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""How often strangers may do something: by their address, the blocks around it, and all together."""
+"""Limits for strangers: by address, by the blocks around it, and in total."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from toolgate.server.auth.address_blocks import AddressLimiter, prefixes
 
 
 class Clock:
-    """Set by hand."""
+    """A clock set by hand."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0

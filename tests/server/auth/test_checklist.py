@@ -1,5 +1,5 @@
-"""That every item of the OAuth checklist has a test which says so: by its name, its docstring or a comment in or above
-it. TK-10 is a draft, and out."""
+"""Check that each item of the OAuth checklist is named by a test: in its name, its docstring or a comment. TK-10 is a
+draft and left out."""
 
 import ast
 import re

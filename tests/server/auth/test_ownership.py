@@ -1,4 +1,4 @@
-"""Per-user data: two people, and one person through two clients, on one server with real tokens."""
+"""Ownership: two people, and one person through two clients, on one server with real tokens."""
 
 import asyncio
 import contextlib
@@ -30,13 +30,13 @@ HOSTILE = "../../ada\n<script>"
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
-    """Every principal has a workspace of its own there."""
+    """A server with a workspace for each principal."""
     with signed_site(tmp_path_factory.mktemp("owned"), workspace=False) as held:
         yield held
 
 
 def others(signed: Signed) -> dict[str, str]:
-    """Tokens of who is not ada through client one: another person, ada through another client, and both."""
+    """Return tokens other than ada's through client one: another person, ada through another client, and both."""
     return {
         "another person": signed.token("bob", "one"),
         "another client": signed.token("ada", "two"),
@@ -57,7 +57,7 @@ def text(result: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def opened(signed: Signed, token: str, method: str, path: str, body: Any = None, **headers: str) -> Iterator[Any]:
-    """A response whose stream is read as it comes."""
+    """Yield a response with a stream to read as it arrives."""
     told = {"Authorization": f"Bearer {token}", "Accept": BOTH}
     told |= {name.replace("_", "-"): value for name, value in headers.items()}
     with contextlib.closing(signed.site.connect()) as connection:

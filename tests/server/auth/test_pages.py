@@ -45,7 +45,7 @@ def connected(page: Any) -> None:
 
 
 def shows(page: Any, title: str) -> None:
-    """Wait until the page with this title is there."""
+    """Wait for the page with this title."""
     page.get_by_role("heading", level=1, name=title, exact=True).wait_for()
 
 
@@ -229,7 +229,7 @@ def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any
 
 
 def test_a_client_that_opened_a_window_hears_from_it_at_the_end(person: Any, gate: House) -> None:
-    """Browser clients wait for a word of their own page in the window that they opened."""
+    """Browser clients wait for a message of their own page in the window they opened."""
     page = person()
     page.goto(gate.app.removesuffix("/back"))
     with page.expect_popup() as opened:
@@ -243,14 +243,14 @@ def test_a_client_that_opened_a_window_hears_from_it_at_the_end(person: Any, gat
 
 
 def slow_down(page: Any) -> None:
-    """Have the page's second of patience be ten: a test on a busy machine may take one to click."""
+    """Make the page wait ten seconds instead of one: a busy machine may click late."""
     session = page.context.new_cdp_session(page)
     session.send("Animation.enable")
     session.send("Animation.setPlaybackRate", {"playbackRate": 0.1})
 
 
 def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_nothing(person: Any, gate: House) -> None:
-    """Another page goes away under the first click, and ours has its button where the second one falls."""
+    """Another page disappears under the first click, and ours has its button under the second."""
     page = person()
     page.goto(gate.url + "/login")
     sign_in(page)
@@ -414,7 +414,7 @@ def test_the_first_account_is_made_on_a_page(chromium: Any, tmp_path: Path, capl
 def test_a_server_that_was_just_started_is_paired_connected_and_used(
     chromium: Any, listen: Callable[..., Site]
 ) -> None:
-    """All of it, from the first line of the log to the first answer."""
+    """From the first line of the log to the first answer."""
     site = listen("--auth", "oauth")
     caught: list[dict[str, str]] = []
     with waiting(caught) as back, contextlib.closing(chromium.new_context()) as context:

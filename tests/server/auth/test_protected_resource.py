@@ -1,4 +1,4 @@
-"""The protected resource over real HTTP: who is let in, what they are told who are not, and what a scope allows."""
+"""The protected resource over real HTTP: valid tokens, challenges, and what a scope allows."""
 
 import contextlib
 import json
@@ -380,7 +380,7 @@ def test_a_server_that_trusts_another_issuer_takes_its_tokens_and_none_of_its_ow
 
 
 def _streams_end_with_their_token(held: Signed, issuer: str, key: jose.JoseKey) -> None:
-    """Nothing else is known of what an outside issuer takes back. HTTP+SSE is spared: its stream is the session."""
+    """An external issuer reports no revocation. HTTP+SSE is exempt: its stream is the session."""
     fresh = held.token(iss=issuer, key=key)
     id = session(held, fresh)
     ending = held.token(iss=issuer, key=key, exp=int(time.time()) - 60 + 2)  # with the leeway

@@ -1,5 +1,4 @@
-"""What ends when access is taken back: streams, sessions and calls of every transport, and what a person who is gone
-left running."""
+"""What a revocation ends: streams, sessions and calls of every transport, and a removed person's commands."""
 
 import asyncio
 import contextlib
@@ -43,12 +42,12 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
 
 
 def stored(signed: Signed, function: Callable[[Any], Any]) -> Any:
-    """What it gives, done on the server's state in this process."""
+    """Return the result of `work` on the server's state, run in this process."""
     return signed.with_store(lambda store: store.transact(function))
 
 
 def account(signed: Signed, name: str, *clients: str) -> str:
-    """Somebody with an account, who has granted everything to these clients; the subject of their tokens."""
+    """Add an account with grants of everything to these clients, and return the subject of its tokens."""
     subject, now = derive_subject(people_rows.BUILT_IN, f"of-{name}"), time.time()
 
     def put(connection: Any) -> None:
@@ -63,7 +62,7 @@ def account(signed: Signed, name: str, *clients: str) -> str:
 
 
 def granted(signed: Signed, subject: str, client: str, *, is_redeemed: bool = True) -> str:
-    """The id of one more grant of everything."""
+    """Add a grant of everything, and return its id."""
     now = time.time()
     row = {"scope": "tools:shell tools:workflow", "resource": f"{signed.issuer}/mcp", "redirect_uri": "x:/"}
     row |= {"client": client, "subject": subject, "used_at": now if is_redeemed else None}
@@ -72,12 +71,12 @@ def granted(signed: Signed, subject: str, client: str, *, is_redeemed: bool = Tr
 
 
 def end_grant(signed: Signed, id: str) -> None:
-    """What the account page does."""
+    """End the grant as the account page does."""
     stored(signed, lambda connection: grant_rows.revoke_grant(connection, id, time.time()))
 
 
 def revoke(signed: Signed, subject: str, client: str) -> None:
-    """What `toolgate token revoke` does."""
+    """Revoke as `toolgate token revoke` does."""
 
     def end(connection: Any) -> None:
         for grant in grant_rows.list_unrevoked_grants(connection, subject, client):
@@ -88,7 +87,7 @@ def revoke(signed: Signed, subject: str, client: str) -> None:
 
 
 def open_everything(signed: Signed, token: str, stack: contextlib.ExitStack) -> dict[str, Any]:
-    """A stream of each kind, past its beginning."""
+    """Open a stream of each kind, and read its beginning."""
     id = session(signed, token)
     wait = {"name": "wait", "arguments": {"seconds": 40}, "_meta": {"progressToken": "p"}}
     streams = {
@@ -224,7 +223,7 @@ def test_a_call_that_became_a_task_ends_with_the_grant_that_it_came_by(signed: S
 
 
 def ended(response: Any) -> bytes:
-    """All of a stream, which ends while a slow machine may still be waited for: its comments would go on for ever."""
+    """Return all of a stream, which may end late on a slow machine; otherwise its comments never end."""
     until, found = time.monotonic() + WITHIN, b""
     while line := response.readline():
         found += line

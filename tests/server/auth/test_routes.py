@@ -1,4 +1,4 @@
-"""The routes of signing in, as a program sees them that keeps to no rules."""
+"""The sign-in routes, used by a program that keeps to no rules."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ DOCUMENTS = (
 
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[House]:
-    """Reached through a proxy that ends TLS."""
+    """A server behind a proxy that ends TLS."""
     with house(tmp_path, public_url=HTTPS) as made:
         made.add()
         yield made
@@ -617,7 +617,7 @@ def tried(browser: Browser, name: str, password: str = "a guess") -> int:
 def test_sec_17_a_guesser_locks_out_neither_all_people_nor_the_owner(
     gate: House, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Behind a proxy on this machine that is not named: all come from one address."""
+    """Behind an unnamed proxy on this machine, all people share one address."""
     owner, thief = (gate.browser(x_forwarded_for=address) for address in ("192.0.2.1", "203.0.113.5"))
     assert owner.sign_in().status == 303
     assert {tried(thief, f"name{number}") for number in range(11)} == {403}
@@ -656,7 +656,7 @@ def test_a_sign_in_is_one_line_of_the_log_whatever_was_typed(tmp_path: Path, cap
 def test_a_proxy_that_adds_a_header_of_its_own_has_the_last_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some leave what the client said, and say theirs in a second line."""
+    """Some keep the client's header, and add their own in a second line."""
     with house(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
         proxied = {"X_Forwarded_For": "203.0.113.5", "X_Forwarded_Proto": "https", "Tracestate": "b=2"}
         forged = {"x_forwarded_for": "198.51.100.1", "x_forwarded_proto": "http", "tracestate": "a=1"}

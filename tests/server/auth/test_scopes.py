@@ -1,4 +1,4 @@
-"""The one table of scopes: what each message needs, and what covers it."""
+"""The table of scopes: what each message needs, and what implies it."""
 
 from functools import cache
 from tempfile import TemporaryDirectory
@@ -30,19 +30,19 @@ from toolgate.tools.api.registry import Registry
 
 @tool(scope="weather:read")
 def forecast() -> str:
-    """A tool with a scope of its own."""
+    """A tool with its own scope."""
     return ""
 
 
 @tool
 def extra() -> str:
-    """A plugin's tool that names no scope."""
+    """A plugin's tool without a scope."""
     return ""
 
 
 @tool(scope='x", error="none')
 def hostile() -> str:
-    """A tool whose scope is none."""
+    """A tool with an invalid scope."""
     return ""
 
 
@@ -54,7 +54,7 @@ def greeting(name: str) -> str:
 
 @prompt(scope=READ)
 def open_prompt() -> str:
-    """A prompt that anybody may have."""
+    """A prompt without a scope."""
     return ""
 
 
@@ -72,7 +72,7 @@ def secret(part: str) -> str:
 
 @resource("bg://1/output", scope=READ)
 def output() -> str:
-    """A resource under a scheme that has a row of its own."""
+    """A resource under a scheme with its own row."""
     return ""
 
 
@@ -98,7 +98,7 @@ BUILTIN = {
 
 @cache
 def dispatcher() -> Dispatcher:
-    """That of a server which serves REGISTRY."""
+    """Return the dispatcher of a server that serves REGISTRY."""
     with TemporaryDirectory() as state:
         app = App(load.load({"state": state}, {"HOME": state}))
         app.store.close()

@@ -1,4 +1,4 @@
-"""What a scope allows over real HTTP: who lacks one is told which, and nothing of the call is done."""
+"""Scopes over real HTTP: a caller without one is told which, and the call is not run."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Questions to the client, in both eras, through one API; and what a sealed requestState is good for."""
+"""Questions to the client in both eras through one API, and the limits of a sealed requestState."""
 
 import threading
 from collections.abc import Callable
@@ -27,8 +27,8 @@ def answer(method: str, params: dict[str, Any]) -> Any:
 
 
 def told_why(server: Server) -> bool:
-    """Whether a tool that asks says why it can't: the client did not declare it; or, where the server has a page of its
-    own, that the question waits there."""
+    """Return whether a tool's refusal says that the client did not declare the capability, or that the question waits
+    on the server's page."""
     told = server.error("ask")
     assert not server.notes("elicitation/create")
     return ("answer at http" if isinstance(server, Http) else "did not declare elicitation") in told

@@ -1,4 +1,4 @@
-"""Forms of elicitations: what a person's text means, and what is said of an answer that does not fit."""
+"""Elicitation forms: parsing a person's input, and errors for answers that don't fit."""
 
 from typing import Any
 

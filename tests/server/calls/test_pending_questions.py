@@ -1,5 +1,5 @@
-"""Questions that wait on the server's own page: put there for clients that show no forms, answered there once, by their
-principal alone, for the very call they are of."""
+"""Questions on the server's own page: asked for clients without forms, answered once, by their principal, for
+one call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,7 +34,7 @@ CHOOSE = '{"questions": [{"question": "Which?", "options": ["one", "two"]}]}'
 
 
 class Page:
-    """The questions of one server, as its page sees them."""
+    """Stands in for the page that shows one server's questions."""
 
     def __init__(self, held: Inside) -> None:
         self.held = held
@@ -42,7 +42,7 @@ class Page:
         self.questions.url = URL
 
     async def asked(self, principal: str = ADA) -> QuestionView:
-        """The one question that waits, when there is one. The page is open from now on."""
+        """Return the one waiting question, once there is one. The page is open from now on."""
         with self.questions.follow(principal) as changes:
             return await self.one(changes)
 
@@ -59,7 +59,7 @@ class Page:
     def call(
         self, name: str, arguments: Any = None, user: str = "ada", method: str = "tools/call", **more: Any
     ) -> Exchange:
-        """A call of a client of the stateless era that declares nothing, or `capabilities`."""
+        """Call as a client of the stateless era that declares nothing, or `capabilities`."""
         capabilities = more.pop("capabilities", {})
         meta = {PREFIX + "protocolVersion": STATELESS, PREFIX + "clientCapabilities": capabilities}
         meta |= {PREFIX + "clientInfo": {"name": "tester", "version": "1"}, **more.pop("meta", {})}
@@ -71,7 +71,7 @@ class Page:
         return self.held.ask("POST", message, **told, x_user=user)
 
     async def said(self, *call: Any, **how: Any) -> str:
-        """The text of a call's result; of one that is a refusal, after an exclamation mark."""
+        """Return the text of a call's result, with "! " before a refusal."""
         answer = await self.call(*call, **how).json()
         assert "result" in answer, answer
         result = answer["result"]

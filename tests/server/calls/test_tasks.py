@@ -1,4 +1,4 @@
-"""Calls that become tasks (extension io.modelcontextprotocol/tasks): what a client sees of them on the wire."""
+"""Calls that become tasks (extension io.modelcontextprotocol/tasks), as a client sees them on the wire."""
 
 import contextlib
 import re
@@ -21,8 +21,7 @@ DAY = 24 * 3600 * 1000
 
 @pytest.fixture(params=["stdio", "http", "isolated"])
 def knowing(request: pytest.FixtureRequest, start: Start, listen: Callable[..., Any], tmp_path: Path) -> Start:
-    """A client that knows tasks, of a server of its own on each transport that has the stateless era, and of one whose
-    plugins have processes of their own."""
+    """Return a client with tasks, on each transport of the stateless era, and one of a server with isolated plugins."""
     from tests.clients.raw_http_client import spoken
     from tests.conftest import PROBE
 

@@ -1,4 +1,4 @@
-"""Calls that became tasks, and the end of their server: what is there after it, what is done again, and what is not."""
+"""Tasks after the end of their server: which are still there, and which run again."""
 
 import signal
 import subprocess

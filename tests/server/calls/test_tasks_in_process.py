@@ -1,4 +1,4 @@
-"""Calls that become tasks, with callers told apart and limits of one's own: the HTTP endpoint in this process."""
+"""Tasks with several callers and small limits: the HTTP endpoint in this process."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -50,7 +50,7 @@ async def created(held: Inside, tool: str, **arguments: Any) -> str:
 
 
 async def ended(held: Inside, id: str) -> Any:
-    """The task when its work is over."""
+    """Return the task after its work has ended."""
     deferral = held.app.call_tasks.find_running(named("ada"), id)
     if deferral is not None and deferral.work is not None:
         await asyncio.wait([deferral.work])

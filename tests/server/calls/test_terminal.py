@@ -1,4 +1,4 @@
-"""What long work shows on a terminal, and that nobody else ever has a byte of it."""
+"""Progress of long work is shown on a terminal, and nowhere else."""
 
 import asyncio
 import io
@@ -25,14 +25,14 @@ TERMINAL = {"TERM": "xterm", "PATH": os.environ["PATH"]}
 
 
 class Terminal:
-    """What a program writes to (`stream`), and what a person sees of that."""
+    """A pseudo-terminal: `stream` for the program, and what a person would see."""
 
     def __init__(self, stream: TextIO, end: int) -> None:
         self.stream = stream
         self._end = end
 
     def seen(self) -> str:
-        """All that was written since: the system passes it on when it comes to that."""
+        """Return everything written so far; the system delivers it with a delay."""
         self.stream.write(END)
         self.stream.flush()
         told = ""
@@ -44,7 +44,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    """In the place of standard error."""
+    """Put a pseudo-terminal in the place of standard error."""
     end, slave = pty.openpty()
     stream: TextIO = open(slave, "w", buffering=1)  # noqa: SIM115
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream))  # pytest puts its own into sys for each phase
@@ -54,7 +54,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 
 def left(text: str) -> str:
-    """What stands on the line in the end: a carriage return goes back to its beginning."""
+    """Return the final text of the line: a carriage return goes back to its beginning."""
     line: list[str] = []
     for piece in text.split("\r"):
         line[: len(piece)] = piece

@@ -1,4 +1,4 @@
-"""`toolgate audit`: the record as an operator reads it, and `audit verify`."""
+"""`toolgate audit` and `audit verify`, as an operator runs them."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def write(folder: Path, *entries: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose state has a record that no test changes."""
+    """Return a folder with a recorded state that no test changes."""
     folder = tmp_path_factory.mktemp("record")
     write(
         folder,
@@ -60,7 +60,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def shown(folder: Path, *words: str) -> list[str]:
-    """The tools of what is shown."""
+    """Return the tools of the calls shown."""
     done = command(folder, "audit", "--json", *words)
     assert done.returncode == 0, done.stderr
     return [json.loads(line)["tool"] for line in done.stdout.splitlines()]

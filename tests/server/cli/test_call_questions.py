@@ -1,4 +1,4 @@
-"""`toolgate call` at a terminal: what a server asks back is asked there, and never where nobody sits."""
+"""`toolgate call` asks a server's questions at a terminal, and only there."""
 
 import asyncio
 import contextlib
@@ -42,8 +42,8 @@ async def form(ctx: Context) -> str:
 
 
 class Called:
-    """`toolgate call` in a session of its own, with a terminal or without. `controlling`: that is its /dev/tty, and its
-    input is another thing."""
+    """A run of `toolgate call` in its own session, with or without a terminal. `controlling`: the terminal is its
+    /dev/tty, not its input."""
 
     def __init__(self, folder: Path, *words: str, terminal: bool = True, controlling: bool = False) -> None:
         self.outer, inner = pty.openpty()
@@ -65,7 +65,7 @@ class Called:
         os.close(inner)
 
     def until(self, words: str) -> str:
-        """What is on the terminal up to these words, which must come."""
+        """Return the terminal's text up to these words. Fails if they don't come."""
         end = time.monotonic() + PATIENCE
         while words not in self.seen:
             left = end - time.monotonic()

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: help, refusals, call, tools, config, demo, config file, environment."""
+"""The command line: help, refusals, call, tools, config, demo, config file, environment."""
 
 import contextlib
 import http.server
@@ -178,7 +178,7 @@ def test_call_prints_the_content_and_its_exit_code_says_whether_the_tool_could(t
 
 @contextlib.contextmanager
 def listening(folder: Path, *command: str) -> Generator[str, None, None]:
-    """A server that says on standard error where it listens: its base URL."""
+    """Start a server that logs where it listens, and return its base URL."""
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -223,7 +223,8 @@ def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
 
 
 class OfSessions(http.server.BaseHTTPRequestHandler):
-    """A server of the sessions era: what is no initialize must be in the session, which it answers in events."""
+    """Stands in for a server of the sessions era: all requests but initialize need the session, and are answered in
+    events."""
 
     ended = False
 

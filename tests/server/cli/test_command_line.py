@@ -1,4 +1,4 @@
-"""How command lines are read: commands, options before and behind them, what belongs where, and help."""
+"""Parsing command lines: commands, options before and after them, arguments and help."""
 
 import inspect
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""What `toolgate health` makes of whatever answers: ready, or why not, and an exit code that engines understand."""
+"""`toolgate health` reports any server's answer, with an exit code for container engines."""
 
 import asyncio
 import http.server

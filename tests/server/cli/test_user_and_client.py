@@ -1,4 +1,4 @@
-"""The commands that keep people, clients, grants and keys, run beside a server that signs people in, and offline."""
+"""Commands for people, clients, grants and keys, beside a running server and without one."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def registered(at: Site) -> str:
 
 
 def granted(at: Site, client: str, **secret: str) -> dict[str, str]:
-    """The tokens a client gets when ada approves."""
+    """Return a client's tokens after ada's approval."""
     query = {
         "client_id": client,
         "redirect_uri": BACK,
@@ -87,7 +87,7 @@ def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp
 
 @pytest.fixture(scope="module")
 def knows_ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder whose state has one account: for commands that change nothing."""
+    """Return a folder with a state that has one account, for commands that change nothing."""
     folder = tmp_path_factory.mktemp("ada")
     assert command(folder, "user", "add", "ada", stdin=PASSWORD).returncode == 0
     return folder
@@ -150,7 +150,7 @@ def test_a_state_that_is_no_folder_is_a_wrong_command_line(tmp_path: Path) -> No
 
 
 def known_elsewhere(folder: Path, *rows: tuple[str, str, str]) -> None:
-    """Have people sign in elsewhere: issuer, subject there, name. Each has a grant."""
+    """Store people of external issuers: issuer, subject there, name. Each has a grant."""
 
     def put(connection: Any) -> None:
         for issuer, known_as, name in rows:

@@ -1,4 +1,4 @@
-"""Tools that wait for a person's approval: asked for in both eras, given once, and never assumed."""
+"""Tools that need a person's approval: asked in both eras, valid once, and never assumed."""
 
 import asyncio
 import json
@@ -58,13 +58,13 @@ async def group_asker(ctx: Context) -> str:
 
 
 def runs(folder: Path) -> int:
-    """How often RUN has run."""
+    """Return how often RUN has run."""
     file = folder / "work" / "runs"
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def counted(folder: Path) -> tuple[str, str]:
-    """The options for a plugin that asks."""
+    """Return the options for a plugin that asks."""
     (folder / "own").mkdir(exist_ok=True)
     (folder / "own" / "counted.py").write_text(COUNTED)
     return "-p", str(folder / "own")
@@ -82,7 +82,7 @@ def begun(server: Server, before: dict[str, Any], tool: str, arguments: Any, ans
 
 
 def retried(server: Server, before: dict[str, Any], answer: Any, tool: str = "Bash", **changed: Any) -> dict[str, Any]:
-    """The retry, with `answer` to all that is asked."""
+    """Retry the call with `answer` to all questions."""
     arguments = changed.pop("arguments", RUN if tool == "Bash" else {})
     answers = changed.pop("answers", dict.fromkeys(before["inputRequests"], answer))
     result: dict[str, Any] = server.result(begun(server, before, tool, arguments, answers, **changed))
@@ -94,7 +94,7 @@ def said(result: dict[str, Any]) -> str:
 
 
 def is_question(result: dict[str, Any]) -> bool:
-    """Whether the person is asked to approve, and nothing else."""
+    """Return whether the result is the approval question and nothing else."""
     (key,) = result.get("inputRequests", {"": None})
     return result.get("resultType") == "input_required" and key.startswith("approval-")
 

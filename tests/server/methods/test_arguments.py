@@ -1,4 +1,4 @@
-"""Arguments that say nothing, or what no text may: a null for what may be left out, and control characters."""
+"""Arguments without meaning: null for an optional one, and control characters in text."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a model is told of the server before it looks at any tool."""
+"""The instructions that a model reads before it looks at any tool."""
 
 import re
 from collections.abc import Callable

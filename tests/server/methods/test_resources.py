@@ -22,7 +22,7 @@ def refused(server: Server, method: str, params: dict[str, Any]) -> Refusal:
 
 
 def pages(server: Server, method: str, field: str) -> list[list[dict[str, Any]]]:
-    """All pages of a list."""
+    """Return all pages of a list."""
     found, params = [], {}
     while True:
         answer = server.request(method, params)

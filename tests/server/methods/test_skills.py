@@ -1,4 +1,4 @@
-"""Skills to clients: as resources, as prompts, and by the extension io.modelcontextprotocol/skills (SEP-2640)."""
+"""Skills as resources, as prompts, and by the extension io.modelcontextprotocol/skills (SEP-2640)."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ TEMPLATE = "skill://{name}/{+path}"
 
 
 def write(folder: Path, name: str, about: str = "what it is for", **files: bytes) -> Path:
-    """A skill, with files whose `_` is `/`."""
+    """Write a skill with files; `_` in a name stands for `/`."""
     skill = folder / name
     skill.mkdir(parents=True, exist_ok=True)
     (skill / "SKILL.md").write_text(SKILL.format(name=name, about=about))

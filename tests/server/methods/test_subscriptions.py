@@ -1,4 +1,4 @@
-"""What subscriptions cost, and what of it one principal may take: URIs, watches, what waits for a reader."""
+"""The cost of subscriptions, and one principal's share: URIs, watches, unread notifications."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ async def acknowledged(stream: Exchange) -> list[str]:
 
 
 def lines(work: Callable[[], object]) -> int:
-    """How many lines of Python it takes."""
+    """Return how many lines of Python it executes."""
     count = 0
 
     def traced(_frame: FrameType, event: str, _argument: Any) -> Any:
@@ -132,7 +132,7 @@ def test_a_subscription_counts_as_a_call(tmp_path: Path) -> None:
 
 
 def test_one_principal_can_not_have_all_the_watches(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What can't be watched is not acknowledged, and others are told of their changes all the same."""
+    """A subscription without a watch is not acknowledged; other principals still get their changes."""
 
     async def body(here: Inside) -> None:
         folder = here.app.state / "workspaces"

@@ -1,4 +1,4 @@
-"""Plugins through the real server: which files are taken, and what happens when they change while clients are there."""
+"""Plugins in a real server: which files are loaded, and what their changes do while clients are connected."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ FIELDS = {"tools": "name", "prompts": "name", "resources": "uri"}
 
 
 def write(folder: Path, name: str, body: str) -> Path:
-    """Save a plugin file as careful editors do: whole, over the old one."""
+    """Save a plugin file as careful editors do: a new file renamed over the old one."""
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f".{file.name}.draft")
@@ -44,7 +44,7 @@ def listed(server: Server, kind: str = "tools") -> list[str]:
 
 
 def changes(server: Server, kind: str = "tools") -> int:
-    """How often the client was told that a list has changed."""
+    """Return how many list changes the client was notified of."""
     return sum(message.get("method") == f"notifications/{kind}/list_changed" for message in server.messages)
 
 
@@ -54,7 +54,7 @@ def changed(server: Server, count: int, kind: str = "tools") -> None:
 
 
 def says(server: Server, text: str, tool: str = "say") -> None:
-    """Wait until the tool's answer is `text`: for changes of code that no list tells of."""
+    """Wait until the tool's answer is `text`, for changes of code that change no list."""
     assert eventually(lambda: answer(server, tool) == text), (answer(server, tool), server.log())
 
 

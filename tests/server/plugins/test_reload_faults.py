@@ -1,4 +1,4 @@
-"""What must not take plugins, or what watches for them, down: odd names, deep folders, imports that hang, skills."""
+"""Loading and watching plugins survives odd names, deep folders, hanging imports and skills."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def skill(folder: Path, name: str) -> None:
 
 
 def odd(folder: Path) -> None:
-    """Make a file whose name is not UTF-8."""
+    """Make a file with a name that is not UTF-8."""
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff")).touch()
 
 
@@ -64,7 +64,7 @@ def asked(server: Server) -> str:
 
 
 def deep(folder: Path, depth: int) -> None:
-    """Make folders in one another; a step at a time, as a path may not be too long."""
+    """Make nested folders one at a time, as a path has a maximal length."""
     folder.mkdir()
     place = os.open(folder, os.O_RDONLY)
     for _ in range(depth):

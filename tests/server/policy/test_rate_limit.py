@@ -1,4 +1,4 @@
-"""Calls a minute: of the window, of who shares a limit with whom, and of what a refusal looks like from outside."""
+"""Limits on calls a minute: the window, shared limits, and refusals as a client sees them."""
 
 import random
 from collections.abc import Callable

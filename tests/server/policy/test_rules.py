@@ -1,4 +1,4 @@
-"""What the rules of --deny, --allow and --approve are about, and how they are written."""
+"""The rules of --deny, --allow and --approve: their meaning and their grammar."""
 
 import time
 from typing import Any
@@ -21,13 +21,13 @@ async def bash(command: str) -> str:
 
 @tool
 async def git_log() -> str:
-    """Of a plugin."""
+    """A tool of a plugin."""
     return ""
 
 
 @tool(name="exec")
 async def execute(command: list[str]) -> str:
-    """A command in words."""
+    """A tool that takes a command as a list of words."""
     return ""
 
 

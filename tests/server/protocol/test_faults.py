@@ -1,4 +1,4 @@
-"""What tools, plugins and clients do wrong costs themselves only: every request is answered, and the server lives."""
+"""Faults of tools, plugins and clients cost only themselves: every request is answered, and the server lives."""
 
 import asyncio
 import json
@@ -276,7 +276,7 @@ def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_th
 
 
 class Sent:
-    """A channel that keeps what goes out."""
+    """A channel that records its messages."""
 
     can_ask = False
 

@@ -1,4 +1,4 @@
-"""Signs of life: a client that waits hears something every so often, and of one call one stream of progress alone."""
+"""Heartbeats: a waiting client hears regularly from its call, in one stream of progress."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ FIRST, BEAT = 0.25, 1.0  # seconds
 
 
 class Heard:
-    """The channel of a call; `message` is set when something came."""
+    """A call's channel; `message` is set when something arrives."""
 
     def __init__(self) -> None:
         self.params: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""What is large in a message is its strings: how much else it may hold, and how that is measured."""
+"""The limits of large messages: how much they may hold outside of strings, and how that is measured."""
 
 import json
 import random
@@ -39,12 +39,12 @@ def message(params: bytes, id: bytes = b"7") -> bytes:
 
 
 def filled(unit: bytes, size: int, last: bytes = b"0") -> bytes:
-    """An array of `unit`s."""
+    """Return an array of `unit`s."""
     return b"[" + unit * ((size - len(last)) // len(unit)) + last + b"]"
 
 
 def outside(data: bytes) -> int:
-    """The bytes outside of strings, their quotes not counted."""
+    """Return the number of bytes outside of strings, without quotes."""
     return len(STRING.sub(b" ", data))
 
 
@@ -98,7 +98,7 @@ def test_an_escape_may_lie_across_two_pieces(shift: int) -> None:
 
 
 def test_all_outside_of_strings_is_counted_and_nothing_inside() -> None:
-    """A message of just as much as is allowed is decoded; one more value is too much."""
+    """A message at the limit is decoded; one more value is too much."""
     random.seed(8)
     for _ in range(10):
         words = ["".join(random.choices('ab"\\\n{[,:é😀e-300', k=random.randrange(40))) for _ in range(2_000)]

@@ -1,5 +1,5 @@
-"""Either half of a result is the whole answer: some clients show their model `content` alone, others
-`structuredContent` alone where there is one. Each scenario names the facts that the model must see."""
+"""Each half of a result is the whole answer: some clients show their model only `content`, others only
+`structuredContent`. Each scenario names the facts that the model must see."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ def way(request: pytest.FixtureRequest) -> tuple[str, tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def web() -> Iterator[str]:
-    """The address of a few pages, and of a search engine that knows them."""
+    """Run a few pages and a search engine that lists them; yield the address."""
     found: list[str] = []
     ready, over = threading.Event(), threading.Event()
 
@@ -56,7 +56,7 @@ def web() -> Iterator[str]:
 
 @dataclass
 class Client:
-    """Checks each result that it gets: against its schema, and that it has the facts in each half."""
+    """A client that checks each result against its schema, and for the facts in each half."""
 
     server: Server
     work: Path
@@ -81,7 +81,7 @@ class Client:
         return result
 
     def news(self) -> None:
-        """Have something happen that the next result tells."""
+        """Cause an event that the next result reports."""
         begun = self.call("BackgroundBash", command="true # the news")
         task = begun["structuredContent"]["task_id"]
         uri = f"bg://{task}/output"
@@ -90,7 +90,7 @@ class Client:
 
 
 def halves(result: Result) -> dict[str, str]:
-    """What a model sees whose client drops the other half."""
+    """Return what a model sees if its client drops the other half."""
     text = "\n".join(block.get("text", "") for block in result["content"])
     if "structuredContent" not in result:
         return {"content": text}
@@ -98,7 +98,7 @@ def halves(result: Result) -> dict[str, str]:
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """All that is said in a JSON value, a line each."""
+    """Return all scalar values of a JSON value, one a line."""
     if isinstance(value, dict):
         for part in value.values():
             yield from leaves(part)
@@ -197,7 +197,7 @@ def callbacks(client: Client) -> None:
 
 
 def meanwhile(client: Client) -> None:
-    """News is in every kind of result: structured, text alone, and an error."""
+    """Check that news is in every kind of result: structured, text only, and an error."""
     over = "(true # the news) exited with code 0"
     for name, arguments, is_error in (
         ("Bash", {"command": "echo x"}, False),

@@ -1,5 +1,5 @@
-"""Makes the fixture of the present schema, with rows in every table, by use of today's code. Whoever adds a version to
-the tables adds the fixture that this writes, and leaves those before as they are:
+"""Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
+tables adds the fixture that this writes, and leaves earlier ones unchanged:
 
     python -m tests.server.state.fixture > tests/server/state/fixtures/2.sql
 """
@@ -31,7 +31,7 @@ BACK = "http://127.0.0.1:5000/back"
 
 
 def made(folder: Path) -> str:
-    """The SQL of a database that was used, in a new state folder."""
+    """Return the SQL of a used database, in a new state folder."""
     asyncio.run(_use(folder))
     with contextlib.closing(sqlite3.connect(folder / "state.db")) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -58,7 +58,7 @@ async def _use(folder: Path) -> None:
 
 
 async def _serve(store: Store, clock: CallbackTimer) -> None:
-    """A session whose client has an answer to come for, and a principal that stands elsewhere."""
+    """Store a session with an answer for its client, and a principal in another folder."""
     records, id = SessionRecords(store, clock.processes, "/srv/work"), "9d" * 32
     details = SessionDetails(
         "tests", "2025-11-25", {"roots": {}}, 1, ["note://one"], "/srv/work", b"/srv/work/deep", None

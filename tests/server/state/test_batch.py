@@ -1,4 +1,4 @@
-"""Writes that share a transaction, of which one can't be done."""
+"""Writes that share a transaction, one of which fails."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Callbacks and the clock that fires them, on a time of the test's own; two tests use the real one."""
+"""Callbacks and their timer, on a fake clock; two tests use the real one."""
 
 import asyncio
 import subprocess
@@ -37,7 +37,7 @@ asyncio.run(main())
 
 
 class Process:
-    """What a server process has of all this. Several in one test are several processes to each other."""
+    """The callbacks of one server process. Several in one test act as several processes."""
 
     def __init__(self, folder: Path, serves: Callable[[str], bool] = clock_module.serves_everyone) -> None:
         self.time = 1_000_000.0
@@ -49,7 +49,7 @@ class Process:
         return CallbackStore(self.store, self.clock, principal, session)
 
     async def at(self, seconds: float) -> list[Firing]:
-        """Look at a time, in seconds after the start of the test; what fired."""
+        """Fire what is due so many seconds after the start of the test, and return it."""
         self.time = 1_000_000.0 + seconds
         self.fired.clear()
         await self.clock.fire_due()

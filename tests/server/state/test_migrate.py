@@ -1,4 +1,4 @@
-"""Databases of every version, opened by today's code; and upgrades that fail, are killed, or meet."""
+"""Databases of every version opened by today's code, and upgrades that fail, are killed, or run at the same time."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 
 def made(folder: Path, number: int = VERSION) -> Path:
-    """A state folder with the fixture's database of that version."""
+    """Return a state folder with the fixture's database of that version."""
     (folder / "state").mkdir(mode=0o700, parents=True)
     database = folder / "state" / "state.db"
     with contextlib.closing(sqlite3.connect(database)) as connection:
@@ -48,7 +48,7 @@ def version(database: Path) -> int:
 
 
 def rows(database: Path) -> Rows:
-    """All there is, by table."""
+    """Return all rows by table."""
     with contextlib.closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
@@ -78,7 +78,7 @@ def tasks(folder: Path) -> list[str]:
 
 @pytest.fixture
 def differences() -> Iterator[Callable[[Path], list[Any]]]:
-    """What Alembic would have to change to make a database's schema the tables'."""
+    """Return what Alembic would change to make a database's schema that of the tables."""
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
@@ -177,7 +177,7 @@ def upgrade():
 
 
 def next_migrations(folder: Path, then: str) -> Path:
-    """The migrations of a next version, which does something more behind its change."""
+    """Return the migrations of a next version, which does more after its change."""
     migrations = folder / "migrations"
     shutil.copytree(migrate.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
     text = FIRST.format(next=VERSION + 1, last=VERSION, marker=str(folder / "marker"), then=then)
@@ -273,7 +273,7 @@ def test_without_room_for_a_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch
 
 
 def upgraded(database: Path, migrations: Path) -> multiprocessing.process.BaseProcess:
-    """Another process that upgrades to the next version; this one has Alembic imported already."""
+    """Upgrade to the next version in another process, which has imported Alembic already."""
 
     def work() -> None:
         migrate.MIGRATIONS = migrations

@@ -1,4 +1,4 @@
-"""What is sealed, below the requests that carry it: where the bytes of a state are the same and its text is not."""
+"""Sealed states with equal bytes and different texts."""
 
 import base64
 import os
@@ -17,7 +17,7 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
 def sealed(seal: Sealer, padding: str) -> tuple[str, str]:
-    """A value, and its state, which ends in so much padding."""
+    """Return a value, and its sealed state, which ends in so much padding."""
     for length in range(60):
         value = "x" * length
         state = seal.seal(value, "me", "it")

@@ -1,4 +1,4 @@
-"""The state database under what happens to files and processes."""
+"""The state database with damaged, removed and locked files, and killed processes."""
 
 import asyncio
 import shutil

@@ -1,4 +1,4 @@
-"""Deferred calls in the state database: what survives, for how long, whose it is, and how much of it there may be."""
+"""Tasks in the state database: persistence, lifetime, ownership and limits."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ from toolgate.tools import ToolError
 
 
 class Process:
-    """A server process as far as its deferrals go; `time` is what its clock shows."""
+    """The tasks of one server process; `time` is what its clock shows."""
 
     def __init__(self, folder: Path, serves: Callable[[str], bool] = lambda principal: True, server: str = "") -> None:
         self.time = 1_000_000.0

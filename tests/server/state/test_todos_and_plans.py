@@ -1,4 +1,4 @@
-"""Tasks and plans in the state: whose they are, and what survives."""
+"""Todos and plans in the state: ownership and persistence."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,5 +1,4 @@
-"""What the log of a real server says, as text and as JSON: whose request a line is about, and that nothing a client
-sends forges one."""
+"""The log of a real server, as text and as JSON: the request of each line, and no forged lines."""
 
 import json
 import logging
@@ -38,7 +37,7 @@ def plugins(folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
-    """A server behind a proxy, the tests, that logs all it can as JSON, into a file as well."""
+    """Run a server with the tests as its proxy, which logs everything as JSON, also to a file."""
     folder = tmp_path_factory.mktemp("logs")
     told = ("-v", "--log-format", "json", "-l", str(folder / "logs"), "--trusted-proxies", "127.0.0.1")
     with site(folder, "-p", plugins(folder), "--auth", "oauth", *told) as listening:
@@ -46,7 +45,7 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
 
 
 def entries(listening: Site) -> list[dict[str, Any]]:
-    """The lines, each of them an object."""
+    """Return the log's lines as objects."""
     return [json.loads(line) for line in listening.log().splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What a real server tells at /metrics: calls on every transport, what is open and waiting, and who may look."""
+"""A real server's /metrics: calls on every transport, open streams, waiting events, and access."""
 
 import json
 import re
@@ -39,7 +39,7 @@ Told = dict[str, dict[tuple[tuple[str, str], ...], float]]  # name → labels, s
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A server that anybody on this machine may call."""
+    """Run a server that anybody on this machine may call."""
     with site(tmp_path_factory.mktemp("metrics"), *PROBE, "--limit", "calls:tools:workflow=2") as listening:
         yield listening
 
@@ -61,12 +61,12 @@ def parsed(body: bytes) -> Told:
 
 
 def value(found: Told, name: str, **labels: str) -> float:
-    """0 where there is no such series yet."""
+    """Return the value, or 0 if the series does not exist yet."""
     return found.get(name, {}).get(tuple(sorted(labels.items())), 0.0)
 
 
 def calls(found: Told) -> dict[tuple[str, str, str], float]:
-    """By (outcome, tool, transport)."""
+    """Return the calls by (outcome, tool, transport)."""
     counted = found.get("toolgate_call_seconds_count", {})
     return {tuple(word for _, word in labels): count for labels, count in counted.items()}  # type: ignore[misc]
 

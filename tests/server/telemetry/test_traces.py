@@ -1,4 +1,4 @@
-"""The traces that a real server sends to a real collector, over HTTP and stdio; and that none of it holds up a call."""
+"""The traces of a real server at a real collector, over HTTP and stdio, without any delay of calls."""
 
 import http.server
 import json
@@ -40,7 +40,7 @@ MALFORMED: list[Any] = [
 
 
 class Collector:
-    """Takes spans over OTLP/HTTP, on loopback."""
+    """A collector of spans over OTLP/HTTP, on loopback."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -77,7 +77,7 @@ class Collector:
         ]
 
     def named(self, name: str, least: int = 1) -> list[Span]:
-        """The spans of this name, once there are so many."""
+        """Return the spans of this name, once there are so many."""
         assert eventually(lambda: len([span for span in self.spans() if span.name == name]) >= least), self.spans()
         return [span for span in self.spans() if span.name == name]
 
@@ -190,7 +190,7 @@ def test_over_stdio_what_is_not_sent_yet_is_sent_at_the_end(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_collector_that_is_dead_or_silent_costs_no_call_and_no_end(tmp_path: Path, answers: bool) -> None:
-    """One refuses connections; the other takes them, and says nothing."""
+    """One refuses connections; the other accepts them and is silent."""
     held: list[socket.socket] = []
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))

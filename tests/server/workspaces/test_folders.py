@@ -1,4 +1,4 @@
-"""Folders that somebody hostile has filled: removed, packed and made anew, whatever is in them."""
+"""Folders with hostile contents: removed, packed and unpacked, whatever is in them."""
 
 import errno
 import gzip
@@ -33,7 +33,7 @@ ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
 
 
 def nested(folder: Path, levels: int) -> None:
-    """Folders in folders, deeper than any path, with a file at the very end."""
+    """Make nested folders, deeper than any path, with a file in the last one."""
     here = os.open(folder, safe_walk.FOLDER)
     for _ in range(levels):
         os.mkdir("d", dir_fd=here)
@@ -45,7 +45,7 @@ def nested(folder: Path, levels: int) -> None:
 
 
 def depth(folder: Path) -> int:
-    """How deep that goes."""
+    """Return how deep the folders go."""
     here, levels = os.open(folder, safe_walk.FOLDER), 0
     while os.listdir(here) == ["d"]:
         there = os.open("d", safe_walk.FOLDER, dir_fd=here)
@@ -57,7 +57,7 @@ def depth(folder: Path) -> int:
 
 
 def hostile(folder: Path, outside: Path) -> None:
-    """A bit of everything; `outside` is a folder that has nothing to do with it."""
+    """Make a folder with every kind of entry; `outside` is an unrelated folder."""
     folder.mkdir()
     (folder / "plain").write_text("text")
     (folder / "empty").mkdir()
@@ -102,7 +102,7 @@ def test_whatever_is_in_a_folder_goes_and_nothing_else(tmp_path: Path, outside: 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 def test_it_goes_without_being_root_too(tmp_path: Path) -> None:
-    """Whoever may do anything is held up by no permissions: so this is done as somebody who is."""
+    """Permissions don't stop root, so this runs as another user."""
     script = (
         "import gzip, os, sys, pathlib; from tests.server.workspaces.test_folders import *; os.umask(0o077)\n"
         "base = pathlib.Path(sys.argv[1]); os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
@@ -225,7 +225,7 @@ def pax(**headers: str) -> tarfile.TarInfo:
 
 
 def without_end(version: str) -> bytes:
-    """The head of a file with a list of holes that goes on and on, in one of the ways to say so."""
+    """Return the head of a file with an endless list of holes, in one of the formats."""
     if version == "old":
         info = tarfile.TarInfo("big")
         info.type = tarfile.GNUTYPE_SPARSE
@@ -346,7 +346,7 @@ def sparse(path: Path, size: int, *data: tuple[int, bytes]) -> None:
 
 
 def blocks(folder: Path) -> int:
-    """Bytes on the disk."""
+    """Return the bytes on disk."""
     return sum(path.stat().st_blocks * 512 for path in folder.iterdir())
 
 
@@ -399,7 +399,7 @@ def test_too_much_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pyte
 
 
 def listed(*lines: str, data: bytes = b"", size: int = 2**20) -> bytes:
-    """An archive of a file with that list of holes."""
+    """Return an archive of a file with that list of holes."""
     text = "".join(f"{line}\n" for line in lines).encode()
     text = text.ljust(-(-len(text) // 512) * 512, b"\0") + data
     info = pax(major="1", minor="0", realsize=str(size))

@@ -1,4 +1,4 @@
-"""Workspaces of people who are gone or long idle: cleaned up by a server with sign-in, and by the operator."""
+"""Workspaces of people who are gone or long idle, archived and removed by a server with sign-in and by the operator."""
 
 import asyncio
 import os
@@ -33,7 +33,7 @@ ADA, BOB, EVE = (Principal(OWN_ISSUER, name, "").name for name in ("ada", "bob",
 
 
 def text(signed: Signed, token: str, command: str) -> str:
-    """What a command says, with all that rides along."""
+    """Return a command's output without its decoration."""
     said = asked(signed, token, "tools/call", {"name": "Bash", "arguments": {"command": command}})[2]
     assert not said["result"]["isError"], said
     return "\n".join(block["text"] for block in said["result"]["content"])
@@ -44,7 +44,7 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def idle(state: Path, name: str, days: float, ending: str = "") -> None:
-    """Have the last call of `name` been so many days ago."""
+    """Set the last call of `name` so many days back."""
     then = time.time() - days * DAY
     os.utime(state / "uses" / (name + ending), (then, then))
 
@@ -69,7 +69,7 @@ def look(cleaner: WorkspaceCleaner) -> None:
 
 
 class House:
-    """A cleaner of one's own, with days that pass as one likes."""
+    """A cleaner with its own state and a fake clock."""
 
     def __init__(self, state: Path, idle: RetentionPolicy, gone: RetentionPolicy = NEVER) -> None:
         state.mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ def test_by_default_no_principals_folder_is_touched(tmp_path: Path) -> None:
 
 
 def test_the_workspace_of_a_removed_account_is_archived(tmp_path: Path) -> None:
-    """Their account is gone; what still ran for them was ended, and after a month their folders go."""
+    """The removed account's commands have ended; after a month its folders are removed."""
     state = tmp_path / "state"
     name = Principal(OWN_ISSUER, derive_subject(BUILT_IN, "a1"), "").name
 

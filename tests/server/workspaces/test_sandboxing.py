@@ -1,4 +1,4 @@
-"""Which sandbox a server ends up with, and what it says of that: as strong as was asked for, or as there is."""
+"""The sandbox that a server chooses and reports: the one required, or the strongest available."""
 
 import json
 import os
@@ -26,7 +26,7 @@ ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands 
 
 @pytest.fixture
 def ground() -> Iterator[Path]:
-    """Where other users can pass: pytest's own folders are closed to them."""
+    """Return a folder that other users can enter: pytest's own folders are closed to them."""
     made = Path(tempfile.mkdtemp(prefix="toolgate-levels-"))
     made.chmod(0o711)
     yield made
@@ -35,7 +35,7 @@ def ground() -> Iterator[Path]:
 
 @pytest.fixture
 def programs(ground: Path) -> Path:
-    """A folder to put into PATH instead of all others."""
+    """Return a folder that replaces PATH."""
     folder = ground / "programs"
     folder.mkdir()
     for name, package in NEEDS.items():
@@ -64,7 +64,7 @@ def bash(place: Site, command: str = "id -u") -> dict[str, object]:
 
 
 def said(place: Site, command: str) -> str:
-    """What a command over HTTP says."""
+    """Return the output of a command over HTTP."""
     told = run(place.state.parent, "call", "Bash", f"command={command}", "--url", f"{place.url}/mcp")
     assert told.returncode == 0, told.stderr
     return told.stdout.removesuffix("\n")
@@ -92,7 +92,7 @@ def test_a_sandbox_that_is_gone_later_runs_nothing(programs: Path, ground: Path)
 
 @pytest.fixture
 def closed(ground: Path) -> Path:
-    """A folder that only root may enter, as root's home is."""
+    """Return a folder that only root may enter, like root's home."""
     folder = ground / "closed"
     folder.mkdir(mode=0o700)
     return folder

@@ -1,4 +1,4 @@
-"""Clients: who may register as what, whose metadata documents are taken, and where codes may go."""
+"""OAuth clients: registration, metadata documents, and where codes may go."""
 
 import asyncio
 import json
@@ -255,7 +255,7 @@ def test_registering_is_limited_by_address(tmp_path: Path) -> None:
 def test_one_block_of_addresses_does_not_keep_others_from_registering(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RG-05: whoever has a /48 has 65,536 networks."""
+    """RG-05: a /48 has 65,536 networks."""
     monkeypatch.setattr("toolgate.server.auth.oauth_server.service.ALL_REGISTRATIONS", 160)
 
     async def body(desk: Desk) -> None:
@@ -484,7 +484,7 @@ def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path,
 
 
 def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(tmp_path: Path) -> None:
-    """MCP-04: what is reached from here is nobody's business."""
+    """MCP-04: the page must not reveal which addresses this server can reach."""
 
     async def body(desk: Desk) -> None:
         told: dict[str, str] = {}
@@ -502,7 +502,7 @@ def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(t
 
 
 class Slow:
-    """A web in which some hosts don't answer before they are let."""
+    """A fake web with hosts that don't answer until released."""
 
     def __init__(self, desk: Desk, *hosts: str) -> None:
         self.hosts, self.waiting, self.let = hosts, 0, asyncio.Event()
@@ -764,7 +764,7 @@ def test_eight_people_at_once_cost_a_document_one_fetch(tmp_path: Path) -> None:
     ],
 )
 def test_a_document_on_a_private_address_is_not_fetched(tmp_path: Path, address: str) -> None:
-    """RG-07, MCP-04: through the guard of the web tools, by name and by number."""
+    """RG-07, MCP-04: through the web tools' address check, by name and by number."""
 
     async def body(desk: Desk) -> None:
         async def resolve(_host: str, _port: int) -> list[str]:

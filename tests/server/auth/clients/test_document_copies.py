@@ -1,4 +1,4 @@
-"""A server that can't reach the hosts of well-known clients: what stands in for their documents, and what it tells."""
+"""A server that can't reach the hosts of well-known clients uses copies of their documents, and logs it."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ async def settled(holds: Callable[[], bool]) -> None:
 
 
 async def refused(desk: Desk, id: str) -> AuthorizationErrorPage:
-    """What is told about a document that can't be had, once this server has looked at what else can't."""
+    """Return the error for an unreachable document, after this server has tried the well-known hosts."""
     outcome = await desk.asked(id)
     assert isinstance(outcome, AuthorizationErrorPage), outcome
     await settled(lambda: desk.authorization._documents.reachability._trying is None)
@@ -143,7 +143,7 @@ def test_a_document_that_is_fetched_again_brings_documents_back_at_once(tmp_path
 
 @pytest.mark.parametrize("answer", [REFUSES, json.loads(DOCUMENT_COPIES[CODEX].text)], ids=["403", "the document"])
 def test_a_stranger_can_not_switch_documents_off(tmp_path: Path, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """One well-known host that answers is enough, whatever it says; and there is one try a minute."""
+    """Any answer of one well-known host is enough, and there is one try a minute."""
 
     async def body(desk: Desk) -> None:
         desk.pages.held[CODEX] = answer
@@ -156,7 +156,7 @@ def test_a_stranger_can_not_switch_documents_off(tmp_path: Path, answer: Any, ca
 
 
 def test_a_name_that_leads_inside_is_out_of_reach_like_any_other(tmp_path: Path) -> None:
-    """A network may answer for claude.ai itself; and of what is inside the page tells nothing."""
+    """A network may resolve claude.ai itself; the page reveals nothing about private addresses."""
 
     async def body(desk: Desk) -> None:
         inside = AddressRefusedError("refused: claude.ai is at 10.0.0.1, which is private")
@@ -173,7 +173,7 @@ def test_a_name_that_leads_inside_is_out_of_reach_like_any_other(tmp_path: Path)
 def test_where_clients_can_not_register_documents_stay_advertised(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Those with a copy could not come otherwise."""
+    """Clients with a copy could not connect otherwise."""
 
     async def body(desk: Desk) -> None:
         await refused(desk, STRANGER)

@@ -1,4 +1,4 @@
-"""What a person reads where a client's metadata document is not taken, and what they can do then."""
+"""The page for a refused metadata document, and its advice."""
 
 import html
 import re
@@ -12,7 +12,7 @@ NAMED = "https://app.example/client.json"
 
 
 def read(folder: Path, id: str, **options: str) -> str:
-    """The text of the page that a client with this id leads to."""
+    """Return the text of the page for a client with this id."""
     with house(folder, "password", **options) as made:
         got = made.browser().get(made.asking(id))
     assert got.status == 400 and "location" not in got.headers

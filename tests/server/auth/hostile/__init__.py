@@ -1,2 +1,2 @@
-"""Requests of an attacker, in tables, against the real server process: none gets in, none gets a 5xx, and no secret
-comes to stand in a log or a file."""
+"""Send an attacker's requests to the real server process: none succeeds, none gets a 5xx, and no secret reaches a log
+or a file."""

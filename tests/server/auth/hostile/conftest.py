@@ -1,4 +1,4 @@
-"""One server a module, with one account; what was secret in its tests is looked for, after them, in all it wrote."""
+"""One server for each module, with one account. After its tests everything it wrote is searched for their secrets."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
-"""A server process under attack: requests as hostile as one likes, honest sign-ins to compare with, and a list of all
-secrets seen, none of which may turn up in a log or a file."""
+"""A server process under attack: hostile requests, valid sign-ins to compare with, and a list of all secrets seen,
+which must not be in a log or a file."""
 
 import contextlib
 import http.client
@@ -29,7 +29,7 @@ SECRET = re.compile(r'"(?:access_token|refresh_token|client_secret)":\s*"([^"]+)
 
 
 class Attacker(Browser):
-    """A browser that tells its target every secret it comes to hold."""
+    """A browser that reports every secret it receives to its target."""
 
     def __init__(self, target: "Target", headers: Mapping[str, str]) -> None:
         super().__init__(target.port, headers)
@@ -108,7 +108,7 @@ class Target:
         return made
 
     def code(self, verifier: str, **more: str | None) -> str:
-        """A code that ada approved."""
+        """Return a code approved by ada."""
         assert self.ada is not None
         first = self.ada.get(self.asking(verifier, prompt="consent", **more))
         assert first.status == 303, first.text
@@ -130,7 +130,7 @@ class Target:
         return self.browser().post(path, {name: value for name, value in given.items() if value is not None}, **headers)
 
     def granted(self, **more: str | None) -> dict[str, str]:
-        """Fresh tokens of ada's."""
+        """Return fresh tokens of ada's."""
         verifier = self.verifier()
         got = self.exchange(self.code(verifier, **more), verifier, client_id=more.get("client_id", self.client))
         assert got.status == 200, got.text
@@ -144,7 +144,7 @@ class Target:
     # -- as nobody's library would
 
     def raw(self, request: bytes) -> tuple[int, bytes]:
-        """The status and the whole answer to these very bytes; 0 where the server hung up without one."""
+        """Send these bytes; return the status and the whole answer, or 0 if the server hung up without one."""
         with contextlib.closing(socket.create_connection(("127.0.0.1", self.port), PATIENCE)) as connection:
             connection.sendall(request)
             response = http.client.HTTPResponse(connection)
@@ -157,7 +157,7 @@ class Target:
     # -- what must not be
 
     def assert_no_secret_is_written(self) -> None:
-        """Not in the log, which is at debug level, nor in any file of the state folder, the database's included."""
+        """Search the log, which is at debug level, and every file of the state folder, with the database."""
         assert len(self.known) > 2
         written = {"the log": self.log().encode()}
         written |= {str(path): path.read_bytes() for path in self.signed.site.state.rglob("*") if path.is_file()}
@@ -171,19 +171,19 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 
 def consenting(page: Got, **changed: str) -> list[tuple[str, str]]:
-    """The consent form, all boxes ticked."""
+    """Return the consent form with all boxes ticked."""
     fields = {"csrf": page.field("csrf"), "question": page.field("question"), "via": "", "decision": "approve"}
     scopes = re.findall(r'name="scope" value="([^"]+)"', page.text)
     return [*{**fields, **changed}.items(), *(("scope", scope) for scope in scopes)]
 
 
 def told(got: Got) -> dict[str, str]:
-    """The parameters of a redirect."""
+    """Return the parameters of a redirect."""
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(got.location).query))
 
 
 def shut_out(got: Got, *statuses: int) -> None:
-    """Refused, with one of `statuses` (any 4xx when none is given), and nothing given away."""
+    """Check for a refusal with one of `statuses` (any 4xx if there are none), without a secret in it."""
     assert 400 <= got.status < 500, (got.status, got.body[:300])
     assert not statuses or got.status in statuses, (got.status, got.body[:300])
     assert "location" not in got.headers
@@ -194,7 +194,7 @@ def shut_out(got: Got, *statuses: int) -> None:
 
 
 def refused(got: Got, *errors: str) -> None:
-    """As the token endpoint and its kin refuse: one error of OAuth's, in JSON, not to be kept."""
+    """Check for a refusal of the token endpoint and the like: one OAuth error in JSON, not cacheable."""
     shut_out(got)
     assert got.headers["content-type"] == "application/json"
     assert got.headers["cache-control"] == "no-store"
@@ -221,7 +221,7 @@ def target_site(folder: Path, *options: str, **how: Any) -> Iterator[Target]:
 
 
 def paired(target: Target) -> str:
-    """The pairing code, from the one line that is meant to show it."""
+    """Return the pairing code from the one log line that may have it."""
     assert eventually(lambda: "pairing code" in target.log())
     lines = [line for line in target.log().splitlines() if "pairing code" in line]
     assert len(lines) == 1, lines

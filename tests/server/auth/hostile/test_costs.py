@@ -1,4 +1,4 @@
-"""What strangers send costs the server no more than its size deserves, whichever door it comes through."""
+"""A stranger's request costs the server no more than its size justifies, on every route."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ def at_little_cost() -> Iterator[None]:
 
 
 def raw(browser: Browser, path: str, **fields: str) -> int:
-    """The status of a form as it is, without percent signs: they would triple it."""
+    """Send a form without percent-encoding, which would triple it, and return the status."""
     body = "&".join(f"{name}={value}" for name, value in fields.items()).encode()
     return browser.ask("POST", path, body, content_type=FORM).status
 

@@ -1,5 +1,5 @@
-"""The doors of the protected resource under attack: tokens forged in every way, tokens in wrong places, foreign Hosts
-and Origins on every route, other people's sessions, and calls that hide what they are."""
+"""Attacks on the protected resource: forged tokens, tokens in wrong places, foreign Hosts and Origins on every route,
+other people's sessions, and disguised calls."""
 
 import contextlib
 import hashlib
@@ -24,7 +24,7 @@ OTHER = jose.generate_key()
 
 
 def forged(target: Target, header: dict[str, Any], claims: Any = None, signer: JoseKey | None = None) -> str:
-    """A token rightly signed, whatever its header says."""
+    """Return a validly signed token with any header."""
     key = signer or target.signed.key
     body = f"{packed(header)}.{packed(target.signed.claims() if claims is None else claims)}"
     signature = jws.JWSRegistry(algorithms=["ES256"]).get_alg("ES256").sign(body.encode(), key.material)
@@ -301,7 +301,7 @@ def test_mcp_06_pr_13_a_foreign_host_is_refused_on_every_route(
 def test_mcp_06_pr_13_a_foreign_origin_is_refused_wherever_cookies_or_tokens_count(
     target: Target, method: str, path: str, origin: str
 ) -> None:
-    """What programs of any origin may ask goes by no cookie, and says so (`*`, never with credentials)."""
+    """Routes open to all origins use no cookie, and say so (`*`, never with credentials)."""
     got = target.browser().ask(method, path, b"" if method == "POST" else None, origin=origin)
     assert "access-control-allow-credentials" not in got.headers
     if path.startswith(OPEN):

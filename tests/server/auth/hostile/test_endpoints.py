@@ -1,5 +1,5 @@
-"""The token endpoint and its kin under attack: stolen, repeated and raced codes and tokens, clients that say they are
-others, bodies that are no form."""
+"""Attacks on the token endpoint and the like: stolen, repeated and raced codes and tokens, clients under false names,
+bodies that are no form."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ AT_ONCE = 8
 
 
 def at_once(work: Callable[[], Got]) -> list[Got]:
-    """What eight get who begin together."""
+    """Return the answers to eight simultaneous requests."""
     barrier, got = threading.Barrier(AT_ONCE), list[Got]()
 
     def run() -> None:
@@ -69,7 +69,7 @@ WRONG = {
 
 @pytest.fixture(scope="module")
 def held(target: Target) -> tuple[str, str]:
-    """A good code that only the tests below try to redeem wrongly, and its verifier."""
+    """Return a valid code, which the tests below only try to redeem wrongly, and its verifier."""
     verifier = target.verifier()
     return target.code(verifier), verifier
 

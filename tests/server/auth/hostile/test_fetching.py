@@ -1,4 +1,4 @@
-"""Addresses that others choose: a client's id, its keys, its logo. Nothing that is not public is ever asked."""
+"""URLs that a caller chooses (a client's id, keys, logo) never lead to a private address."""
 
 import asyncio
 import contextlib
@@ -59,7 +59,7 @@ PRIVATE = [
 
 @dataclass
 class Canary:
-    """A server on loopback that must not be asked."""
+    """A server on loopback that must get no request."""
 
     port: int
     asked: list[str] = field(default_factory=list)
@@ -85,7 +85,7 @@ def canary() -> Iterator[Canary]:
 
 @pytest.fixture(autouse=True)
 def _source(target: Target, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each test comes from an address of its own: what one makes the server fetch is limited."""
+    """Give each test its own address: the fetches an address can cause are limited."""
     number = sum(request.node.name.encode()) + len(request.node.name)
     target.source = f"127.{1 + number % 200}.{number // 200 % 200}.1"
     yield
@@ -186,7 +186,7 @@ def test_rg_07_mcp_04_a_name_with_an_answer_that_is_not_public_is_not_asked(
 def test_rg_07_mcp_04_a_name_is_resolved_once_and_what_was_vetted_is_asked(
     canary: Canary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The resolver is the attacker's, and so is the system's: who asked either again would be sent to the canary."""
+    """The attacker controls every resolver: a second look-up would lead to the canary."""
     system: list[str] = []
     known = socket.getaddrinfo
 
@@ -203,7 +203,7 @@ def test_rg_07_mcp_04_a_name_is_resolved_once_and_what_was_vetted_is_asked(
 
 
 def fetched(port: int, answers: list[list[str]]) -> list[str]:
-    """What becomes of a fetch for each of the resolver's answers."""
+    """Return the result of a fetch for each answer of the resolver."""
     left = list(answers)
 
     async def resolve(_host: str, _port: int) -> Sequence[str]:
@@ -229,7 +229,7 @@ def fetched(port: int, answers: list[list[str]]) -> list[str]:
 
 @contextlib.contextmanager
 def public(port: int) -> Iterator[list[str]]:
-    """A server at `MAY`, on the canary's port; the paths that it is asked for."""
+    """Run a server at `MAY`, on the canary's port; yield the requested paths."""
     asked: list[str] = []
 
     class Heard(http.server.BaseHTTPRequestHandler):

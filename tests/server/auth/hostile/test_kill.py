@@ -1,4 +1,4 @@
-"""The server killed (SIGKILL) in the middle of token exchanges: nothing is lost, nothing is there twice."""
+"""Kill the server (SIGKILL) during token exchanges: nothing is lost or doubled."""
 
 import http.client
 import json
@@ -12,7 +12,7 @@ from tests.server.auth.sign_in_server import Got
 
 
 def while_it_dies(target: Target, work: list[tuple[str, dict[str, str]]]) -> list[Got | None]:
-    """The answers to these forms, sent at once, to a server that is killed when the first has answered."""
+    """Return the answers to these forms, sent at once to a server that is killed after the first answer."""
     got: list[Got | None] = [None] * len(work)
     first = threading.Event()
 
@@ -35,7 +35,7 @@ def while_it_dies(target: Target, work: list[tuple[str, dict[str, str]]]) -> lis
 
 
 def test_after_kill_9_amid_exchanges_clients_are_registered_and_no_grant_is_lost_or_doubled(tmp_path: Path) -> None:
-    """TK-03, TK-04: whoever had an answer can go on; whose answer was lost may try again, and at most one had it."""
+    """TK-03, TK-04: an answered client can go on; one whose answer was lost may retry, and at most one succeeds."""
     with target_site(tmp_path / "killed") as target:
         port = target.port
         held = [target.granted() for _ in range(6)]

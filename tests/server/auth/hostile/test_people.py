@@ -1,4 +1,4 @@
-"""What people see under attack: forged forms, planted sessions, frames, names that are markup, and guessing."""
+"""Attacks on people: forged forms, planted sessions, frames, names with markup, and guessing."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ PAGES = ("/login", "/account", "/logout", "/authorize", "/consent?question=x", "
 
 
 def question(target: Target, browser: Attacker, **more: str) -> str:
-    """The path of the consent page of a new question."""
+    """Return the path of the consent page of a new request."""
     got = browser.get(target.asking(target.verifier(), prompt="consent", **more))
     assert got.status == 303
     return got.location
@@ -196,7 +196,7 @@ def test_sec_18_a_form_that_is_none_is_no_fault_of_ours(target: Target, path: st
 
 
 def test_sec_09_no_form_is_ever_sent_on(target: Target) -> None:
-    """303 and never 307 or 308 after a POST, with credentials in it or not."""
+    """A POST is answered with 303, never 307 or 308, with or without credentials."""
     assert target.ada is not None
     page = target.ada.get(question(target, target.ada))
     for got in (
@@ -208,7 +208,7 @@ def test_sec_09_no_form_is_ever_sent_on(target: Target) -> None:
 
 
 def test_mcp_09_every_url_for_clients_and_people_is_http(target: Target) -> None:
-    """Those of the metadata, the challenge and the pages' own links: a client may open them as they are."""
+    """Checks the metadata, the challenge and the pages' own links, which a client may open."""
     metadata = json.loads(target.browser().get("/.well-known/oauth-authorization-server").body)
     urls = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri")) or name == "issuer"]
     assert len(urls) > 5

@@ -1,4 +1,4 @@
-"""Where a code may go: every way to have it sent elsewhere, and every page that could be made to send somebody on."""
+"""Attacks on redirects: codes sent elsewhere, and pages abused as open redirects."""
 
 import html
 import json
@@ -201,7 +201,7 @@ def test_rg_02_such_a_redirect_uri_is_not_registered(target: Target, uri: object
 
 
 def via(uri: object) -> dict[str, str]:
-    """Forwarded addresses from where no proxy is trusted change nothing."""
+    """Forwarded addresses change nothing if the proxy is not trusted."""
     return {"x_forwarded_for": f"192.0.2.{len(str(uri)) % 250}"}
 
 
@@ -285,8 +285,8 @@ FAULTS = {
 def test_sec_05_sec_03_az_03_az_04_az_05_a_bad_request_redirects_no_browser_before_a_page(
     target: Target, changed: dict[str, str | None], error: str, state: str | None
 ) -> None:
-    """What the client would be told is behind a link that names its host. Header injection by `state` (SEC-18) beside:
-    it comes back as it was, in the URL alone."""
+    """The client's error is behind a link that names its host. Also checks header injection by `state` (SEC-18): it is
+    only in the URL, unchanged."""
     for browser in (target.browser(), target.ada):
         assert browser is not None
         got = browser.get(target.asking(target.verifier(), state=state, **changed))
@@ -322,7 +322,7 @@ def test_a_bad_request_of_a_client_that_the_operator_added_is_told_to_it_at_once
 
 
 def link(got: Got) -> str:
-    """Where the one button of a page leads."""
+    """Return the target of a page's one button."""
     found = re.findall(r'<a class="button" href="([^"]*)"', got.text)
     assert len(found) == 1, got.text
     return html.unescape(found[0])

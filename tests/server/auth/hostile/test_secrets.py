@@ -1,4 +1,4 @@
-"""A whole day of a server's life at debug level, honest and hostile: what was secret is in nothing it wrote."""
+"""A server's day at debug level, honest and hostile, leaves no secret in anything it wrote."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def _use(target: Target, held: dict[str, str]) -> None:
 
 
 def _misuse(target: Target, held: dict[str, str]) -> None:
-    """Secrets where a log is likeliest to catch them."""
+    """Send secrets in the places that logs are most likely to record."""
     token, refresh = held["access_token"], held["refresh_token"]
     id, secret = target.confidential
     browser = target.browser()

@@ -1,4 +1,4 @@
-"""Over stdio whoever started the server is who uses it."""
+"""Over stdio the caller is the user who started the server."""
 
 from collections.abc import Callable
 

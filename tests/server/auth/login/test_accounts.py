@@ -1,4 +1,4 @@
-"""Accounts, the pairing code, login sessions: whom they let in, and how slowly they are guessed."""
+"""Accounts, the pairing code and login sessions: who may sign in, and how slowly secrets can be guessed."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ GOOD = "correct horse"
 
 
 class Time:
-    """A clock that is set by hand."""
+    """A clock set by hand."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0

@@ -1,4 +1,4 @@
-"""Signing in at somebody else's page, behind consent, and being named by a proxy."""
+"""Sign-in at identity providers, during consent, and by a proxy's header."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def gate(tmp_path: Path, idp: Provider) -> Iterator[House]:
 
 
 def to_consent(made: House, browser: Browser, via: str = "oidc") -> Got:
-    """Ask as a client does, up to the page."""
+    """Start an authorization as a client does, and return its page."""
     login = browser.get(made.asking()).location
     question = urllib.parse.parse_qs(login.partition("?")[2])["question"][0]
     page = browser.get(f"/consent?question={question}&via={via}")
@@ -68,7 +68,7 @@ def come_back(browser: Browser, answer: dict[str, str]) -> Got:
 
 
 async def people_of(made: House) -> list[Person]:
-    """Whom grants are for."""
+    """Return the people of all grants."""
     words = "SELECT issuer, known_as, name FROM oauth_person"
     return await made.store.transact(lambda connection: [Person(*row) for row in connection.exec_driver_sql(words)])
 
@@ -167,7 +167,7 @@ def test_google_is_known_for_that_by_its_issuer() -> None:
 
 @contextlib.contextmanager
 def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[House]:
-    """Two providers, each a server of its own."""
+    """Run two fake providers, each with its own server."""
 
     def change(ways: SignInMethods, web: Web) -> SignInMethods:
         made = GitHubProvider(
@@ -515,7 +515,7 @@ def refreshed(made: House, token: str) -> Got:
 
 
 def ended(made: House) -> list[bool]:
-    """Of each grant, whether it was revoked."""
+    """Return for each grant whether it was revoked."""
     words = "SELECT revoked_at IS NOT NULL FROM oauth_grant ORDER BY made_at"
     return made.do(made.store.transact(lambda connection: list(connection.exec_driver_sql(words).scalars())))
 
@@ -598,7 +598,7 @@ def test_sec_08_a_removed_person_can_neither_refresh_nor_come_back(
 
 
 def enterprise(way: str, *users: str, issuers: tuple[str, ...] = (IDP,)) -> dict[str, Any]:
-    """Options of a desk where people come so, and by what their identity provider grants."""
+    """Return the options of a server with an identity provider's grants."""
     ways = build_sign_in(None, None, GATE, (way,), FORM, users, (), issuers)  # type: ignore[arg-type]
     return {"can_sign_in": ways.can_sign_in}
 
@@ -699,7 +699,7 @@ def _browser(port: int, way: Way) -> Browser:
 
 
 def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextManager[House]:
-    """A server of the same state and public URL each time; GitHub's is the stand-in, too."""
+    """Run a server with the same state and public URL each time, and a fake GitHub."""
 
     def change(ways: SignInMethods, web: Web) -> SignInMethods:
         if "github" not in ways.providers:
@@ -800,7 +800,7 @@ def test_sec_17_a_proxy_that_is_not_among_the_trusted_ones_is_told_once(caplog: 
 
 
 def test_the_stand_in_is_strict() -> None:
-    """What the tests above rely on: a wrong verifier or secret gets nothing."""
+    """The tests above rely on this: the fake refuses a wrong verifier or secret."""
     with provider() as idp:
         query = "state=s&code_challenge=x&redirect_uri=r&nonce=n"
         code = idp.arrive(f"{idp.url}/authorize?{query}")["code"]

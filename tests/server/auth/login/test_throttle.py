@@ -1,4 +1,4 @@
-"""What the throttle counts, and what it takes back."""
+"""Which tries the throttle counts, and which it takes back."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from toolgate.server.auth.login.throttle import Backoff, Throttle, ThrottledErro
 
 
 def taken(throttle: Throttle, pace: Backoff) -> int:
-    """How many tries there are in a row before one has to wait."""
+    """Return how many tries in a row are allowed before a wait."""
     count = 0
     try:
         while count < 100:

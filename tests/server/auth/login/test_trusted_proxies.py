@@ -1,4 +1,4 @@
-"""Whoever can reach the server from a proxy's address can say who they are, unless the proxy has to show a secret."""
+"""Any process at a proxy's address can name a person, unless the proxy must prove itself by a secret."""
 
 import shutil
 import socket

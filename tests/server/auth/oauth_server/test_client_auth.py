@@ -1,4 +1,4 @@
-"""Secrets of clients are guessed slowly, and who guesses keeps no client out (RFC 6749 section 2.3.1)."""
+"""Guesses at clients' secrets are slow, and lock no client out (RFC 6749 section 2.3.1)."""
 
 import json
 from collections.abc import Iterator
@@ -69,6 +69,6 @@ def test_a_client_that_is_right_is_never_slowed_down(gate: House) -> None:
 
 
 def test_unknown_clients_slow_down_no_other_client(gate: House) -> None:
-    """A platform asks for many people from one address, for clients that were removed here too."""
+    """A platform asks for many people from one address, also for removed clients."""
     assert {ask(gate, "/token", "192.0.2.1", "wrong", f"gone{n}").status for n in range(70)} == {401}
     assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200

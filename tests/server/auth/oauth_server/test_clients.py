@@ -1,4 +1,4 @@
-"""Clients that prove who they are, clients that speak for themselves, and identity providers that speak for people."""
+"""Clients that authenticate, clients that act for themselves, and identity providers' grants for people."""
 
 import asyncio
 import re
@@ -60,13 +60,13 @@ CONFIGURED = {client.id: client for client in (OFFICE, NIGHTLY, BATCH)}
 
 
 def signed(**more: Any) -> dict[str, str]:
-    """The form of a client that proves itself by signing."""
+    """Return the form of a client that authenticates by a signature."""
     given = {"client": "nightly", "key": KEY, **more}
     return {"client_assertion_type": ASSERTION, "client_assertion": assertion(**given)}
 
 
 def encoded(client: str, secret: str) -> dict[str, str]:
-    """As RFC 6749 section 2.3.1 has it: both parts form-encoded before."""
+    """Return Basic credentials as RFC 6749 section 2.3.1 requires: both parts form-encoded first."""
     from urllib.parse import quote_plus
 
     return basic(quote_plus(client), quote_plus(secret))
@@ -227,7 +227,7 @@ def test_what_is_no_assertion_at_all_proves_nothing(tmp_path: Path, word: str) -
 
 
 def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path) -> None:
-    """RG-08: the key set is fetched through the guard, kept, and fetched anew for a key that is new."""
+    """RG-08: the key set is fetched through the address check, cached, and fetched again for a new key."""
 
     async def body(desk: Desk) -> None:
         desk.pages.held[DOCUMENT] = {
@@ -292,7 +292,7 @@ def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path
 def test_a_signature_is_verified_in_neither_the_loop_nor_the_states_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SEC-18: what a stranger sends holds up nobody else."""
+    """SEC-18: a stranger's request delays no other."""
     threads: list[str] = []
     verify = jose.verify
 
@@ -621,7 +621,7 @@ def test_as_03_tk_09_the_metadata_names_what_an_identity_provider_and_clients_fo
 
 @pytest.mark.parametrize("registration", ["open", "closed"])
 def test_as_03_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Path, registration: str) -> None:
-    """Where only the operator's come, theirs; RFC 8414 section 3.2 has no empty lists."""
+    """If only the operator's clients may connect, it names theirs; RFC 8414 section 3.2 allows no empty lists."""
 
     async def body(desk: Desk) -> None:
         async def told() -> Any:

@@ -1,4 +1,4 @@
-"""Codes: what may be asked for, where the answer goes, and that a code is redeemed once, by whom it was made for."""
+"""Authorization codes: valid requests, redirects, and a code's single redemption by its own client."""
 
 import asyncio
 import logging
@@ -541,7 +541,7 @@ def test_two_processes_race_for_a_code_and_one_gets_it(tmp_path: Path) -> None:
 
 
 def test_the_state_holds_no_secret_that_was_given_out(tmp_path: Path) -> None:
-    """SEC-06: codes, refresh tokens, client secrets, question ids and signing keys lie there hashed or sealed."""
+    """SEC-06: codes, refresh tokens, client secrets, consent ids and signing keys are stored hashed or sealed."""
 
     async def body(desk: Desk) -> None:
         kept = await desk.registered(token_endpoint_auth_method="client_secret_basic")
@@ -563,7 +563,7 @@ def test_the_state_holds_no_secret_that_was_given_out(tmp_path: Path) -> None:
 
 
 def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """MCP-12, SEC-06: not the most talkative one either."""
+    """MCP-12, SEC-06: not even at debug level."""
     caplog.set_level(logging.DEBUG)
 
     async def body(desk: Desk) -> None:

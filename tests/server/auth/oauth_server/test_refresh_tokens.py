@@ -1,4 +1,4 @@
-"""Refresh tokens: renewed at each use, forgiving those that race, unforgiving of copies; and what ends them."""
+"""Refresh tokens: rotated at each use, tolerant of races, strict with copies, and ended by revocation."""
 
 import asyncio
 import signal
@@ -45,7 +45,7 @@ def test_tk_04_tk_07_a_refresh_token_is_replaced_at_each_use(tmp_path: Path) -> 
 
 
 def test_eight_parallel_refreshes_all_work_and_do_not_fork(tmp_path: Path) -> None:
-    """TK-04: all get a pair that works; the refresh token is the same one, so that the family stays one line."""
+    """TK-04: each answer has a working pair with the same refresh token, so the family stays one line."""
 
     async def body(desk: Desk) -> None:
         client = await desk.client()
@@ -99,7 +99,7 @@ def test_a_reuse_after_the_grace_ends_the_whole_family_and_no_other(tmp_path: Pa
 
 
 def test_used_refresh_tokens_are_not_kept_and_their_reuse_ends_the_family_all_the_same(tmp_path: Path) -> None:
-    """TK-04, SEC-08: it may be the one who was robbed that comes late."""
+    """TK-04, SEC-08: the late caller may be the victim."""
     assert KEEP_REDEEMED > GRACE
 
     async def body(desk: Desk) -> None:
@@ -679,7 +679,7 @@ for line in sys.stdin:  # a process for each, with all imported once
 
 @pytest.mark.parametrize("kind", ["code", "refresh"])
 def test_kill_9_in_the_middle_of_an_exchange_loses_and_doubles_nothing(tmp_path: Path, kind: str) -> None:
-    """Killed after each of its statements in turn, and before the commit: the code or token is as good as before."""
+    """Killed after each of its statements, and before the commit: the code or token stays valid."""
 
     async def prepare() -> tuple[str, str]:
         async with desk(tmp_path) as here:

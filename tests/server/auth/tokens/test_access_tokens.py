@@ -1,4 +1,4 @@
-"""Access tokens of our own: which are taken, for how long, and what takes them away again."""
+"""Our own access tokens: which are valid, for how long, and how they are revoked."""
 
 import base64
 import dataclasses
@@ -42,7 +42,7 @@ from toolgate.server.principal import LOCAL, Principal
 
 
 class Stored:
-    """The keys of a server, and what is denied."""
+    """A server's keys and its denied tokens."""
 
     def __init__(self, *keys: JoseKey) -> None:
         self.keys = list(keys)

@@ -1,4 +1,4 @@
-"""Access tokens of an outside issuer: its metadata and keys, which tokens are taken, and what happens in an outage."""
+"""Access tokens of an external issuer: its metadata and keys, valid tokens, and outages."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ from toolgate.tools.web.page import PageUnreachableError
 
 
 class Web:
-    """An issuer on the web: documents by URL, each fetch counted."""
+    """A fake issuer on the web: documents by URL, with a count of fetches."""
 
     def __init__(self, *keys: JoseKey, issuer: str = THEIRS) -> None:
         self.issuer = issuer

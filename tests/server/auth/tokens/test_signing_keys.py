@@ -1,5 +1,5 @@
-"""Signing keys: made, rotated, kept as long as what they signed, shared by processes, sealed on disk; and the state
-database brought up from what older versions made."""
+"""Signing keys: made, rotated, kept as long as their tokens, shared by processes, sealed on disk; and upgrades of older
+state databases."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`toolgate doctor`: this machine, and the way to a server, with a link broken at a time."""
+"""`toolgate doctor` on this machine and on the way to a server, with one broken part at a time."""
 
 import asyncio
 import contextlib
@@ -135,7 +135,7 @@ def test_a_server_without_sign_in_and_one_that_is_not_there_are_told(tmp_path: P
 
 
 def walked(url: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
-    """What is told of the way to `url`."""
+    """Return the report on the way to `url`."""
     asyncio.run(main.check(load.load({}, environment), url=url, json=False))
     return capsys.readouterr().out
 
@@ -252,9 +252,9 @@ def test_a_remote_server_can_direct_no_request_to_private_addresses() -> None:
 def liar(
     registration: dict[str, str], resource: str = "", lost: str = "", **metadata: Any
 ) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
-    """A server that says what it likes: its URL, and what it hears as method, path and Authorization. A path in what it
-    says of a registration is of its own origin. `metadata` of the authorization server is said besides, None left out;
-    `lost`: it has none."""
+    """Run a server with arbitrary answers; yield its URL, and the method, path and Authorization of each request. A
+    path in its registration answer gets its own origin. `metadata` is added to the authorization server's, None removes
+    a member; `lost`: it has none."""
     heard: list[tuple[str, str, str]] = []
 
     class Liar(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Each fault that `toolgate doctor` has to find is made for real, and found by its name with what mends it."""
+"""Make each fault that `toolgate doctor` must find, and check that it names the fault and the remedy."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ from toolgate.server.config import load
 
 
 class Walking:
-    """A server behind a proxy, somebody's token for it, and doctor's way to it."""
+    """A server behind a proxy, a person's token for it, and a run of doctor against it."""
 
     def __init__(self, proxy: Front, secured: Front, token: str, certificate: Path) -> None:
         self.certificate = certificate
@@ -62,7 +62,7 @@ class Walking:
         self._token = token
 
     def to(self, url: str, until: str | None = None) -> int:
-        """Walk, as far as the link `until`."""
+        """Run the checks up to `until`."""
         links = list(remote.REMOTE_CHECKS)
         rows = remote.remote_checks(url, load.load({}, {"TOOLGATE_TOKEN": self._token}))
         return asyncio.run(run_checks(rows[: links.index(until) + 1 if until else None]))
@@ -257,7 +257,7 @@ def test_a_server_that_is_reached_in_the_clear_too_is_named(
 
 
 def looked(name: str, capsys: pytest.CaptureFixture[str], **environment: str) -> str:
-    """What is told of one row, with options as the environment has them."""
+    """Return the report on one check, with options from the environment."""
     options = load.load({}, {"PATH": os.environ["PATH"], **environment})
     asyncio.run(run_checks([(name, partial(main.MACHINE_CHECKS[name], options), ())]))
     return capsys.readouterr().out
@@ -265,7 +265,7 @@ def looked(name: str, capsys: pytest.CaptureFixture[str], **environment: str) ->
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state of a server that has recorded calls and signed tokens."""
+    """Return the state of a server that has recorded calls and signed tokens."""
     folder = tmp_path_factory.mktemp("kept")
     with site(folder, "--auth", "oauth", "--audit", "on") as at:
         run(folder, "user", "add", "ada", "--state", "state", stdin="correct horse")
@@ -275,7 +275,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rewound(state: Path, days: float) -> None:
-    """As if the signing key had been made then."""
+    """Set the time at which the signing key was made."""
     with closing(sqlite3.connect(state / "state.db")) as connection, connection:
         connection.execute("UPDATE oauth_key SET made_at = ?", (time.time() - days * 86_400,))
 
@@ -394,7 +394,7 @@ done
 
 
 def test_a_disk_that_is_full_of_bytes_or_of_files_is_named(tmp_path: Path) -> None:
-    """Real ones, which nobody else sees."""
+    """Uses real file systems in a private mount namespace."""
     (tmp_path / "bytes").mkdir()
     (tmp_path / "files").mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}

@@ -1,4 +1,4 @@
-"""The HTTP client of `toolgate call` and `doctor`, at servers that do not behave."""
+"""The HTTP client of `toolgate call` and `doctor` against misbehaving servers."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from toolgate.server.config import load
 
 @pytest.fixture
 def rude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of a server that answers one request, and never TLS's goodbye."""
+    """Run a server that answers one request and never closes TLS; yield its URL."""
     context, _ = certificate(tmp_path, "localhost")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.pem"))
     hung_up = threading.Event()

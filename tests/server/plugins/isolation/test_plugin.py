@@ -1,4 +1,4 @@
-"""Plugins in processes of their own: a client can't tell."""
+"""Isolated plugins behave like plugins in the server's process."""
 
 import json
 import re
@@ -70,7 +70,7 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
 
 
 def outcome(server: Server, method: str, params: dict[str, Any]) -> Any:
-    """What a client gets: the result, or the error less the reference that is different each time."""
+    """Return the result, or the error without its random reference."""
     try:
         found = server.request(method, params)
     except Refusal as refusal:
@@ -80,7 +80,7 @@ def outcome(server: Server, method: str, params: dict[str, Any]) -> Any:
 
 
 def both(start: Start, folder: Path, **how: Any) -> list[Server]:
-    """A server with the plugins of the tests in its own process, and one with them in others."""
+    """Return two servers with the tests' plugins: in its own process, and isolated."""
     return [start("-p", str(ROOT / "tests" / "plugins"), *options, **how) for options in ((), ("--isolate-plugins",))]
 
 

@@ -1,4 +1,4 @@
-"""What plugins in processes of their own do to themselves: it stays with them."""
+"""Faults of isolated plugins affect only the plugin."""
 
 import asyncio
 import contextlib
@@ -306,7 +306,7 @@ ALONE = """
 
 @contextlib.asynccontextmanager
 async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping[str, Any], Context]]:
-    """The parts of the plugin above by their keys, and a Context to call them with."""
+    """Return the plugin's parts by key, and a Context to call them with."""
     app = App(load({"state": str(folder / "state"), "workspace": str(folder)}, {"PATH": os.environ["PATH"]}))
     isolation = Isolation(app.config.command_environment, rest=rest)
     try:

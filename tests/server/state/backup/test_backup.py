@@ -1,4 +1,4 @@
-"""The state as one file, and back: beside a server that runs, out of hostile archives, into folders that are in use."""
+"""Backups of the state and their restoration: beside a running server, from hostile archives, into folders in use."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ ADA = "u-" + "ad" * 20
 
 
 def lasting(database: Path) -> dict[str, Any]:
-    """All that a backup has of a database: no sessions."""
+    """Return everything a backup keeps of a database: all but sessions."""
     return {name: held for name, held in rows(database).items() if name not in ("session", "session_message")}
 
 
@@ -106,7 +106,7 @@ def test_a_backup_beside_a_running_server_restores_all_people_elsewhere(tmp_path
 
 
 def state(folder: Path) -> Path:
-    """With all that a state may have in it."""
+    """Return a state folder with everything it may have."""
     database = made(folder)
     held = database.parent
     for name, text in (
@@ -149,7 +149,7 @@ def restored(data: bytes, to: Path, *, replace: bool = False) -> Path | None:
 
 
 def tree(folder: Path) -> dict[str, Any]:
-    """What is in a folder: text of files, target of links, None for the rest."""
+    """Return the contents of a folder: text of files, target of links, None for the rest."""
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
@@ -257,7 +257,7 @@ def test_a_signal_during_the_replacement_of_a_state_takes_effect_after_it(
 
 
 def unfolded(folder: Path) -> tuple[Path, bytes]:
-    """A database whose last row is in its log alone, as `kill -9` leaves it, and that log."""
+    """Return a database with its last row only in its log, as after `kill -9`, and that log."""
     database = made(folder)
     copies = [database.with_name(database.name + end) for end in ("", "-wal")]
     with contextlib.closing(sqlite3.connect(database)) as connection:
@@ -353,7 +353,7 @@ def digest(data: bytes) -> dict[str, Any]:
 
 
 def archive(held: dict[str, bytes], /, *odd: tarfile.TarInfo, **said: Any) -> bytes:
-    """Files as in a backup, then what is odd, then the manifest, in which `said` replaces what it should say."""
+    """Return files as in a backup, then odd entries, then the manifest, in which `said` replaces members."""
     told = {name: digest(data) for name, data in held.items()}
     manifest: dict[str, Any] = {"format": 1, "toolgate": "0", "made": "", "schema": None, "workspaces": True}
     text = json.dumps({**manifest, "files": told, **said}).encode()
@@ -374,7 +374,7 @@ def entry(name: str, size: int = 1, kind: bytes = tarfile.REGTYPE, link: str = "
 
 
 def put(tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
-    """What it says, and a block of data, whatever it says: since 3.13 `addfile` takes no size without that much."""
+    """Add an entry's header and one block of data: since 3.13 `addfile` takes no size without that much data."""
     assert tar.fileobj is not None
     head = info.tobuf(tar.format or tarfile.GNU_FORMAT)
     tar.fileobj.write(head + (b"x" * 512 if info.size else b""))
@@ -382,7 +382,7 @@ def put(tar: tarfile.TarFile, info: tarfile.TarInfo) -> None:
 
 
 def packed(*entries: tarfile.TarInfo) -> bytes:
-    """Somebody's folder, as it is in a backup."""
+    """Return a principal's folder as packed in a backup."""
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT) as tar:
         for info in entries:
@@ -391,7 +391,7 @@ def packed(*entries: tarfile.TarInfo) -> bytes:
 
 
 def holed(name: str) -> bytes:
-    """A tar of one file that is a hole of 8 EiB."""
+    """Return a tar of one file that is a hole of 8 EiB."""
     info = tarfile.TarInfo(name)
     info.pax_headers = {
         "GNU.sparse.major": "0",
@@ -537,7 +537,7 @@ def test_headers_that_would_fill_the_memory_are_not_read(tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a state that the commands below only read."""
+    """Return a folder with a state that the commands below only read."""
     folder = tmp_path_factory.mktemp("small")
     state(folder)
     return folder

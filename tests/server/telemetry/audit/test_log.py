@@ -1,4 +1,4 @@
-"""The files of the audit log: what was tampered with is found, and what nobody is to blame for is not called that."""
+"""The files of the audit log: tampering is found, and a crash or a full disk is not reported as tampering."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def opened(folder: Path, most: int = 2**20, kept: int = 10) -> AuditLog:
 
 
 def write(folder: Path, *tools: str, most: int = 2**20, kept: int = 10, together: int = 1) -> None:
-    """As one process after the other would: an entry each, `together` in one turn of the loop."""
+    """Write entries as successive processes would, `together` in one turn of the loop."""
 
     async def work() -> None:
         log = opened(folder, most, kept)
@@ -80,7 +80,7 @@ def put(folder: Path, lines: list[bytes]) -> None:
 
 
 def tools(folder: Path) -> list[str]:
-    """Of all lines in all files."""
+    """Return the tools of all lines in all files."""
     names = [*rotated_files(folder / "audit"), CURRENT]
     lines = [line for name in names for line in (folder / "audit" / name).read_text().splitlines()]
     return [told["tool"] for told in map(json.loads, lines) if "tool" in told]
@@ -266,7 +266,7 @@ def test_a_process_killed_between_a_line_and_the_head_leaves_a_whole_record(tmp_
 
 @contextlib.contextmanager
 def no_room(bytes: int) -> Iterator[None]:
-    """No file can grow beyond that: what a full disk comes to."""
+    """Limit the size of any file, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, hard))

@@ -1,4 +1,4 @@
-"""What each call leaves on record, through the real server on every transport; and what never gets there."""
+"""The record of each call through the real server, on every transport, and what it never has."""
 
 import calendar
 import hashlib
@@ -29,7 +29,7 @@ FIELDS += ["sandbox", "outcome", "exit", "duration_ms", "bytes", "prev", "hash"]
 
 
 def recorded(state: Path, least: int = 1) -> list[dict[str, Any]]:
-    """The entries of all calls, once there are so many."""
+    """Return the entries of all calls, once there are so many."""
     found: list[dict[str, Any]] = []
 
     def there() -> bool:
