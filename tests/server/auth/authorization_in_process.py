@@ -75,7 +75,7 @@ class Pages:
 
 
 @dataclass
-class Desk:
+class AuthServer:
     authorization: AuthorizationService
     store: Store
     keys: SigningKeys
@@ -165,7 +165,7 @@ def verifier(store: Store, keys: SigningKeys, clock: Clock, url: str = URL) -> O
 
 
 @contextlib.asynccontextmanager
-async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> AsyncIterator[Desk]:
+async def auth_server(folder: Path, clock: Clock | None = None, **options: Any) -> AsyncIterator[AuthServer]:
     clock, pages = clock or Clock(), Pages()
     url = options.pop("public_url", URL)
     store = Store(folder / "state")
@@ -175,15 +175,15 @@ async def desk(folder: Path, clock: Clock | None = None, **options: Any) -> Asyn
     options = {"can_sign_in": lambda _person: True, **options}
     authorization = AuthorizationService(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
     try:
-        yield Desk(authorization, store, keys, tokens, clock, pages)
+        yield AuthServer(authorization, store, keys, tokens, clock, pages)
     finally:
         await authorization.close()
         store.close()
 
 
-def at_desk(folder: Path, body: Callable[[Desk], Awaitable[None]], **options: Any) -> None:
+def with_auth_server(folder: Path, body: Callable[[AuthServer], Awaitable[None]], **options: Any) -> None:
     async def run() -> None:
-        async with asyncio.timeout(PATIENCE), desk(folder, **options) as made:
+        async with asyncio.timeout(PATIENCE), auth_server(folder, **options) as made:
             await body(made)
 
     asyncio.run(run())

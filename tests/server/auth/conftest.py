@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.auth.sign_in_server import House, house
+from tests.server.auth.sign_in_server import SignInServer, sign_in_server
 from toolgate.server.auth.login import accounts
 
 
@@ -18,8 +18,8 @@ def cheap() -> Iterator[None]:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[House]:
+def server(tmp_path: Path) -> Iterator[SignInServer]:
     """A server with one account, ada."""
-    with house(tmp_path) as made:
+    with sign_in_server(tmp_path) as made:
         made.add()
         yield made

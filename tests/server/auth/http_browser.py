@@ -7,7 +7,7 @@ import urllib.parse
 from collections.abc import Collection
 
 from tests.clients.raw_http_client import Site
-from tests.server.auth.sign_in_server import PASSWORD, Browser, Got
+from tests.server.auth.sign_in_server import PASSWORD, Browser, PageAnswer
 
 MOST = 10  # pages between a client's question and its answer: a person would have given up
 CODE = re.compile(r"pairing code ([A-Z0-9-]+)")
@@ -46,17 +46,17 @@ class Person:
         """Return the parameters of the redirect."""
         return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.decide(url, decision, untick)).query))
 
-    def _sign_in(self, page: Got) -> Got:
+    def _sign_in(self, page: PageAnswer) -> PageAnswer:
         fields = {"username": self._name, "password": self._password}
         if 'name="code"' in page.text:
             fields["code"] = CODE.findall(self._site.log())[-1]
         return self._post("/login", page, **fields)
 
-    def _get(self, url: str) -> Got:
+    def _get(self, url: str) -> PageAnswer:
         assert self._is_here(url), f"{url} is not the server's"
         return self._browser.get(url.removeprefix(self._site.url))
 
-    def _post(self, path: str, page: Got, **fields: str | list[str]) -> Got:
+    def _post(self, path: str, page: PageAnswer, **fields: str | list[str]) -> PageAnswer:
         hidden = {"csrf": page.field("csrf"), "question": page.field("question")}
         return self._browser.post(path, {**hidden, **fields}, origin="/".join(self._site.url.split("/", 3)[:3]))
 

@@ -41,7 +41,7 @@ LONG_URI = f"https://{'a-very-long-name-of-a-host-' * 2}x.example/back"
 
 
 @dataclass
-class House:
+class SignInServer:
     port: int
     url: str  # the public one
     authorization: AuthorizationService
@@ -115,7 +115,7 @@ class House:
 
 
 @contextlib.contextmanager
-def house(
+def sign_in_server(
     folder: Path,
     *ways: str,
     public_url: str = "",
@@ -124,7 +124,7 @@ def house(
     trusted_proxies: tuple[str, ...] = (),
     change: Callable[[SignInMethods, Web], SignInMethods] = lambda sign_in, _web: sign_in,
     **options: Any,
-) -> Iterator[House]:
+) -> Iterator[SignInServer]:
     """Run the server. `options` are those of the authorization server; it fetches well-known documents only if they
     name some."""
     bound = socket.create_server(("127.0.0.1", 0))
@@ -167,7 +167,7 @@ def house(
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([bound]),), daemon=True)
     thread.start()
-    made = House(port, url, authorization, people, store, loop, ahead)
+    made = SignInServer(port, url, authorization, people, store, loop, ahead)
     try:
         made.know(DOCUMENT, "document", "Fernhill", "https://app.example/back", "http://127.0.0.1/back")
         made.know("self", "dynamic", "Definitely Claude", "https://evil.example/back", LONG_URI)
@@ -215,7 +215,7 @@ def waiting(caught: list[dict[str, str]]) -> Iterator[str]:
 
 
 @dataclass
-class Got:
+class PageAnswer:
     status: int
     headers: dict[str, str]
     set_cookies: list[str]
@@ -243,7 +243,7 @@ class Browser:
         self.cookies: dict[str, str] = {}
         self.source = "127.0.0.1"  # the address it has
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Got:
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> PageAnswer:
         told = {name.replace("_", "-"): value for name, value in {**self.headers, **headers}.items()}
         if self.cookies:
             told["cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
@@ -259,19 +259,21 @@ class Browser:
                 self.cookies.pop(name, None)
             else:
                 self.cookies[name] = value
-        return Got(response.status, {name.lower(): value for name, value in response.getheaders()}, given, content)
+        return PageAnswer(
+            response.status, {name.lower(): value for name, value in response.getheaders()}, given, content
+        )
 
     def opened(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, PATIENCE, (self.source, 0))
 
-    def get(self, path: str, **headers: str) -> Got:
+    def get(self, path: str, **headers: str) -> PageAnswer:
         return self.ask("GET", path, **headers)
 
-    def post(self, path: str, fields: Mapping[str, Any] | list[tuple[str, str]], **headers: str) -> Got:
+    def post(self, path: str, fields: Mapping[str, Any] | list[tuple[str, str]], **headers: str) -> PageAnswer:
         told = {"content_type": "application/x-www-form-urlencoded", **headers}
         return self.ask("POST", path, urllib.parse.urlencode(fields, doseq=True).encode(), **told)
 
-    def sign_in(self, path: str = "/login", name: str = "ada", password: str = PASSWORD) -> Got:
+    def sign_in(self, path: str = "/login", name: str = "ada", password: str = PASSWORD) -> PageAnswer:
         page = self.get(path)
         asked = {"csrf": page.field("csrf"), "question": page.field("question")}
         return self.post("/login", {**asked, "username": name, "password": password})

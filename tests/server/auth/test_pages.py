@@ -14,19 +14,19 @@ from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, people
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site
 from tests.server.auth.authorization_in_process import VERIFIER, query
-from tests.server.auth.sign_in_server import DOCUMENT, LONG_URI, PASSWORD, House, house, waiting
+from tests.server.auth.sign_in_server import DOCUMENT, LONG_URI, PASSWORD, SignInServer, sign_in_server, waiting
 from tests.servers.http_in_process import HELLO
 
 ARMED = "() => getComputedStyle(document.querySelector('[value=approve]')).pointerEvents === 'none'"
 
 
 @pytest.fixture
-def person(chromium: Any, gate: House) -> Iterator[Callable[..., Any]]:
+def person(chromium: Any, server: SignInServer) -> Iterator[Callable[..., Any]]:
     with people(chromium) as arrive:
         yield arrive
 
 
-def ask(made: House, page: Any, *client: str, **more: str) -> None:
+def ask(made: SignInServer, page: Any, *client: str, **more: str) -> None:
     page.goto(made.url + made.asking(*client, **more))
 
 
@@ -56,34 +56,34 @@ def is_asked(page: Any) -> None:
 
 @pytest.mark.brief("phone")
 @pytest.mark.parametrize("size", SIZES)
-def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, gate: House) -> None:
+def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, server: SignInServer) -> None:
     page = person(size)
-    ask(gate, page)
+    ask(server, page)
     shows(page, "Sign in")
     sign_in(page)
     is_asked(page)
     decide(page)
     connected(page)
-    [answer] = gate.caught
-    assert (answer["state"], answer["iss"], "code" in answer) == ("s-1", gate.url, True)
+    [answer] = server.caught
+    assert (answer["state"], answer["iss"], "code" in answer) == ("s-1", server.url, True)
     assert "referer" not in answer  # SEC-06
-    assert gate.redeem(answer)["status"] == 200
+    assert server.redeem(answer)["status"] == 200
 
 
-def test_a_person_who_denies_is_sent_back_with_that(person: Any, gate: House) -> None:
+def test_a_person_who_denies_is_sent_back_with_that(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     decide(page, "Deny")
     connected(page)
-    [answer] = gate.caught
-    assert (answer["error"], answer["iss"], answer["state"]) == ("access_denied", gate.url, "s-1")
-    assert gate.granted() == []
+    [answer] = server.caught
+    assert (answer["error"], answer["iss"], answer["state"]) == ("access_denied", server.url, "s-1")
+    assert server.granted() == []
 
 
-def test_a_wrong_password_is_reported_and_can_be_corrected(person: Any, gate: House) -> None:
+def test_a_wrong_password_is_reported_and_can_be_corrected(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page, "not the password")
     assert page.get_by_role("alert").inner_text() == "Wrong name or password."
     assert page.get_by_label("Name").input_value() == "ada"
@@ -95,11 +95,11 @@ def test_a_wrong_password_is_reported_and_can_be_corrected(person: Any, gate: Ho
     connected(page)
 
 
-def test_az_09_two_tabs_opened_before_signing_in_both_work(person: Any, gate: House) -> None:
+def test_az_09_two_tabs_opened_before_signing_in_both_work(person: Any, server: SignInServer) -> None:
     first = person()
     second = first.context.new_page()
-    ask(gate, first, state="first")
-    ask(gate, second, state="second")
+    ask(server, first, state="first")
+    ask(server, second, state="second")
     sign_in(first)
     is_asked(first)
     sign_in(second)  # its page is older than the session there is by now
@@ -107,13 +107,13 @@ def test_az_09_two_tabs_opened_before_signing_in_both_work(person: Any, gate: Ho
     connected(first)
     decide(second)
     connected(second)
-    assert [answer["state"] for answer in gate.caught] == ["first", "second"]
-    assert all("code" in answer for answer in gate.caught)
+    assert [answer["state"] for answer in server.caught] == ["first", "second"]
+    assert all("code" in answer for answer in server.caught)
 
 
-def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, gate: House) -> None:
+def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, server: SignInServer) -> None:
     first = person()
-    ask(gate, first)
+    ask(server, first)
     sign_in(first)
     is_asked(first)
     second = first.context.new_page()
@@ -123,24 +123,24 @@ def test_az_09_the_same_question_in_two_tabs_is_answered_once(person: Any, gate:
     second.get_by_role("checkbox").last.uncheck()
     decide(second)
     shows(second, "This request was already answered")
-    assert len(gate.granted()) == 1
+    assert len(server.granted()) == 1
 
 
-def test_the_back_button_leads_to_no_second_answer(person: Any, gate: House) -> None:
+def test_the_back_button_leads_to_no_second_answer(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     decide(page)
     connected(page)
     page.go_back()
     shows(page, "This request was already answered")
     page.get_by_text("No further access was granted").wait_for()
-    assert len(gate.granted()) == 1
+    assert len(server.granted()) == 1
 
 
-def test_the_back_button_after_signing_in_leads_on_to_the_question(person: Any, gate: House) -> None:
+def test_the_back_button_after_signing_in_leads_on_to_the_question(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     is_asked(page)
     page.go_back()
@@ -149,33 +149,33 @@ def test_the_back_button_after_signing_in_leads_on_to_the_question(person: Any, 
     connected(page)
 
 
-def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, gate: House) -> None:
+def test_a_question_that_expired_while_it_was_shown_says_so(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     is_asked(page)
-    gate.expire()
+    server.expire()
     decide(page)
     shows(page, "This request has expired")
     page.get_by_text("connect again").wait_for()
-    assert gate.caught == []
+    assert server.caught == []
 
 
-def test_a_scope_that_was_unticked_is_not_granted(person: Any, gate: House) -> None:
+def test_a_scope_that_was_unticked_is_not_granted(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     shell = page.get_by_role("checkbox", name="Run any command in a shell")
     assert shell.is_checked()
     shell.uncheck()
     decide(page)
     connected(page)
-    assert gate.redeem(gate.caught[0])["scope"] == "tools:read tools:web tools:workflow tools:plugins"
+    assert server.redeem(server.caught[0])["scope"] == "tools:read tools:web tools:workflow tools:plugins"
 
 
-def test_nothing_ticked_is_asked_again(person: Any, gate: House) -> None:
+def test_nothing_ticked_is_asked_again(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page, scope="tools:shell")
+    ask(server, page, scope="tools:shell")
     sign_in(page)
     page.get_by_role("checkbox").uncheck()
     decide(page)
@@ -184,19 +184,19 @@ def test_nothing_ticked_is_asked_again(person: Any, gate: House) -> None:
     connected(page)
 
 
-def test_enter_on_a_box_approves_nothing(person: Any, gate: House) -> None:
+def test_enter_on_a_box_approves_nothing(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     page.get_by_role("checkbox").first.press("Enter")
     connected(page)
-    assert gate.caught[0]["error"] == "access_denied"
+    assert server.caught[0]["error"] == "access_denied"
 
 
-def test_another_person_can_sign_in_instead(person: Any, gate: House) -> None:
-    gate.add("bob")
+def test_another_person_can_sign_in_instead(person: Any, server: SignInServer) -> None:
+    server.add("bob")
     page = person()
-    ask(gate, page)
+    ask(server, page)
     sign_in(page)
     page.get_by_role("link", name="Not you?").click()
     page.get_by_label("Name").fill("bob")
@@ -204,42 +204,42 @@ def test_another_person_can_sign_in_instead(person: Any, gate: House) -> None:
     page.get_by_role("button", name="Sign in").click()
     decide(page)
     connected(page)
-    assert [who for _, who, _ in gate.granted()] == ["bob"]
+    assert [who for _, who, _ in server.granted()] == ["bob"]
 
 
-def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any, gate: House) -> None:
+def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any, server: SignInServer) -> None:
     page = person("phone")
     for client in ("local", DOCUMENT):
-        ask(gate, page, client)
+        ask(server, page, client)
         if client == "local":
             sign_in(page)
             page.get_by_text("can’t prove who it is").wait_for()
         decide(page)
         connected(page)
-        assert gate.redeem(gate.caught[-1], client)["status"] == 200
-    page.goto(gate.url + "/account")
+        assert server.redeem(server.caught[-1], client)["status"] == 200
+    page.goto(server.url + "/account")
     assert page.get_by_role("heading", level=3).all_inner_texts() == ["Fernhill", "Workbench"]
     page.get_by_role("button", name="Revoke access of Fernhill").click()
     assert "Access was revoked" in page.get_by_role("status").inner_text()
     assert page.get_by_role("heading", level=3).all_inner_texts() == ["Workbench"]
     page.get_by_role("button", name="Sign out").click()
     shows(page, "You are signed out")
-    page.goto(gate.url + "/account")
+    page.goto(server.url + "/account")
     shows(page, "Sign in")
 
 
-def test_a_client_that_opened_a_window_hears_from_it_at_the_end(person: Any, gate: House) -> None:
+def test_a_client_that_opened_a_window_hears_from_it_at_the_end(person: Any, server: SignInServer) -> None:
     """Browser clients wait for a message of their own page in the window they opened."""
     page = person()
-    page.goto(gate.app.removesuffix("/back"))
+    page.goto(server.app.removesuffix("/back"))
     with page.expect_popup() as opened:
-        page.evaluate("address => void window.open(address, '', 'width=500,height=700')", gate.url + gate.asking())
+        page.evaluate("address => void window.open(address, '', 'width=500,height=700')", server.url + server.asking())
     window = opened.value
     sign_in(window)
     decide(window)
     connected(window)
     assert window.evaluate("window.opener !== null")
-    assert window.evaluate("window.opener.location.origin") == gate.app.removesuffix("/back")
+    assert window.evaluate("window.opener.location.origin") == server.app.removesuffix("/back")
 
 
 def slow_down(page: Any) -> None:
@@ -249,20 +249,22 @@ def slow_down(page: Any) -> None:
     session.send("Animation.setPlaybackRate", {"playbackRate": 0.1})
 
 
-def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_nothing(person: Any, gate: House) -> None:
+def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_nothing(
+    person: Any, server: SignInServer
+) -> None:
     """Another page disappears under the first click, and ours has its button under the second."""
     page = person()
-    page.goto(gate.url + "/login")
+    page.goto(server.url + "/login")
     sign_in(page)
-    page.wait_for_url(gate.url + "/")
-    asking = gate.url + gate.asking(scope="tools:shell")
+    page.wait_for_url(server.url + "/")
+    asking = server.url + server.asking(scope="tools:shell")
     page.goto(asking)
     box = page.get_by_role("button", name="Approve").bounding_box()
     trap = f"<!doctype html><body style='height:3000px'><script>onmousedown = () => location = '{asking}'</script>"
     page.route("**/trap", lambda route: route.fulfill(content_type="text/html", body=trap))
     slow_down(page)
     for _ in range(20):
-        page.goto(gate.app.removesuffix("back") + "trap")
+        page.goto(server.app.removesuffix("back") + "trap")
         page.mouse.move(box["x"] + 40, box["y"] + 20)
         page.mouse.click(box["x"] + 40, box["y"] + 20)
         is_asked(page)
@@ -272,16 +274,16 @@ def test_sec_10_the_second_click_of_a_double_click_on_another_page_approves_noth
         pytest.fail("the page never was armed as it came")
     page.mouse.click(box["x"] + 40, box["y"] + 20)
     assert eventually(lambda: not page.evaluate(ARMED))
-    assert page.url.startswith(gate.url)
-    assert gate.granted() == []
+    assert page.url.startswith(server.url)
+    assert server.granted() == []
     page.mouse.click(box["x"] + 40, box["y"] + 20)
     connected(page)
-    assert len(gate.granted()) == 1
+    assert len(server.granted()) == 1
 
 
-def test_sec_10_a_page_that_waited_behind_a_window_is_not_clicked_through_it(person: Any, gate: House) -> None:
+def test_sec_10_a_page_that_waited_behind_a_window_is_not_clicked_through_it(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page, scope="tools:shell")
+    ask(server, page, scope="tools:shell")
     sign_in(page)
     is_asked(page)
     page.mouse.move(-5, -5)
@@ -291,18 +293,18 @@ def test_sec_10_a_page_that_waited_behind_a_window_is_not_clicked_through_it(per
     page.mouse.click(box["x"] + 40, box["y"] + 20)  # the pointer was not over the page before
     assert page.evaluate(ARMED)
     assert eventually(lambda: not page.evaluate(ARMED))
-    assert gate.granted() == []
+    assert server.granted() == []
     page.mouse.click(box["x"] + 40, box["y"] + 20)
     connected(page)
 
 
-def test_sec_10_there_is_nothing_to_click_before_the_page_can_arm_it(person: Any, gate: House) -> None:
+def test_sec_10_there_is_nothing_to_click_before_the_page_can_arm_it(person: Any, server: SignInServer) -> None:
     page, held = person(), list[Any]()
-    page.goto(gate.url + "/login")
+    page.goto(server.url + "/login")
     sign_in(page)
-    page.wait_for_url(gate.url + "/")
+    page.wait_for_url(server.url + "/")
     page.route("**/*.css*", lambda route: held.append(route))
-    page.goto(gate.url + gate.asking(scope="tools:shell"), wait_until="commit")
+    page.goto(server.url + server.asking(scope="tools:shell"), wait_until="commit")
     approve = page.locator("[value=approve]")
     approve.wait_for(state="attached")
     assert approve.bounding_box() is None
@@ -314,20 +316,20 @@ def test_sec_10_there_is_nothing_to_click_before_the_page_can_arm_it(person: Any
 
 
 @pytest.mark.parametrize("path", ["/login", "/account", "/authorize?client_id=nobody"])
-def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, gate: House) -> None:
+def test_sec_10_no_page_can_be_framed(path: str, chromium: Any, server: SignInServer) -> None:
     context = chromium.new_context()
     page = context.new_page()
-    page.goto(gate.app.removesuffix("/back"))
+    page.goto(server.app.removesuffix("/back"))
     frame = "address => { const f = document.createElement('iframe'); f.src = address; document.body.append(f) }"
     with page.expect_console_message(lambda message: "frame-ancestors" in message.text, timeout=PATIENCE * 1_000):
-        page.evaluate(frame, gate.url + path)
+        page.evaluate(frame, server.url + path)
     context.close()
 
 
 @pytest.mark.brief("phone-light")  # tests/transports/web/test_home.py has the dark
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_every_page_is_accessible(size: str, scheme: str, person: Any, gate: House, tmp_path: Path) -> None:
+def test_every_page_is_accessible(size: str, scheme: str, person: Any, server: SignInServer, tmp_path: Path) -> None:
     page = person(size, color_scheme=scheme)
     looked = 0
 
@@ -345,7 +347,7 @@ def test_every_page_is_accessible(size: str, scheme: str, person: Any, gate: Hou
             assert page.evaluate(TOO_WIDE) <= 0, where
             page.evaluate("document.documentElement.style.fontSize = ''")
 
-    ask(gate, page, "local")
+    ask(server, page, "local")
     look("Sign in")
     sign_in(page, "not the password")
     page.get_by_role("alert").wait_for()
@@ -358,8 +360,8 @@ def test_every_page_is_accessible(size: str, scheme: str, person: Any, gate: Hou
     assert (dark > 5 * light) == (scheme == "dark") and (light > 5 * dark) == (scheme == "light")
     decide(page)
     connected(page)
-    assert gate.redeem(gate.caught[0], "local")["status"] == 200
-    ask(gate, page, "self", LONG_URI)
+    assert server.redeem(server.caught[0], "local")["status"] == 200
+    ask(server, page, "self", LONG_URI)
     look("Allow “Definitely Claude” to use this server?")
     titles = {
         "/account": "Your account",
@@ -369,14 +371,14 @@ def test_every_page_is_accessible(size: str, scheme: str, person: Any, gate: Hou
         f"/authorize?client_id=https://localhost:1/{'a-very-long-path' * 20}": "The app could not be connected",
     }
     for path, title in titles.items():
-        page.goto(gate.url + path)
+        page.goto(server.url + path)
         look(title)
     assert looked == 9
 
 
-def test_all_of_it_works_by_keyboard(person: Any, gate: House) -> None:
+def test_all_of_it_works_by_keyboard(person: Any, server: SignInServer) -> None:
     page = person()
-    ask(gate, page, scope="tools:read tools:shell")
+    ask(server, page, scope="tools:read tools:shell")
     page.wait_for_function("document.activeElement.id === 'username'")
     page.keyboard.type("ada")
     page.keyboard.press("Tab")
@@ -393,11 +395,11 @@ def test_all_of_it_works_by_keyboard(person: Any, gate: House) -> None:
     assert seen == ["toolgate", "Not you?", "tools:read", "tools:shell", "your account page", "deny", "approve"]
     page.keyboard.press("Enter")
     connected(page)
-    assert gate.redeem(gate.caught[0])["scope"] == "tools:read"
+    assert server.redeem(server.caught[0])["scope"] == "tools:read"
 
 
 def test_the_first_account_is_made_on_a_page(chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with house(tmp_path) as made:
+    with sign_in_server(tmp_path) as made:
         context = chromium.new_context()
         page = context.new_page()
         page.goto(made.url + made.asking())

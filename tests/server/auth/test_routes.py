@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import VERIFIER, Clock
-from tests.server.auth.sign_in_server import DOCUMENT, PASSWORD, Browser, Got, House, house
+from tests.server.auth.sign_in_server import DOCUMENT, PASSWORD, Browser, PageAnswer, SignInServer, sign_in_server
 from toolgate.server.auth.scopes import SERVED
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import Cookies, redirect
@@ -35,21 +35,21 @@ DOCUMENTS = (
 
 
 @pytest.fixture
-def secure(tmp_path: Path) -> Iterator[House]:
+def secure(tmp_path: Path) -> Iterator[SignInServer]:
     """A server behind a proxy that ends TLS."""
-    with house(tmp_path, public_url=HTTPS) as made:
+    with sign_in_server(tmp_path, public_url=HTTPS) as made:
         made.add()
         yield made
 
 
-def ask_signed_in(made: House, **asked: str) -> tuple[Browser, Got]:
+def ask_signed_in(made: SignInServer, **asked: str) -> tuple[Browser, PageAnswer]:
     browser = made.browser()
     page = browser.sign_in(browser.get(made.asking(**asked)).location)
     assert page.status == 303
     return browser, browser.get(page.location)
 
 
-def answer(page: Got, *scopes: str, decision: str = "approve", **changed: str) -> list[tuple[str, str]]:
+def answer(page: PageAnswer, *scopes: str, decision: str = "approve", **changed: str) -> list[tuple[str, str]]:
     fields = {
         "csrf": page.field("csrf"),
         "question": page.field("question"),
@@ -65,8 +65,8 @@ def answer(page: Got, *scopes: str, decision: str = "approve", **changed: str) -
 
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", [*DOCUMENTS, "/jwks"])
-def test_pr_07_as_01_documents_are_public_and_never_redirected(path: str, slash: str, gate: House) -> None:
-    got = gate.browser(origin="https://inspector.example").get(path + slash)
+def test_pr_07_as_01_documents_are_public_and_never_redirected(path: str, slash: str, server: SignInServer) -> None:
+    got = server.browser(origin="https://inspector.example").get(path + slash)
     assert got.status == 200
     assert got.headers["content-type"] == "application/json"
     assert got.headers["access-control-allow-origin"] == "*"
@@ -76,14 +76,14 @@ def test_pr_07_as_01_documents_are_public_and_never_redirected(path: str, slash:
     assert "null" not in got.text
 
 
-def test_as_02_all_names_of_the_metadata_are_of_one_document(gate: House) -> None:
-    told = {gate.browser().get(path).body for path in DOCUMENTS}
+def test_as_02_all_names_of_the_metadata_are_of_one_document(server: SignInServer) -> None:
+    told = {server.browser().get(path).body for path in DOCUMENTS}
     assert len(told) == 1
-    assert json.loads(told.pop())["issuer"] == gate.url
+    assert json.loads(told.pop())["issuer"] == server.url
 
 
-def test_pr_07_documents_answer_head_and_options(gate: House) -> None:
-    browser = gate.browser(origin="https://inspector.example")
+def test_pr_07_documents_answer_head_and_options(server: SignInServer) -> None:
+    browser = server.browser(origin="https://inspector.example")
     head = browser.ask("HEAD", DOCUMENTS[0])
     assert (head.status, head.body) == (200, b"")
     assert int(head.headers["content-length"]) > 2
@@ -95,7 +95,7 @@ def test_pr_07_documents_answer_head_and_options(gate: House) -> None:
 
 
 def test_documents_are_found_with_and_behind_the_path_of_the_public_url(tmp_path: Path) -> None:
-    with house(tmp_path, public_url=f"{HTTPS}/tools") as made:
+    with sign_in_server(tmp_path, public_url=f"{HTTPS}/tools") as made:
         browser = made.browser(host="gate.example")
         for path in (
             "/.well-known/oauth-authorization-server",
@@ -112,8 +112,8 @@ def test_documents_are_found_with_and_behind_the_path_of_the_public_url(tmp_path
 
 
 @pytest.mark.parametrize("path", ["/token", "/revoke", "/introspect"])
-def test_sec_18_tk_01_programs_send_one_form_and_nothing_else(path: str, gate: House) -> None:
-    browser = gate.browser()
+def test_sec_18_tk_01_programs_send_one_form_and_nothing_else(path: str, server: SignInServer) -> None:
+    browser = server.browser()
     form = b"grant_type=authorization_code&code=x"
     kind = "application/x-www-form-urlencoded"
     for body, content_type, where in (
@@ -136,14 +136,14 @@ def test_sec_18_tk_01_programs_send_one_form_and_nothing_else(path: str, gate: H
     assert browser.get(path).headers["allow"] == "OPTIONS, POST"
 
 
-def test_tk_01_a_form_arrives_with_its_authorization_and_without_what_is_empty(gate: House) -> None:
+def test_tk_01_a_form_arrives_with_its_authorization_and_without_what_is_empty(server: SignInServer) -> None:
     registered = {"redirect_uris": ["https://app.example/back"], "token_endpoint_auth_method": "client_secret_basic"}
-    browser = gate.browser()
+    browser = server.browser()
     made = browser.ask("POST", "/register/", json.dumps(registered).encode(), content_type="application/json")
     client = json.loads(made.body)
     assert made.status == 201
     asked = {"client": client["client_id"], "uri": "https://app.example/back"}
-    person, page = ask_signed_in(gate, **asked, resource=f"{gate.url}/mcp")
+    person, page = ask_signed_in(server, **asked, resource=f"{server.url}/mcp")
     location = person.post("/consent", answer(page, "tools:read")).location
     form = {
         "grant_type": "authorization_code",
@@ -153,7 +153,7 @@ def test_tk_01_a_form_arrives_with_its_authorization_and_without_what_is_empty(g
         "scope": "",
     }
     pair = base64.b64encode(f"{client['client_id']}:{client['client_secret']}".encode()).decode()
-    fields = [*form.items(), ("resource", f"{gate.url}/mcp"), ("resource", f"{gate.url}/mcp/")]
+    fields = [*form.items(), ("resource", f"{server.url}/mcp"), ("resource", f"{server.url}/mcp/")]
     kind = "application/x-www-form-urlencoded; charset=UTF-8"
     assert browser.post("/token/", fields, content_type=kind).status == 401
     got = browser.post("/token/", fields, authorization=f"Basic {pair}", content_type=kind)
@@ -161,8 +161,8 @@ def test_tk_01_a_form_arrives_with_its_authorization_and_without_what_is_empty(g
     assert json.loads(got.body)["scope"] == "tools:read"
 
 
-def test_rg_05_a_registration_is_json_of_64_kib_at_most(gate: House) -> None:
-    browser = gate.browser()
+def test_rg_05_a_registration_is_json_of_64_kib_at_most(server: SignInServer) -> None:
+    browser = server.browser()
     for body, kind, status in (
         (b"{}", "text/plain", 400),
         (b"{", "application/json", 400),
@@ -174,17 +174,17 @@ def test_rg_05_a_registration_is_json_of_64_kib_at_most(gate: House) -> None:
     good = b'{"redirect_uris": ["https://app.example/back"], "token_endpoint_auth_method": "none"}'
     made = browser.ask("POST", "/register", good, content_type="application/json; charset=utf-8")
     assert made.status == 201
-    assert browser.get(gate.asking(json.loads(made.body)["client_id"], "https://app.example/back")).status == 303
+    assert browser.get(server.asking(json.loads(made.body)["client_id"], "https://app.example/back")).status == 303
 
 
 def test_mcp_13_a_fault_is_told_under_a_reference_and_nothing_else(
-    gate: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    server: SignInServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken() -> None:
         raise RuntimeError("secret at /home/somebody")
 
-    monkeypatch.setattr(gate.authorization, "metadata", broken)
-    got = gate.browser().get(DOCUMENTS[0])
+    monkeypatch.setattr(server.authorization, "metadata", broken)
+    got = server.browser().get(DOCUMENTS[0])
     assert got.status == 500
     assert "somebody" not in got.text
     reference = re.search(r"under ([0-9a-f]{8})", got.text)
@@ -197,8 +197,8 @@ def test_mcp_13_a_fault_is_told_under_a_reference_and_nothing_else(
 
 @pytest.mark.parametrize("slash", ["", "/"])
 @pytest.mark.parametrize("path", PAGES)
-def test_sec_10_az_10_no_page_may_be_framed_or_cached(path: str, slash: str, gate: House) -> None:
-    browser = gate.browser()
+def test_sec_10_az_10_no_page_may_be_framed_or_cached(path: str, slash: str, server: SignInServer) -> None:
+    browser = server.browser()
     got = browser.get(path.replace("?", slash + "?") if "?" in path else path + slash)
     headers = got.headers
     assert headers["cache-control"] == "no-store"
@@ -213,26 +213,26 @@ def test_sec_10_az_10_no_page_may_be_framed_or_cached(path: str, slash: str, gat
     assert headers["x-frame-options"] == "DENY"
     assert headers["referrer-policy"] == "same-origin"
     assert "<script" not in got.text
-    assert "http://" not in got.text.replace(gate.url, "")
+    assert "http://" not in got.text.replace(server.url, "")
     assert '<html lang="en">' in got.text
 
 
-def test_az_10_no_method_but_those_of_the_page(gate: House) -> None:
-    browser = gate.browser()
+def test_az_10_no_method_but_those_of_the_page(server: SignInServer) -> None:
+    browser = server.browser()
     for method, path in (("PUT", "/login"), ("HEAD", "/authorize"), ("POST", "/callback"), ("DELETE", "/account")):
         assert browser.ask(method, path).status == 405
 
 
-def test_az_10_pages_answer_head_without_a_body(gate: House) -> None:
-    got = gate.browser().ask("HEAD", "/login")
+def test_az_10_pages_answer_head_without_a_body(server: SignInServer) -> None:
+    got = server.browser().ask("HEAD", "/login")
     assert (got.status, got.body, int(got.headers["content-length"]) > 200) == (200, b"", True)
 
 
-def test_cookies_that_came_in_two_headers_are_one_list(gate: House) -> None:
+def test_cookies_that_came_in_two_headers_are_one_list(server: SignInServer) -> None:
     """RFC 9113 section 8.2.3."""
-    browser = gate.browser()
+    browser = server.browser()
     browser.sign_in()
-    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", gate.port, timeout=PATIENCE)) as connection:
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=PATIENCE)) as connection:
         connection.putrequest("GET", "/account")
         connection.putheader("cookie", "other=1")
         for name, value in browser.cookies.items():
@@ -247,25 +247,25 @@ def test_servers_under_two_paths_of_one_host_have_cookies_of_their_own() -> None
     assert all(name.startswith("__Host-toolgate-") for name in names)
 
 
-def test_a_browser_without_cookies_is_told_of_cookies(gate: House) -> None:
-    browser = gate.browser()
+def test_a_browser_without_cookies_is_told_of_cookies(server: SignInServer) -> None:
+    browser = server.browser()
     page = browser.get("/login")
     browser.cookies.clear()
     got = browser.post("/login", {"csrf": page.field("csrf"), "username": "ada", "password": PASSWORD})
     assert (got.status, "needs a cookie" in got.text) == (403, True)
 
 
-def test_az_06_a_form_that_is_sent_twice_gets_the_same_answer_and_one_grant(gate: House) -> None:
-    browser, page = ask_signed_in(gate)
+def test_az_06_a_form_that_is_sent_twice_gets_the_same_answer_and_one_grant(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server)
     form = answer(page, "tools:read")
     with concurrent.futures.ThreadPoolExecutor() as pool:
         got = list(pool.map(lambda _: browser.post("/consent", form), range(3)))
     assert [one.status for one in got] == [303] * 3
     assert len({one.location for one in got}) == 1
-    assert len(gate.granted()) == 1
+    assert len(server.granted()) == 1
     other = browser.post("/consent", answer(page, "tools:shell"))
     assert (other.status, "was already answered" in other.text) == (410, True)
-    assert gate.browser().post("/consent", form).status == 410  # nobody else hears of it
+    assert server.browser().post("/consent", form).status == 410  # nobody else hears of it
 
 
 def test_a_form_that_is_sent_again_later_gets_no_second_answer() -> None:
@@ -294,24 +294,24 @@ def test_a_form_that_is_sent_again_later_gets_no_second_answer() -> None:
     asyncio.run(body())
 
 
-def test_az_07_a_document_on_a_shared_host_is_shown_whole(gate: House) -> None:
+def test_az_07_a_document_on_a_shared_host_is_shown_whole(server: SignInServer) -> None:
     id = "https://raw.example/evil/x/client.json"
-    gate.know(id, "document", "Claude", "https://evil.example/back")
-    _, page = ask_signed_in(gate, client=id, uri="https://evil.example/back")
+    server.know(id, "document", "Claude", "https://evil.example/back")
+    _, page = ask_signed_in(server, client=id, uri="https://evil.example/back")
     assert '<bdi class="url">https://<b>raw.example</b>/evil/x/client.json</bdi>' in page.text
 
 
-def test_the_account_page_says_where_the_code_went_and_what_each_scope_means(gate: House) -> None:
+def test_the_account_page_says_where_the_code_went_and_what_each_scope_means(server: SignInServer) -> None:
     uris = (
         "https://chatgpt.example/a",
         "https://claude.example/b",
         "https://cursor.example/c",
         "https://evil.example/d",
     )
-    gate.know("many", "dynamic", "Claude", *uris)
-    browser, page = ask_signed_in(gate, client="many", uri=uris[3])
+    server.know("many", "dynamic", "Claude", *uris)
+    browser, page = ask_signed_in(server, client="many", uri=uris[3])
     location = browser.post("/consent", answer(page, "tools:shell")).location
-    assert gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])), "many", uris[3])["status"] == 200
+    assert server.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])), "many", uris[3])["status"] == 200
     shown = browser.get("/account").text
     assert "at <b><bdi>evil.example</bdi></b>" in shown
     assert "chatgpt.example" not in shown
@@ -322,13 +322,13 @@ def test_a_scope_of_a_plugin_s_own_is_told_in_words() -> None:
     assert describe_scope({}, "acme:x") == "Use the tools of the plugin that needs “acme:x”."
 
 
-def test_unticking_the_lists_is_told_to_stop_them(gate: House) -> None:
-    _, page = ask_signed_in(gate)
+def test_unticking_the_lists_is_told_to_stop_them(server: SignInServer) -> None:
+    _, page = ask_signed_in(server)
     assert "Without <code>tools:read</code> it can’t list" in page.text
 
 
 def test_an_account_made_meanwhile_is_no_fault_of_the_pairing_code(tmp_path: Path) -> None:
-    with house(tmp_path) as made:
+    with sign_in_server(tmp_path) as made:
         browser = made.browser()
         page = browser.get("/login")
         made.add()
@@ -337,7 +337,7 @@ def test_an_account_made_meanwhile_is_no_fault_of_the_pairing_code(tmp_path: Pat
         assert (got.status, "has been created in the meantime" in got.text) == (403, True)
 
 
-def test_cookies_are_bound_to_the_host_over_https(secure: House) -> None:
+def test_cookies_are_bound_to_the_host_over_https(secure: SignInServer) -> None:
     browser = secure.browser(host="gate.example")
     page = browser.get(secure.asking(uri="https://app.example/back"))
     made = browser.sign_in(page.location)
@@ -350,42 +350,42 @@ def test_cookies_are_bound_to_the_host_over_https(secure: House) -> None:
         )
 
 
-def test_sec_11_a_session_planted_before_login_is_not_the_one_after(gate: House) -> None:
-    browser = gate.browser()
-    page = browser.get(browser.get(gate.asking()).location)
+def test_sec_11_a_session_planted_before_login_is_not_the_one_after(server: SignInServer) -> None:
+    browser = server.browser()
+    page = browser.get(browser.get(server.asking()).location)
     planted = "A" * 43
-    browser.cookies[f"toolgate-{gate.port}-session"] = planted
+    browser.cookies[f"toolgate-{server.port}-session"] = planted
     fields = {"csrf": page.field("csrf"), "question": page.field("question")}
     assert browser.post("/login", {**fields, "username": "ada", "password": PASSWORD}).status == 303
-    assert browser.cookies[f"toolgate-{gate.port}-session"] != planted
-    other = gate.browser()
-    other.cookies[f"toolgate-{gate.port}-session"] = planted
+    assert browser.cookies[f"toolgate-{server.port}-session"] != planted
+    other = server.browser()
+    other.cookies[f"toolgate-{server.port}-session"] = planted
     assert other.get("/account").location == "/login"
 
 
 @pytest.mark.parametrize("spoilt", ["csrf missing", "csrf of another page", "other browser", "cross-site", "same-site"])
-def test_sec_11_a_forged_answer_is_asked_again_and_grants_nothing(spoilt: str, gate: House) -> None:
-    browser, page = ask_signed_in(gate)
+def test_sec_11_a_forged_answer_is_asked_again_and_grants_nothing(spoilt: str, server: SignInServer) -> None:
+    browser, page = ask_signed_in(server)
     fields, told = dict(answer(page)), {}
     if spoilt == "csrf missing":
         del fields["csrf"]
     elif spoilt == "csrf of another page":
         fields["csrf"] = browser.get("/account").field("csrf")
     elif spoilt == "other browser":
-        gate.add("bob")
-        browser = gate.browser()
+        server.add("bob")
+        browser = server.browser()
         browser.sign_in(name="bob")
     else:
         told = {"sec_fetch_site": spoilt}
     got = browser.post("/consent", [*fields.items(), ("scope", "tools:read")], **told)
     assert got.status == 403
     assert "nothing was done" in got.text
-    assert gate.granted() == []
+    assert server.granted() == []
     assert browser.post("/consent", answer(got, "tools:read")).status == 303  # the page shown is good
 
 
-def test_sec_11_login_and_logout_can_not_be_forged(gate: House) -> None:
-    browser = gate.browser()
+def test_sec_11_login_and_logout_can_not_be_forged(server: SignInServer) -> None:
+    browser = server.browser()
     forged = {"username": "ada", "password": PASSWORD, "csrf": "", "question": ""}
     assert browser.post("/login", forged).status == 403
     browser.sign_in()
@@ -396,94 +396,96 @@ def test_sec_11_login_and_logout_can_not_be_forged(gate: House) -> None:
     assert browser.get("/account").location == "/login"
 
 
-def test_az_07_only_what_was_asked_and_ticked_is_granted(gate: House) -> None:
-    browser, page = ask_signed_in(gate, scope="tools:read tools:web")
+def test_az_07_only_what_was_asked_and_ticked_is_granted(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server, scope="tools:read tools:web")
     assert "tools:shell" not in page.text
     got = browser.post("/consent", answer(page, "tools:web", "tools:shell", "admin"))
-    assert got.location.startswith(f"{gate.app}?code=")
-    assert gate.granted() == [(DOCUMENT, "ada", "tools:web")]
+    assert got.location.startswith(f"{server.app}?code=")
+    assert server.granted() == [(DOCUMENT, "ada", "tools:web")]
 
 
-def test_az_07_nothing_ticked_is_asked_again(gate: House) -> None:
-    browser, page = ask_signed_in(gate)
+def test_az_07_nothing_ticked_is_asked_again(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server)
     got = browser.post("/consent", answer(page))
     assert got.status == 400
     assert "Tick at least one box, or deny" in got.text
-    assert gate.granted() == []
+    assert server.granted() == []
 
 
-def test_az_07_a_form_without_a_decision_is_a_denial(gate: House) -> None:
-    browser, page = ask_signed_in(gate)
+def test_az_07_a_form_without_a_decision_is_a_denial(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server)
     got = browser.post("/consent", answer(page, "tools:read", decision=""))
     assert "error=access_denied" in got.location
 
 
 @pytest.mark.parametrize(("client", "uri"), [("self", "https://evil.example/back"), ("local", "")])
-def test_az_07_sec_12_the_consent_page_names_the_client_and_the_destination(client: str, uri: str, gate: House) -> None:
-    _, page = ask_signed_in(gate, client=client, uri=uri)
+def test_az_07_sec_12_the_consent_page_names_the_client_and_the_destination(
+    client: str, uri: str, server: SignInServer
+) -> None:
+    _, page = ask_signed_in(server, client=client, uri=uri)
     assert "self-asserted" in page.text
-    assert (uri.removeprefix("https://").removesuffix("/back") or gate.app.split("/")[2]) in page.text
-    assert f"{gate.url}/mcp" in page.text
+    assert (uri.removeprefix("https://").removesuffix("/back") or server.app.split("/")[2]) in page.text
+    assert f"{server.url}/mcp" in page.text
     assert ("can’t prove who it is" in page.text) == (client == "local")
 
 
-def test_sec_12_a_name_is_shown_as_text(gate: House) -> None:
+def test_sec_12_a_name_is_shown_as_text(server: SignInServer) -> None:
     name = "<b onclick=x>Claude</b> {{ 7*7 }}\u202e"
-    gate.know("self", "dynamic", name, "https://evil.example/back")
-    _, page = ask_signed_in(gate, client="self", uri="https://evil.example/back")
+    server.know("self", "dynamic", name, "https://evil.example/back")
+    _, page = ask_signed_in(server, client="self", uri="https://evil.example/back")
     assert "<b onclick" not in page.text
     assert "&lt;b onclick=x&gt;Claude&lt;/b&gt; {{ 7*7 }}" in page.text
 
 
-def test_remembered_consent_is_for_the_same_question_only(gate: House) -> None:
-    browser, page = ask_signed_in(gate, uri="https://app.example/back", scope="tools:read")
+def test_remembered_consent_is_for_the_same_question_only(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server, uri="https://app.example/back", scope="tools:read")
     assert browser.post("/consent", answer(page, "tools:read")).status == 303
-    again = browser.get(gate.asking(uri="https://app.example/back", scope="tools:read"))
+    again = browser.get(server.asking(uri="https://app.example/back", scope="tools:read"))
     assert again.location.startswith("https://app.example/back?code=")
     for more in (
         {"scope": "tools:read tools:web"},
         {"scope": "tools:read", "prompt": "consent"},
-        {"scope": "tools:read", "uri": gate.app},  # a program on this machine, whoever it is
+        {"scope": "tools:read", "uri": server.app},  # a program on this machine, whoever it is
         {"client": "self", "uri": "https://evil.example/back", "scope": "tools:read"},
     ):
-        asked = gate.asking(**{"uri": "https://app.example/back", **more})
+        asked = server.asking(**{"uri": "https://app.example/back", **more})
         assert browser.get(asked).location.startswith("/consent?question="), more
 
 
-def test_a_shell_is_never_granted_without_a_click(gate: House) -> None:
+def test_a_shell_is_never_granted_without_a_click(server: SignInServer) -> None:
     asked = {"uri": "https://app.example/back", "scope": "tools:read tools:shell"}
-    browser, page = ask_signed_in(gate, **asked)
+    browser, page = ask_signed_in(server, **asked)
     assert browser.post("/consent", answer(page, "tools:read", "tools:shell")).status == 303
-    assert browser.get(gate.asking(**asked)).location.startswith("/consent?question=")
-    less = browser.get(gate.asking(**{**asked, "scope": "tools:read"}))
+    assert browser.get(server.asking(**asked)).location.startswith("/consent?question=")
+    less = browser.get(server.asking(**{**asked, "scope": "tools:read"}))
     assert less.location.startswith("https://app.example/back?code=")
 
 
-def test_the_page_says_that_an_earlier_grant_to_the_app_stays(gate: House) -> None:
+def test_the_page_says_that_an_earlier_grant_to_the_app_stays(server: SignInServer) -> None:
     asked = {"uri": "https://app.example/back", "scope": "tools:read tools:web", "prompt": "consent"}
-    browser, page = ask_signed_in(gate, **asked)
+    browser, page = ask_signed_in(server, **asked)
     assert "allowed this app before" not in page.text
     first = browser.post("/consent", answer(page, "tools:read", "tools:web")).location
-    gate.redeem(dict(urllib.parse.parse_qsl(first.partition("?")[2])), uri="https://app.example/back")
-    page = browser.get(browser.get(gate.asking(**asked)).location)
+    server.redeem(dict(urllib.parse.parse_qsl(first.partition("?")[2])), uri="https://app.example/back")
+    page = browser.get(browser.get(server.asking(**asked)).location)
     assert "You have allowed this app before. Unticking" in page.text
     second = browser.post("/consent", answer(page, "tools:read")).location
-    gate.redeem(dict(urllib.parse.parse_qsl(second.partition("?")[2])), uri="https://app.example/back")
-    assert [scopes for _, _, scopes in gate.granted()] == ["tools:read tools:web", "tools:read"]
-    other = browser.get(browser.get(gate.asking("self", "https://evil.example/back")).location)
+    server.redeem(dict(urllib.parse.parse_qsl(second.partition("?")[2])), uri="https://app.example/back")
+    assert [scopes for _, _, scopes in server.granted()] == ["tools:read tools:web", "tools:read"]
+    other = browser.get(browser.get(server.asking("self", "https://evil.example/back")).location)
     assert "allowed this app before" not in other.text
 
 
 @pytest.mark.parametrize("client", ["local", DOCUMENT])
-def test_az_07_what_goes_to_loopback_is_never_approved_by_itself(client: str, gate: House) -> None:
-    browser, page = ask_signed_in(gate, client=client)
+def test_az_07_what_goes_to_loopback_is_never_approved_by_itself(client: str, server: SignInServer) -> None:
+    browser, page = ask_signed_in(server, client=client)
     assert browser.post("/consent", answer(page, *SERVED)).status == 303
-    assert browser.get(gate.asking(client)).location.startswith("/consent?question=")
+    assert browser.get(server.asking(client)).location.startswith("/consent?question=")
 
 
-def test_az_02_sec_02_what_can_not_be_trusted_gets_a_page_and_no_redirect(gate: House) -> None:
-    browser = gate.browser()
-    for path in (gate.asking("nobody"), gate.asking(uri="javascript:alert(1)"), "/authorize"):
+def test_az_02_sec_02_what_can_not_be_trusted_gets_a_page_and_no_redirect(server: SignInServer) -> None:
+    browser = server.browser()
+    for path in (server.asking("nobody"), server.asking(uri="javascript:alert(1)"), "/authorize"):
         got = browser.get(path)
         assert (got.status, "location" in got.headers) == (400, False)
     for path in ("/login?next=https://evil.example", "/logout?next=//evil.example", "/callback?state=x&next=//e"):
@@ -491,22 +493,22 @@ def test_az_02_sec_02_what_can_not_be_trusted_gets_a_page_and_no_redirect(gate: 
 
 
 @pytest.mark.parametrize("client", ["local", "self", DOCUMENT])
-def test_az_02_other_errors_go_back_to_the_client_by_way_of_the_person(client: str, gate: House) -> None:
-    uri = "https://evil.example/back" if client == "self" else gate.app
-    got = gate.browser().get(gate.asking(client, uri, response_type="token"))
+def test_az_02_other_errors_go_back_to_the_client_by_way_of_the_person(client: str, server: SignInServer) -> None:
+    uri = "https://evil.example/back" if client == "self" else server.app
+    got = server.browser().get(server.asking(client, uri, response_type="token"))
     assert (got.status, "location" in got.headers) == (400, False)
     assert f'href="{uri}?error=unsupported_response_type&amp;' in got.text
     assert f"Continue to {urllib.parse.urlsplit(uri).netloc}</a>" in got.text
 
 
-def test_authorization_requests_come_by_get_alone(gate: House) -> None:
-    fields = dict(urllib.parse.parse_qsl(gate.asking().partition("?")[2]))
-    got = gate.browser().post("/authorize", fields)
+def test_authorization_requests_come_by_get_alone(server: SignInServer) -> None:
+    fields = dict(urllib.parse.parse_qsl(server.asking().partition("?")[2]))
+    got = server.browser().post("/authorize", fields)
     assert (got.status, got.headers["allow"]) == (405, "GET, OPTIONS")
 
 
-def test_sec_18_hostile_parameters_of_pages_are_refused(gate: House) -> None:
-    browser = gate.browser()
+def test_sec_18_hostile_parameters_of_pages_are_refused(server: SignInServer) -> None:
+    browser = server.browser()
     for path in (
         "/login?question=%00",
         "/login?question=%ff",
@@ -519,8 +521,8 @@ def test_sec_18_hostile_parameters_of_pages_are_refused(gate: House) -> None:
     assert browser.post("/login", {"username": "a" * 70_000}).status == 413
 
 
-def test_sec_17_too_many_passwords_are_told_to_wait(gate: House) -> None:
-    browser = gate.browser()
+def test_sec_17_too_many_passwords_are_told_to_wait(server: SignInServer) -> None:
+    browser = server.browser()
     got = [browser.sign_in(password=f"a guess {n}") for n in range(5)]
     while got[-1].status == 403:  # the waits are short at first, and a slow machine outwaits some
         assert len(got) < 12
@@ -531,8 +533,8 @@ def test_sec_17_too_many_passwords_are_told_to_wait(gate: House) -> None:
     assert browser.sign_in().status in (429, 303)
 
 
-def test_sec_06_a_wrong_password_comes_back_nowhere(gate: House, caplog: pytest.LogCaptureFixture) -> None:
-    got = gate.browser().sign_in(password="my other password")
+def test_sec_06_a_wrong_password_comes_back_nowhere(server: SignInServer, caplog: pytest.LogCaptureFixture) -> None:
+    got = server.browser().sign_in(password="my other password")
     assert got.status == 403
     assert "my other password" not in got.text
     assert 'value="ada"' in got.text
@@ -540,7 +542,7 @@ def test_sec_06_a_wrong_password_comes_back_nowhere(gate: House, caplog: pytest.
 
 
 def test_the_first_account_is_made_with_the_code_from_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with house(tmp_path) as made:
+    with sign_in_server(tmp_path) as made:
         browser = made.browser()
         page = browser.get(browser.get(made.asking()).location)
         assert "Create the first account" in page.text
@@ -561,16 +563,16 @@ def test_the_first_account_is_made_with_the_code_from_the_log(tmp_path: Path, ca
         assert late.get("/account").location == "/login"
 
 
-def test_the_account_page_takes_back_only_ones_own_grants(gate: House) -> None:
-    browser, page = ask_signed_in(gate)
+def test_the_account_page_takes_back_only_ones_own_grants(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server)
     location = browser.post("/consent", answer(page, "tools:read")).location
-    tokens = gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
+    tokens = server.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
     assert (tokens["status"], tokens["scope"]) == (200, "tools:read")
     mine = browser.get("/account")
     assert "Fernhill" in mine.text
     grant = re.findall(r'name="grant" value="([^"]+)"', mine.text)[0]
-    gate.add("bob")
-    bob = gate.browser()
+    server.add("bob")
+    bob = server.browser()
     bob.sign_in(name="bob")
     theirs = bob.get("/account")
     assert "Fernhill" not in theirs.text
@@ -587,21 +589,21 @@ def test_the_account_page_takes_back_only_ones_own_grants(gate: House) -> None:
     assert browser.post("/token", {**refresh, "refresh_token": again["refresh_token"]}).status == 400
 
 
-def test_sec_08_a_removed_account_can_not_go_on(gate: House) -> None:
-    browser, page = ask_signed_in(gate)
+def test_sec_08_a_removed_account_can_not_go_on(server: SignInServer) -> None:
+    browser, page = ask_signed_in(server)
     location = browser.post("/consent", answer(page, "tools:read")).location
-    tokens = gate.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
-    assert gate.sign_in.accounts is not None
-    gate.do(gate.sign_in.accounts.remove("ada"))
+    tokens = server.redeem(dict(urllib.parse.parse_qsl(location.partition("?")[2])))
+    assert server.sign_in.accounts is not None
+    server.do(server.sign_in.accounts.remove("ada"))
     assert browser.get("/account").location == "/login"
     refresh = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": tokens["refresh_token"]}
     got = browser.post("/token", refresh)
     assert (got.status, json.loads(got.body)["error"]) == (400, "invalid_grant")
 
 
-def test_mcp_12_no_secret_is_logged(gate: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_mcp_12_no_secret_is_logged(server: SignInServer, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "toolgate")
-    browser, page = ask_signed_in(gate)
+    browser, page = ask_signed_in(server)
     location = browser.post("/consent", answer(page, "tools:read")).location
     secrets = [PASSWORD, page.field("csrf"), re.findall(r"code=([^&]+)", location)[0], *browser.cookies.values()]
     assert not [secret for secret in secrets if secret in caplog.text]
@@ -615,10 +617,10 @@ def tried(browser: Browser, name: str, password: str = "a guess") -> int:
 
 
 def test_sec_17_a_guesser_locks_out_neither_all_people_nor_the_owner(
-    gate: House, caplog: pytest.LogCaptureFixture
+    server: SignInServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Behind an unnamed proxy on this machine, all people share one address."""
-    owner, thief = (gate.browser(x_forwarded_for=address) for address in ("192.0.2.1", "203.0.113.5"))
+    owner, thief = (server.browser(x_forwarded_for=address) for address in ("192.0.2.1", "203.0.113.5"))
     assert owner.sign_in().status == 303
     assert {tried(thief, f"name{number}") for number in range(11)} == {403}
     assert 429 in {tried(thief, "ada") for _ in range(6)}
@@ -631,7 +633,7 @@ def test_sec_17_a_guesser_locks_out_neither_all_people_nor_the_owner(
 
 def test_a_sign_in_is_one_line_of_the_log_whatever_was_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "toolgate.auth")
-    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
+    with sign_in_server(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
         made.add()
         assert made.browser(x_forwarded_for="203.0.113.5:4711").sign_in().status == 303
         browser = made.browser(x_forwarded_for="203.0.113.5:4711")
@@ -657,7 +659,7 @@ def test_a_proxy_that_adds_a_header_of_its_own_has_the_last_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Some keep the client's header, and add their own in a second line."""
-    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
+    with sign_in_server(tmp_path, trusted_proxies=("127.0.0.1",)) as made:
         proxied = {"X_Forwarded_For": "203.0.113.5", "X_Forwarded_Proto": "https", "Tracestate": "b=2"}
         forged = {"x_forwarded_for": "198.51.100.1", "x_forwarded_proto": "http", "tracestate": "a=1"}
         assert tried(made.browser(**forged, **proxied), "ada") == 403
@@ -667,16 +669,16 @@ def test_a_proxy_that_adds_a_header_of_its_own_has_the_last_word(
 
 
 @pytest.mark.parametrize("page", ["login", "consent"])
-def test_a_question_that_was_changed_or_cut_off_is_gone(gate: House, page: str) -> None:
-    onward = urllib.parse.urlsplit(gate.browser().get(gate.asking()).location)
+def test_a_question_that_was_changed_or_cut_off_is_gone(server: SignInServer, page: str) -> None:
+    onward = urllib.parse.urlsplit(server.browser().get(server.asking()).location)
     question = urllib.parse.parse_qs(onward.query)["question"][0]
-    assert gate.browser().get(f"/{page}?question={question}").status in (200, 303)
+    assert server.browser().get(f"/{page}?question={question}").status in (200, 303)
     changed = f"{question[:60]}{'y' if question[60] == 'x' else 'x'}{question[61:]}"
     for wrong in (question[:-9], question[:60], changed, "x", "%C3%A9", "x" * 8_000):
-        assert gate.browser().get(f"/{page}?question={wrong}").status == 410
-        assert gate.browser().post("/consent", {"question": wrong, "decision": "approve"}).status == 410
+        assert server.browser().get(f"/{page}?question={wrong}").status == 410
+        assert server.browser().post("/consent", {"question": wrong, "decision": "approve"}).status == 410
 
 
-def test_a_request_that_is_too_long_is_told_so(gate: House) -> None:
-    got = gate.browser().get(gate.asking(state="s" * 4_096))
+def test_a_request_that_is_too_long_is_told_so(server: SignInServer) -> None:
+    got = server.browser().get(server.asking(state="s" * 4_096))
     assert (got.status, "4 KiB" in got.text) == (400, True)

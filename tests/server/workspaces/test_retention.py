@@ -68,7 +68,7 @@ def look(cleaner: WorkspaceCleaner) -> None:
     asyncio.run(once())
 
 
-class House:
+class TimedCleaner:
     """A cleaner with its own state and a fake clock."""
 
     def __init__(self, state: Path, idle: RetentionPolicy, gone: RetentionPolicy = NEVER) -> None:
@@ -212,48 +212,48 @@ def test_the_commands_of_an_idle_principal_end_and_its_next_call_gets_a_new_work
 
 
 def test_no_principal_is_idle_too_early_and_an_unknown_one_counts_from_the_first_look(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", RetentionPolicy("delete", 90 * DAY))
-    filled(house.state, ADA, BOB)
-    house.look()
-    for house.days in (50, 89):
-        house.cleaner.note_call(BOB)
-        house.look()
-        assert house.cleaner.folders.list_names() == sorted((ADA, BOB))
-    house.days = 90
-    house.look()
-    assert house.cleaner.folders.list_names() == [BOB] and house.ended == [ADA]
-    assert archives(house.state) == [] and house.cleaner.folders.list_leaving() == []
-    assert "removed after 90 days" in str(house.cleaner.note_call(ADA))
-    assert house.cleaner.note_call(ADA) is None
+    sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy("delete", 90 * DAY))
+    filled(sign_in_server.state, ADA, BOB)
+    sign_in_server.look()
+    for sign_in_server.days in (50, 89):
+        sign_in_server.cleaner.note_call(BOB)
+        sign_in_server.look()
+        assert sign_in_server.cleaner.folders.list_names() == sorted((ADA, BOB))
+    sign_in_server.days = 90
+    sign_in_server.look()
+    assert sign_in_server.cleaner.folders.list_names() == [BOB] and sign_in_server.ended == [ADA]
+    assert archives(sign_in_server.state) == [] and sign_in_server.cleaner.folders.list_leaving() == []
+    assert "removed after 90 days" in str(sign_in_server.cleaner.note_call(ADA))
+    assert sign_in_server.cleaner.note_call(ADA) is None
 
 
 def test_a_gone_principal_has_its_own_policy_until_it_comes_back(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", RetentionPolicy(), RetentionPolicy("archive", 30 * DAY))
-    filled(house.state, ADA, BOB)
-    house.gone = (ADA, BOB)
-    house.look()
-    house.days, house.gone = 20, (ADA,)
-    house.look()
-    house.days, house.gone = 31, (ADA, BOB)
-    house.look()
-    assert [name[:42] for name in archives(house.state)] == [ADA]
-    house.days = 45
-    house.gone = None  # nobody knows: nobody is judged
-    house.look()
-    house.gone = (ADA, BOB)
-    house.look()
-    assert house.cleaner.folders.list_names() == [BOB]
-    house.days = 62
-    house.look()
-    assert house.cleaner.folders.list_names() == []
+    sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy(), RetentionPolicy("archive", 30 * DAY))
+    filled(sign_in_server.state, ADA, BOB)
+    sign_in_server.gone = (ADA, BOB)
+    sign_in_server.look()
+    sign_in_server.days, sign_in_server.gone = 20, (ADA,)
+    sign_in_server.look()
+    sign_in_server.days, sign_in_server.gone = 31, (ADA, BOB)
+    sign_in_server.look()
+    assert [name[:42] for name in archives(sign_in_server.state)] == [ADA]
+    sign_in_server.days = 45
+    sign_in_server.gone = None  # nobody knows: nobody is judged
+    sign_in_server.look()
+    sign_in_server.gone = (ADA, BOB)
+    sign_in_server.look()
+    assert sign_in_server.cleaner.folders.list_names() == [BOB]
+    sign_in_server.days = 62
+    sign_in_server.look()
+    assert sign_in_server.cleaner.folders.list_names() == []
 
 
 def test_only_folders_of_people_are_looked_at(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", RetentionPolicy("delete", 0), RetentionPolicy("delete", 0))
-    filled(house.state, "local", "u-x", "other", ADA)
-    house.days = 1_000
-    house.look()
-    assert sorted(os.listdir(house.state / "workspaces")) == ["local", "other", "u-x"]
+    sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy("delete", 0), RetentionPolicy("delete", 0))
+    filled(sign_in_server.state, "local", "u-x", "other", ADA)
+    sign_in_server.days = 1_000
+    sign_in_server.look()
+    assert sorted(os.listdir(sign_in_server.state / "workspaces")) == ["local", "other", "u-x"]
 
 
 def test_one_call_is_noted_a_minute(tmp_path: Path) -> None:
@@ -276,42 +276,42 @@ def test_one_call_is_noted_a_minute(tmp_path: Path) -> None:
 def test_a_workspace_that_cant_be_packed_is_put_back_and_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    house = House(tmp_path / "state", RetentionPolicy("archive", 0))
-    filled(house.state, ADA, BOB)
-    (house.state / "workspaces" / ADA / "data").write_bytes(b"data" * 2**14)
+    sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy("archive", 0))
+    filled(sign_in_server.state, ADA, BOB)
+    (sign_in_server.state / "workspaces" / ADA / "data").write_bytes(b"data" * 2**14)
     monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
-    house.look()
-    assert house.cleaner.folders.list_names() == [ADA]
-    assert (house.state / "workspaces" / ADA / "note").read_text() == ADA
-    assert [name[:42] for name in archives(house.state)] == [BOB]
+    sign_in_server.look()
+    assert sign_in_server.cleaner.folders.list_names() == [ADA]
+    assert (sign_in_server.state / "workspaces" / ADA / "note").read_text() == ADA
+    assert [name[:42] for name in archives(sign_in_server.state)] == [BOB]
     assert "too large" in caplog.text and "next try" in caplog.text
     monkeypatch.setattr(packing, "MAX_BYTES", 1)
-    (house.state / "workspaces" / ADA / "data").unlink()
-    house.look()
-    assert (house.state / "workspaces" / ADA / "note").exists()
+    (sign_in_server.state / "workspaces" / ADA / "data").unlink()
+    sign_in_server.look()
+    assert (sign_in_server.state / "workspaces" / ADA / "note").exists()
     monkeypatch.undo()
-    house.look()
-    assert house.cleaner.folders.list_names() == [] and len(archives(house.state)) == 2
-    assert house.cleaner.folders.list_leaving() == []
+    sign_in_server.look()
+    assert sign_in_server.cleaner.folders.list_names() == [] and len(archives(sign_in_server.state)) == 2
+    assert sign_in_server.cleaner.folders.list_leaving() == []
 
 
 def test_what_a_crash_broke_off_is_gone_on_with(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", RetentionPolicy())
-    filled(house.state, ADA, BOB)
-    folders = house.cleaner.folders
+    sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy())
+    filled(sign_in_server.state, ADA, BOB)
+    folders = sign_in_server.cleaner.folders
     folders.set_aside(ADA)  # and then the end: it was to be archived
     folders.mark_for_removal(folders.set_aside(BOB))  # that was done already
-    house.look()
-    assert [name[:42] for name in archives(house.state)] == [ADA]
+    sign_in_server.look()
+    assert [name[:42] for name in archives(sign_in_server.state)] == [ADA]
     assert folders.list_leaving() == []
 
 
 def test_one_at_a_time_puts_away(tmp_path: Path) -> None:
-    house = House(tmp_path / "state", RetentionPolicy("delete", 0))
-    filled(house.state, ADA)
-    with PrincipalFolders(house.state).hold_lock(), pytest.raises(OSError, match="another process"):
-        house.look()
-    assert house.cleaner.folders.list_names() == [ADA]
+    sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy("delete", 0))
+    filled(sign_in_server.state, ADA)
+    with PrincipalFolders(sign_in_server.state).hold_lock(), pytest.raises(OSError, match="another process"):
+        sign_in_server.look()
+    assert sign_in_server.cleaner.folders.list_names() == [ADA]
 
 
 # -- by the operator

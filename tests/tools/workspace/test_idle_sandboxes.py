@@ -68,8 +68,8 @@ def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
         await run(houses[1])  # has a new one
         await until_ended(rooms[0], 1)
         assert [room.entered for room in rooms] == [1, 2, 1]
-        for house in houses:
-            await house.close()
+        for sign_in_server in houses:
+            await sign_in_server.close()
 
     asyncio.run(body())
 
@@ -90,8 +90,8 @@ def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
         async with asyncio.timeout(BOUND):
             await lasting.gone
         await until_ended(rooms[2], 1)
-        for house in houses:
-            await house.close()
+        for sign_in_server in houses:
+            await sign_in_server.close()
 
     asyncio.run(body())
 
@@ -99,10 +99,10 @@ def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
 def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
     async def body() -> None:
         room = Room()
-        house = CommandRunner(room, idle_sandboxes=IdleSandboxes(most=0))
+        sign_in_server = CommandRunner(room, idle_sandboxes=IdleSandboxes(most=0))
         for _ in range(5):
-            await run(house)  # each time it is ended as soon as nothing runs there
-        await house.close()
+            await run(sign_in_server)  # each time it is ended as soon as nothing runs there
+        await sign_in_server.close()
         assert (room.entered, room.ended) == (5, 5)
 
     asyncio.run(body())
@@ -111,9 +111,9 @@ def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
 def test_an_idle_sandbox_ends_after_a_while() -> None:
     async def body() -> None:
         room = Room()
-        house = CommandRunner(room, idle_sandboxes=IdleSandboxes(seconds=0.05))
-        await run(house)
+        sign_in_server = CommandRunner(room, idle_sandboxes=IdleSandboxes(seconds=0.05))
+        await run(sign_in_server)
         await until_ended(room, 1)
-        await house.close()
+        await sign_in_server.close()
 
     asyncio.run(body())

@@ -15,7 +15,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import Site, events, site
 from tests.server.auth.minted_tokens import Signed, asked, session, signed_site
-from tests.server.auth.sign_in_server import house
+from tests.server.auth.sign_in_server import sign_in_server
 from tests.servers.http_in_process import Exchange, Inside, named
 from tests.transports.http.test_limits import serving
 from tests.transports.http.test_streams import run, until
@@ -157,7 +157,7 @@ def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_an
 def test_forms_that_do_not_come_hold_a_part_of_the_connections(begun: bytes, tmp_path: Path, descriptors: None) -> None:
     head = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
     most = MAX_FORMS // MAX_FORM
-    with house(tmp_path) as gate, contextlib.ExitStack() as stack:
+    with sign_in_server(tmp_path) as gate, contextlib.ExitStack() as stack:
         wires = []
         for _ in range(most + 20):
             wires.append(stack.enter_context(socket.create_connection(("127.0.0.1", gate.port), PATIENCE)))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from tests.server.auth.authorization_in_process import ADA, BACK, Desk, at_desk, desk, query
+from tests.server.auth.authorization_in_process import ADA, BACK, AuthServer, auth_server, query, with_auth_server
 from toolgate.server.auth import setup
 from toolgate.server.auth.clients import redirect_uris
 from toolgate.server.auth.clients.clients_file import read_clients
@@ -46,7 +46,7 @@ def document(**more: Any) -> dict[str, Any]:
 
 
 def test_rg_01_rg_04_a_public_client_is_told_what_was_taken_and_no_secret(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         given = {
             "redirect_uris": [BACK, "http://localhost:3000/cb", "cursor://anysphere.cursor-mcp/oauth/callback"],
             "token_endpoint_auth_method": "none",
@@ -60,19 +60,19 @@ def test_rg_01_rg_04_a_public_client_is_told_what_was_taken_and_no_secret(tmp_pa
             "contacts": ["ada@app.example"],
             "software_id": "fernhill",
         }
-        answer = await desk.authorization.register(given, "192.0.2.1")
+        answer = await auth.authorization.register(given, "192.0.2.1")
         assert (answer.status, answer.headers["Cache-Control"]) == (201, "no-store")
         said = dict(answer.body)
         assert type(said.pop("client_id_issued_at")) is int
         assert len(said.pop("client_id")) >= 20
         assert said == {name: value for name, value in given.items() if value is not None}
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_rg_01_rg_03_what_is_missing_gets_defaults_and_what_is_too_much_is_left_out(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        bare = await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
+    async def body(auth: AuthServer) -> None:
+        bare = await auth.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
         assert bare.body["grant_types"] == ["authorization_code", "refresh_token"]
         assert bare.body["response_types"] == ["code"]
         assert bare.body["token_endpoint_auth_method"] == "client_secret_basic"
@@ -93,7 +93,7 @@ def test_rg_01_rg_03_what_is_missing_gets_defaults_and_what_is_too_much_is_left_
             "client_secret": "mine",
             "client_id": "mine",
         }
-        answer = await desk.authorization.register(more, "192.0.2.1")
+        answer = await auth.authorization.register(more, "192.0.2.1")
         assert answer.status == 201
         said = {name: value for name, value in answer.body.items() if not name.startswith("client_id")}
         assert said == {
@@ -106,7 +106,7 @@ def test_rg_01_rg_03_what_is_missing_gets_defaults_and_what_is_too_much_is_left_
         }
         assert answer.body["client_id"] != "mine"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 REFUSED_URIS = [
@@ -166,15 +166,15 @@ REFUSED_URIS = [
 def test_no_code_is_ever_sent_there(tmp_path: Path, uri: Any) -> None:
     """RG-02, SEC-01."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for uris in ([uri], [BACK, uri]):
             given = {"redirect_uris": uris, "token_endpoint_auth_method": "none"}
-            answer = await desk.authorization.register(given, "192.0.2.1")
+            answer = await auth.authorization.register(given, "192.0.2.1")
             assert (answer.status, answer.body["error"]) == (400, "invalid_redirect_uri")
             assert not uri or str(uri) not in answer.body["error_description"]
-        assert await desk.rows("oauth_client") == 0
+        assert await auth.rows("oauth_client") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def nested(depth: int) -> Any:
@@ -207,13 +207,13 @@ def nested(depth: int) -> Any:
 def test_a_body_that_will_not_do_is_refused(tmp_path: Path, given: Any) -> None:
     """RG-02, RG-05, SEC-18."""
 
-    async def body(desk: Desk) -> None:
-        answer = await desk.authorization.register(given, "192.0.2.1")
+    async def body(auth: AuthServer) -> None:
+        answer = await auth.authorization.register(given, "192.0.2.1")
         assert answer.status == 400
         assert answer.body["error"] in ("invalid_redirect_uri", "invalid_client_metadata")
-        assert await desk.rows("oauth_client") == 0
+        assert await auth.rows("oauth_client") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_name_is_one_line_that_reads_as_it_is_written() -> None:
@@ -235,21 +235,21 @@ def test_registering_is_limited_by_address(tmp_path: Path) -> None:
     """RG-05."""
     assert ALL_REGISTRATIONS * LIFETIME / 60 <= MAX_CLIENTS  # who registers has the time to be approved
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def statuses(address: str, times: int) -> set[int]:
             given = {"redirect_uris": [BACK]}
-            return {(await desk.authorization.register(given, address)).status for _ in range(times)}
+            return {(await auth.authorization.register(given, address)).status for _ in range(times)}
 
         assert await statuses("192.0.2.1", REGISTRATIONS) == {201}
-        late = await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
+        late = await auth.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
         assert (late.status, late.headers["Retry-After"]) == (429, "60")
         assert await statuses("198.51.100.1", 1) == {201}
-        desk.clock.now += 60
+        auth.clock.now += 60
         assert await statuses("192.0.2.1", 1) == {201}
         same = [await statuses(f"2001:db8::{number:x}:1", 1) for number in range(REGISTRATIONS + 1)]
         assert same == [{201}] * REGISTRATIONS + [{429}]
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_one_block_of_addresses_does_not_keep_others_from_registering(
@@ -258,15 +258,15 @@ def test_one_block_of_addresses_does_not_keep_others_from_registering(
     """RG-05: a /48 has 65,536 networks."""
     monkeypatch.setattr("toolgate.server.auth.oauth_server.service.ALL_REGISTRATIONS", 160)
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def is_taken(address: str) -> bool:
-            return (await desk.authorization.register({"redirect_uris": [BACK]}, address)).status == 201
+            return (await auth.authorization.register({"redirect_uris": [BACK]}, address)).status == 201
 
         sprayed = [await is_taken(f"2001:db8:bad:{number:x}::1") for number in range(400)]
         assert 0 < sum(sprayed) <= 160 // 8
         assert all([await is_taken(f"198.51.{number}.1") for number in range(20)])
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_malformed_registrations_do_not_count_against_valid_ones(
@@ -275,33 +275,33 @@ def test_malformed_registrations_do_not_count_against_valid_ones(
     """RG-05: behind a proxy that isn't trusted, all come from one address."""
     monkeypatch.setattr("toolgate.server.auth.oauth_server.service.MALFORMED", 3)
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def status(given: Any) -> int:
-            return (await desk.authorization.register(given, "192.0.2.1")).status
+            return (await auth.authorization.register(given, "192.0.2.1")).status
 
         assert [await status({}) for _ in range(5)] == [400] * 3 + [429] * 2
         assert {await status({"redirect_uris": [BACK]}) for _ in range(REGISTRATIONS)} == {201}
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_an_unapproved_client_is_removed_after_a_week_and_an_abandoned_one_later(tmp_path: Path) -> None:
     """RG-05."""
 
-    async def body(desk: Desk) -> None:
-        unused, used = await desk.client(), await desk.client()
-        await desk.granted(used)
-        desk.clock.now += UNAPPROVED_LIFETIME + 1
-        third = await desk.client()
-        assert isinstance(await desk.asked(unused), AuthorizationErrorPage)
-        assert isinstance(await desk.asked(used), ConsentRequest)
-        assert isinstance(await desk.asked(third), ConsentRequest)
-        desk.clock.now += UNUSED_LIFETIME + 90_000
-        await desk.client()
-        assert isinstance(await desk.asked(used), AuthorizationErrorPage)
-        assert await desk.rows("oauth_consent") == 0
+    async def body(auth: AuthServer) -> None:
+        unused, used = await auth.client(), await auth.client()
+        await auth.granted(used)
+        auth.clock.now += UNAPPROVED_LIFETIME + 1
+        third = await auth.client()
+        assert isinstance(await auth.asked(unused), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(used), ConsentRequest)
+        assert isinstance(await auth.asked(third), ConsentRequest)
+        auth.clock.now += UNUSED_LIFETIME + 90_000
+        await auth.client()
+        assert isinstance(await auth.asked(used), AuthorizationErrorPage)
+        assert await auth.rows("oauth_consent") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_when_there_is_no_room_the_oldest_unapproved_clients_give_way(
@@ -310,20 +310,20 @@ def test_when_there_is_no_room_the_oldest_unapproved_clients_give_way(
     """RG-05."""
     monkeypatch.setattr("toolgate.server.auth.oauth_server.endpoints.MAX_CLIENTS", 3)
 
-    async def body(desk: Desk) -> None:
-        first = await desk.client()
-        await desk.code(first)
+    async def body(auth: AuthServer) -> None:
+        first = await auth.client()
+        await auth.code(first)
         for _ in range(5):
-            desk.clock.now += 1
-            last = await desk.client()
-        assert await desk.rows("oauth_client") == 3
-        assert isinstance(await desk.asked(first), ConsentRequest)
-        assert isinstance(await desk.asked(last), ConsentRequest)
-        for id in [known.id for known, _, _ in await desk.authorization.grants.list_clients()]:
-            await desk.code(id)
-        assert (await desk.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")).status == 503
+            auth.clock.now += 1
+            last = await auth.client()
+        assert await auth.rows("oauth_client") == 3
+        assert isinstance(await auth.asked(first), ConsentRequest)
+        assert isinstance(await auth.asked(last), ConsentRequest)
+        for id in [known.id for known, _, _ in await auth.authorization.grants.list_clients()]:
+            await auth.code(id)
+        assert (await auth.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")).status == 503
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize("registration", ["metadata", "dynamic", "closed"])
@@ -331,11 +331,11 @@ def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -
     registers, takes_documents = registration == "dynamic", registration == "metadata"
 
     async def run() -> None:
-        async with desk(tmp_path) as before:
+        async with auth_server(tmp_path) as before:
             old = await before.client()
             before.pages.held[DOCUMENT] = document()
             tokens = await before.granted(DOCUMENT)
-        async with desk(tmp_path, registration=registration) as after:
+        async with auth_server(tmp_path, registration=registration) as after:
             after.pages.held[DOCUMENT] = document()
             answer = await after.authorization.register({"redirect_uris": [BACK]}, "192.0.2.1")
             assert answer.status == (201 if registers else 403)
@@ -355,49 +355,49 @@ def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -
 def test_a_client_has_ten_keys_at_most(tmp_path: Path) -> None:
     keys = [{"kty": "EC"}] * 11
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         given = {"redirect_uris": [BACK], "token_endpoint_auth_method": "private_key_jwt"}
-        answer = await desk.authorization.register({**given, "jwks": {"keys": keys}}, "192.0.2.1")
+        answer = await auth.authorization.register({**given, "jwks": {"keys": keys}}, "192.0.2.1")
         assert (answer.status, answer.body["error"]) == (400, "invalid_client_metadata")
-        assert (await desk.authorization.register({**given, "jwks": {"keys": keys[1:]}}, "192.0.2.1")).status == 201
-        desk.pages.held[DOCUMENT] = document(token_endpoint_auth_method="private_key_jwt", jwks={"keys": keys})
-        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)
+        assert (await auth.authorization.register({**given, "jwks": {"keys": keys[1:]}}, "192.0.2.1")).status == 201
+        auth.pages.held[DOCUMENT] = document(token_endpoint_auth_method="private_key_jwt", jwks={"keys": keys})
+        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_private_key_that_came_along_is_not_kept(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         key = jose.generate_key()
-        kept = await desk.registered(
+        kept = await auth.registered(
             token_endpoint_auth_method="private_key_jwt", jwks={"keys": [key.to_private_jwk(), 7]}
         )
         assert kept["jwks"]["keys"] == [key.to_public_jwk()]
         assert "client_secret" not in kept
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 # Metadata documents
 
 
 def test_rg_06_rg_09_a_metadata_document_makes_a_client_that_its_host_vouches_for(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        question = await desk.asked(DOCUMENT)
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        question = await auth.asked(DOCUMENT)
         assert isinstance(question, ConsentRequest)
         client = question.client
         assert (client.id, client.name, client.kind, client.host) == (DOCUMENT, "Fernhill", "document", "app.example")
         assert not client.loopback_only
-        assert desk.pages.limits == [(5 * 1024, 5.0, 0)]
-        tokens = await desk.granted(DOCUMENT)
-        assert (await desk.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
-        loopback = await desk.asked(DOCUMENT, redirect_uri="http://127.0.0.1:5000/callback")
+        assert auth.pages.limits == [(5 * 1024, 5.0, 0)]
+        tokens = await auth.granted(DOCUMENT)
+        assert (await auth.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
+        loopback = await auth.asked(DOCUMENT, redirect_uri="http://127.0.0.1:5000/callback")
         assert isinstance(loopback, ConsentRequest)
-        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="https://evil.example/"), AuthorizationErrorPage)
-        assert len(desk.pages.asked) == 1
+        assert isinstance(await auth.asked(DOCUMENT, redirect_uri="https://evil.example/"), AuthorizationErrorPage)
+        assert len(auth.pages.asked) == 1
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 NO_DOCUMENT_URLS = [
@@ -431,14 +431,14 @@ NO_DOCUMENT_URLS = [
 def test_a_client_id_that_is_no_plain_url_is_never_fetched(tmp_path: Path, url: str) -> None:
     """RG-06."""
 
-    async def body(desk: Desk) -> None:
-        desk.pages.held[url] = document(client_id=url)
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[url] = document(client_id=url)
         assert not is_document_url(url)
-        outcome = await desk.asked(url)
+        outcome = await auth.asked(url)
         assert isinstance(outcome, AuthorizationErrorPage) and outcome.error == "invalid_client"
-        assert desk.pages.asked == []
+        assert auth.pages.asked == []
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 BAD_DOCUMENTS: dict[str, Any] = {
@@ -472,25 +472,25 @@ BAD_DOCUMENTS: dict[str, Any] = {
 def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path, page: Any) -> None:
     """RG-06."""
 
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = page
-        outcome = await desk.asked(DOCUMENT)
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = page
+        outcome = await auth.asked(DOCUMENT)
         assert isinstance(outcome, AuthorizationErrorPage)
         assert outcome.error == "invalid_client"
-        desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)  # what failed is not remembered
+        auth.pages.held[DOCUMENT] = document()
+        assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)  # what failed is not remembered
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(tmp_path: Path) -> None:
     """MCP-04: the page must not reveal which addresses this server can reach."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         told: dict[str, str] = {}
         for name in ("unreachable", "missing", "not changed", "of another type", "text", "too large"):
-            desk.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
-            outcome = await desk.asked(DOCUMENT)
+            auth.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
+            outcome = await auth.asked(DOCUMENT)
             assert isinstance(outcome, AuthorizationErrorPage) and outcome.document == DOCUMENT
             told[name] = outcome.description
         assert told.pop("unreachable") == "the client's metadata document can't be reached from this server"
@@ -498,16 +498,16 @@ def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(t
             "the client's metadata document is malformed: its URL does not return the expected JSON"
         }
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 class Slow:
     """A fake web with hosts that don't answer until released."""
 
-    def __init__(self, desk: Desk, *hosts: str) -> None:
+    def __init__(self, auth: AuthServer, *hosts: str) -> None:
         self.hosts, self.waiting, self.let = hosts, 0, asyncio.Event()
-        self._fetch = desk.pages.fetch
-        desk.authorization._documents._fetch = self
+        self._fetch = auth.pages.fetch
+        auth.authorization._documents._fetch = self
 
     async def __call__(self, url: str, **options: Any) -> Page:
         if urlsplit(url).hostname in self.hosts:
@@ -523,19 +523,19 @@ def test_a_slow_host_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.Monke
     """RG-06, SEC-18."""
     monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.WAIT", 0.05)
 
-    async def body(desk: Desk) -> None:
-        slow = Slow(desk, "slow.example")
-        desk.pages.held[DOCUMENT] = document()
-        waiting = [asyncio.create_task(desk.asked(f"https://slow.example/{number}")) for number in range(10)]
+    async def body(auth: AuthServer) -> None:
+        slow = Slow(auth, "slow.example")
+        auth.pages.held[DOCUMENT] = document()
+        waiting = [asyncio.create_task(auth.asked(f"https://slow.example/{number}")) for number in range(10)]
         await eventually_async(lambda: sum(task.done() for task in waiting) == 8)
         busy = [task.result() for task in waiting if task.done()]
         assert {outcome.status for outcome in busy if isinstance(outcome, AuthorizationErrorPage)} == {503}
         assert (len(busy), slow.waiting) == (8, 2)
-        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
+        assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
         slow.let.set()
         assert all(isinstance(outcome, AuthorizationErrorPage) for outcome in await asyncio.gather(*waiting))
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had(
@@ -544,80 +544,80 @@ def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had
     monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.WAIT", 0.05)
     monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.AT_ONCE", 2)
 
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
-        Slow(desk, "a.example", "b.example")
-        waiting = [asyncio.create_task(desk.asked(f"https://{host}.example/x")) for host in "ab"]
-        desk.clock.now += 700
-        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
-        unknown = await desk.asked("https://other.example/x")
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
+        Slow(auth, "a.example", "b.example")
+        waiting = [asyncio.create_task(auth.asked(f"https://{host}.example/x")) for host in "ab"]
+        auth.clock.now += 700
+        assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
+        unknown = await auth.asked("https://other.example/x")
         assert isinstance(unknown, AuthorizationErrorPage) and unknown.status == 503
         for task in waiting:
             task.cancel()
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def status(number: int, address: str) -> int:
-            outcome = await desk.authorization.open_consent(query(f"https://app.example/{number}"), address)
+            outcome = await auth.authorization.open_consent(query(f"https://app.example/{number}"), address)
             assert isinstance(outcome, AuthorizationErrorPage)
             return outcome.status
 
-        desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.authorization.open_consent(query(DOCUMENT), "192.0.2.2"), ConsentRequest)
+        auth.pages.held[DOCUMENT] = document()
+        assert isinstance(await auth.authorization.open_consent(query(DOCUMENT), "192.0.2.2"), ConsentRequest)
         assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
         assert await status(NEW, "192.0.2.1") == 503
         assert await status(NEW, "192.0.2.2") == 400
         form = [("grant_type", "refresh_token"), ("client_id", "https://app.example/x"), ("refresh_token", "x")]
-        assert (await desk.authorization.token(form, {}, "192.0.2.1")).status == 503
-        assert (await desk.authorization.token(form, {}, "192.0.2.2")).status == 401
-        desk.clock.now += 700
+        assert (await auth.authorization.token(form, {}, "192.0.2.1")).status == 503
+        assert (await auth.authorization.token(form, {}, "192.0.2.2")).status == 401
+        auth.clock.now += 700
         assert {await status(number, "192.0.2.1") for number in range(NEW)} == {400}
         assert isinstance(
-            await desk.authorization.open_consent(query(DOCUMENT), "192.0.2.1"), ConsentRequest
+            await auth.authorization.open_consent(query(DOCUMENT), "192.0.2.1"), ConsentRequest
         )  # one that is held
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_one_block_of_addresses_does_not_keep_others_documents_from_being_fetched(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def status(number: int, address: str) -> int:
-            outcome = await desk.authorization.open_consent(query(f"https://app.example/{number}"), address)
+            outcome = await auth.authorization.open_consent(query(f"https://app.example/{number}"), address)
             assert isinstance(outcome, AuthorizationErrorPage)
             return outcome.status
 
         sprayed = [await status(number, f"2001:db8:bad:{number:x}::1") for number in range(2 * ALL_NEW)]
         assert 0 < sprayed.count(400) <= ALL_NEW // 8
-        desk.pages.held[DOCUMENT] = document()
-        assert isinstance(await desk.authorization.open_consent(query(DOCUMENT), "192.0.2.2"), ConsentRequest)
+        auth.pages.held[DOCUMENT] = document()
+        assert isinstance(await auth.authorization.open_consent(query(DOCUMENT), "192.0.2.2"), ConsentRequest)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_refresh_does_not_wait_for_a_document_that_is_overdue(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        tokens = await desk.granted(DOCUMENT)
-        slow = Slow(desk, "app.example")
-        desk.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
-        desk.clock.now += 700
-        again = await desk.refresh(DOCUMENT, tokens["refresh_token"])
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        tokens = await auth.granted(DOCUMENT)
+        slow = Slow(auth, "app.example")
+        auth.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
+        auth.clock.now += 700
+        again = await auth.refresh(DOCUMENT, tokens["refresh_token"])
         assert again.status == 200
         slow.let.set()
-        await eventually_async(lambda: not desk.authorization._documents._under_way)
-        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)  # it was fetched meanwhile
+        await eventually_async(lambda: not auth.authorization._documents._under_way)
+        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)  # it was fetched meanwhile
         slow.let.clear()
-        desk.clock.now += 700
-        assert (await desk.refresh(DOCUMENT, again.body["refresh_token"])).status == 200
+        auth.clock.now += 700
+        assert (await auth.refresh(DOCUMENT, again.body["refresh_token"])).status == 200
         await eventually_async(lambda: slow.waiting == 1)
-        await desk.authorization.close()
+        await auth.authorization.close()
         assert slow.waiting == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 async def eventually_async(holds: Callable[[], bool]) -> None:
@@ -627,23 +627,23 @@ async def eventually_async(holds: Callable[[], bool]) -> None:
 
 
 def test_a_document_that_is_gone_for_a_day_holds_no_more(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        tokens = await desk.granted(DOCUMENT)
-        desk.pages.held.clear()
-        desk.clock.now += 7 * 86_400  # nobody has looked for it meanwhile
-        answer = await desk.refresh(DOCUMENT, tokens["refresh_token"])
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        tokens = await auth.granted(DOCUMENT)
+        auth.pages.held.clear()
+        auth.clock.now += 7 * 86_400  # nobody has looked for it meanwhile
+        answer = await auth.refresh(DOCUMENT, tokens["refresh_token"])
         assert answer.status == 200
-        desk.clock.now += 86_399
-        answer = await desk.refresh(DOCUMENT, answer.body["refresh_token"])
+        auth.clock.now += 86_399
+        answer = await auth.refresh(DOCUMENT, answer.body["refresh_token"])
         assert answer.status == 200
-        desk.clock.now += 1
-        late = await desk.refresh(DOCUMENT, answer.body["refresh_token"])
+        auth.clock.now += 1
+        late = await auth.refresh(DOCUMENT, answer.body["refresh_token"])
         assert (late.status, late.body["error"]) == (401, "invalid_client")
-        desk.pages.held[DOCUMENT] = document()
-        assert (await desk.refresh(DOCUMENT, answer.body["refresh_token"])).status == 200
+        auth.pages.held[DOCUMENT] = document()
+        assert (await auth.refresh(DOCUMENT, answer.body["refresh_token"])).status == 200
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize(
@@ -657,12 +657,12 @@ def test_what_the_tools_may_reach_is_not_for_strangers_to_name(public_url: str, 
 
 
 def test_of_a_documents_addresses_those_are_taken_that_can_be_used(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document(redirect_uris=["vscode://x/cb", BACK, "http://app.example/", None])
-        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
-        assert isinstance(await desk.asked(DOCUMENT, redirect_uri="http://app.example/"), AuthorizationErrorPage)
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document(redirect_uris=["vscode://x/cb", BACK, "http://app.example/", None])
+        assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
+        assert isinstance(await auth.asked(DOCUMENT, redirect_uri="http://app.example/"), AuthorizationErrorPage)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize(
@@ -684,66 +684,66 @@ def test_a_document_is_kept_as_long_as_its_server_says_within_bounds(
 ) -> None:
     """RG-06."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         headers = {"content-type": "application/json; charset=utf-8", "cache-control": cache_control}
-        desk.pages.held[DOCUMENT] = Page(DOCUMENT, 200, headers, json.dumps(document()).encode(), False)
+        auth.pages.held[DOCUMENT] = Page(DOCUMENT, 200, headers, json.dumps(document()).encode(), False)
         for later, fetched in ((0, 1), (kept - 1, 1), (1, 2)):
-            desk.clock.now += later
-            assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
-            assert len(desk.pages.asked) == fetched
+            auth.clock.now += later
+            assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
+            assert len(auth.pages.asked) == fetched
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_document_that_is_gone_ends_new_questions_and_no_refresh(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        tokens = await desk.granted(DOCUMENT)
-        desk.pages.held.clear()
-        desk.clock.now += 700
-        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)
-        assert (await desk.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        tokens = await auth.granted(DOCUMENT)
+        auth.pages.held.clear()
+        auth.clock.now += 700
+        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)
+        assert (await auth.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_document_that_changed_is_gone_by_from_then_on(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        question = await desk.asked(DOCUMENT)
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        question = await auth.asked(DOCUMENT)
         assert isinstance(question, ConsentRequest)
-        desk.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
-        desk.clock.now += 599
-        assert isinstance(await desk.asked(DOCUMENT), ConsentRequest)
-        desk.clock.now += 1
-        assert isinstance(await desk.asked(DOCUMENT), AuthorizationErrorPage)
+        auth.pages.held[DOCUMENT] = document(redirect_uris=["https://app.example/new"])
+        auth.clock.now += 599
+        assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
+        auth.clock.now += 1
+        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)
         assert isinstance(
-            await desk.authorization.answer_consent(question.id, ADA, frozenset(question.scopes)),
+            await auth.authorization.answer_consent(question.id, ADA, frozenset(question.scopes)),
             AuthorizationErrorPage,
         )
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_rg_09_an_operator_may_limit_the_hosts_of_documents(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for host, taken in (("app.example", True), ("eu.app.example", True), ("notapp.example", False)):
             url = f"https://{host}/client.json"
-            desk.pages.held[url] = document(client_id=url)
-            assert isinstance(await desk.asked(url), ConsentRequest if taken else AuthorizationErrorPage)
-        assert len(desk.pages.asked) == 2
+            auth.pages.held[url] = document(client_id=url)
+            assert isinstance(await auth.asked(url), ConsentRequest if taken else AuthorizationErrorPage)
+        assert len(auth.pages.asked) == 2
 
-    at_desk(tmp_path, body, client_hosts=("app.example",))
+    with_auth_server(tmp_path, body, client_hosts=("app.example",))
 
 
 def test_eight_people_at_once_cost_a_document_one_fetch(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = document()
-        outcomes = await asyncio.gather(*(desk.asked(DOCUMENT) for _ in range(8)))
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document()
+        outcomes = await asyncio.gather(*(auth.asked(DOCUMENT) for _ in range(8)))
         assert all(isinstance(outcome, ConsentRequest) for outcome in outcomes)
-        assert len(desk.pages.asked) == 1
+        assert len(auth.pages.asked) == 1
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize(
@@ -766,25 +766,25 @@ def test_eight_people_at_once_cost_a_document_one_fetch(tmp_path: Path) -> None:
 def test_a_document_on_a_private_address_is_not_fetched(tmp_path: Path, address: str) -> None:
     """RG-07, MCP-04: through the web tools' address check, by name and by number."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def resolve(_host: str, _port: int) -> list[str]:
             return ["93.184.215.14", address]  # one public answer hides nothing
 
         web = Web(resolve=resolve)
-        desk.pages.fetch = web.fetch  # type: ignore[method-assign]
-        desk.authorization._documents._fetch = web.fetch
+        auth.pages.fetch = web.fetch  # type: ignore[method-assign]
+        auth.authorization._documents._fetch = web.fetch
         literal = f"[{address}]" if ":" in address else address
         try:
             for host in ("app.example", literal):
-                outcome = await desk.asked(f"https://{host}/client.json")
+                outcome = await auth.asked(f"https://{host}/client.json")
                 assert isinstance(outcome, AuthorizationErrorPage)
                 assert outcome.error == "invalid_client"
                 assert address not in outcome.description
         finally:
             await web.close()
-        assert await desk.rows("oauth_client") == 0
+        assert await auth.rows("oauth_client") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 # Pre-registered clients
@@ -879,18 +879,18 @@ def test_a_file_that_is_none_is_named(tmp_path: Path, content: str) -> None:
 def test_a_configured_client_gets_no_more_than_its_scopes(tmp_path: Path) -> None:
     office = OAuthClient("office", "configured", "Office", (BACK,), scopes=("tools:read", "tools:web"))
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for asked, shown in (
             (None, ("tools:read", "tools:web")),
             ("tools:web tools:shell", ("tools:web",)),
             ("openid offline_access", ("tools:read", "tools:web")),
         ):
-            question = await desk.asked("office", scope=asked)
+            question = await auth.asked("office", scope=asked)
             assert isinstance(question, ConsentRequest)
             assert (question.scopes, question.client.host) == (shown, None)
-        assert "invalid_scope" in str(await desk.asked("office", scope="tools:shell"))
+        assert "invalid_scope" in str(await auth.asked("office", scope="tools:shell"))
 
-    at_desk(tmp_path, body, configured_clients={"office": office})
+    with_auth_server(tmp_path, body, configured_clients={"office": office})
 
 
 # Presets
@@ -921,13 +921,13 @@ PLATFORMS = [
 
 @pytest.mark.parametrize(("preset", "uri"), PLATFORMS)
 def test_each_known_platform_can_register_and_has_a_preset(tmp_path: Path, preset: str, uri: str) -> None:
-    async def body(desk: Desk) -> None:
-        for client in (await desk.client(redirect_uris=[uri]), "set-up"):
-            code = await desk.code(client, redirect_uri=uri)
-            assert (await desk.redeem(client, code, redirect_uri=uri)).status == 200
+    async def body(auth: AuthServer) -> None:
+        for client in (await auth.client(redirect_uris=[uri]), "set-up"):
+            code = await auth.code(client, redirect_uri=uri)
+            assert (await auth.redeem(client, code, redirect_uri=uri)).status == 200
 
     configured = listed(tmp_path, f'[[client]]\nid = "set-up"\npresets = ["{preset}"]')
-    at_desk(tmp_path, body, configured_clients=configured)
+    with_auth_server(tmp_path, body, configured_clients=configured)
 
 
 @pytest.mark.parametrize(
@@ -949,9 +949,9 @@ def test_what_varies_in_a_preset_is_one_plain_segment(uri: str) -> None:
 
 
 def test_a_client_that_registered_can_not_register_a_pattern(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         uri = "https://app.example/{id}"
-        answer = await desk.authorization.register({"redirect_uris": [uri]}, "192.0.2.1")
+        answer = await auth.authorization.register({"redirect_uris": [uri]}, "192.0.2.1")
         assert answer.body["error"] == "invalid_redirect_uri"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.auth.sign_in_server import house
+from tests.server.auth.sign_in_server import sign_in_server
 
 NAMED = "https://app.example/client.json"
 
 
 def read(folder: Path, id: str, **options: str) -> str:
     """Return the text of the page for a client with this id."""
-    with house(folder, "password", **options) as made:
+    with sign_in_server(folder, "password", **options) as made:
         got = made.browser().get(made.asking(id))
     assert got.status == 400 and "location" not in got.headers
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", got.text)).split())

@@ -16,7 +16,7 @@ from typing import Any
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.server.auth.authorization_in_process import challenge
 from tests.server.auth.minted_tokens import Signed, signed_site
-from tests.server.auth.sign_in_server import Browser, Got
+from tests.server.auth.sign_in_server import Browser, PageAnswer
 
 FORM = "application/x-www-form-urlencoded"
 BACK = "https://app.example/cb"
@@ -35,7 +35,7 @@ class Attacker(Browser):
         super().__init__(target.port, headers)
         self._target = target
 
-    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Got:
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> PageAnswer:
         got = super().ask(method, path, body, **headers)
         self._target.learn(*self.cookies.values(), *SECRET.findall(got.body.decode(errors="replace")))
         if "location" in got.headers:
@@ -79,11 +79,11 @@ class Target:
         made.source = self.source
         return made
 
-    def register(self, **more: Any) -> Got:
+    def register(self, **more: Any) -> PageAnswer:
         body = {"client_name": "Fernhill", "redirect_uris": list(REDIRECTS), "token_endpoint_auth_method": "none"}
         return self.posted("/register", {**body, **more})
 
-    def posted(self, path: str, body: Any, **headers: str) -> Got:
+    def posted(self, path: str, body: Any, **headers: str) -> PageAnswer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.browser().ask("POST", path, data, **{"content_type": "application/json", **headers})
 
@@ -117,16 +117,16 @@ class Target:
         assert answered.status == 303, answered.text
         return told(answered)["code"]
 
-    def exchange(self, code: str, verifier: str, **more: str | None) -> Got:
+    def exchange(self, code: str, verifier: str, **more: str | None) -> PageAnswer:
         given = {"grant_type": "authorization_code", "code": code, "code_verifier": verifier, "redirect_uri": BACK}
         return self.form("/token", {**given, "client_id": self.client, **more})
 
-    def refresh(self, token: str, **more: str | None) -> Got:
+    def refresh(self, token: str, **more: str | None) -> PageAnswer:
         return self.form(
             "/token", {"grant_type": "refresh_token", "refresh_token": token, "client_id": self.client, **more}
         )
 
-    def form(self, path: str, given: Mapping[str, str | None], **headers: str) -> Got:
+    def form(self, path: str, given: Mapping[str, str | None], **headers: str) -> PageAnswer:
         return self.browser().post(path, {name: value for name, value in given.items() if value is not None}, **headers)
 
     def granted(self, **more: str | None) -> dict[str, str]:
@@ -170,19 +170,19 @@ class Target:
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
 
 
-def consenting(page: Got, **changed: str) -> list[tuple[str, str]]:
+def consenting(page: PageAnswer, **changed: str) -> list[tuple[str, str]]:
     """Return the consent form with all boxes ticked."""
     fields = {"csrf": page.field("csrf"), "question": page.field("question"), "via": "", "decision": "approve"}
     scopes = re.findall(r'name="scope" value="([^"]+)"', page.text)
     return [*{**fields, **changed}.items(), *(("scope", scope) for scope in scopes)]
 
 
-def told(got: Got) -> dict[str, str]:
+def told(got: PageAnswer) -> dict[str, str]:
     """Return the parameters of a redirect."""
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(got.location).query))
 
 
-def shut_out(got: Got, *statuses: int) -> None:
+def shut_out(got: PageAnswer, *statuses: int) -> None:
     """Check for a refusal with one of `statuses` (any 4xx if there are none), without a secret in it."""
     assert 400 <= got.status < 500, (got.status, got.body[:300])
     assert not statuses or got.status in statuses, (got.status, got.body[:300])
@@ -193,7 +193,7 @@ def shut_out(got: Got, *statuses: int) -> None:
     assert not any("session=" in line for line in got.set_cookies)
 
 
-def refused(got: Got, *errors: str) -> None:
+def refused(got: PageAnswer, *errors: str) -> None:
     """Check for a refusal of the token endpoint and the like: one OAuth error in JSON, not cacheable."""
     shut_out(got)
     assert got.headers["content-type"] == "application/json"

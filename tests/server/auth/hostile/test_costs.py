@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.hostile.target import FORM
-from tests.server.auth.sign_in_server import DOCUMENT, Browser, House, house
+from tests.server.auth.sign_in_server import DOCUMENT, Browser, SignInServer, sign_in_server
 from toolgate.server.auth.login.accounts import Accounts, SignInError
 from toolgate.server.state.store import Store
 
@@ -33,48 +33,50 @@ def raw(browser: Browser, path: str, **fields: str) -> int:
     return browser.ask("POST", path, body, content_type=FORM).status
 
 
-def sign_in(gate: House, **fields: str) -> int:
-    browser = gate.browser()
+def sign_in(server: SignInServer, **fields: str) -> int:
+    browser = server.browser()
     csrf = browser.get("/login").field("csrf")
     return raw(browser, "/login", **{"csrf": csrf, "question": "", "username": "ada", "password": "x", **fields})
 
 
-def redeem(gate: House, **fields: str) -> int:
-    return raw(gate.browser(), "/token", grant_type="authorization_code", **{"client_id": DOCUMENT, **FIELDS, **fields})
+def redeem(server: SignInServer, **fields: str) -> int:
+    return raw(
+        server.browser(), "/token", grant_type="authorization_code", **{"client_id": DOCUMENT, **FIELDS, **fields}
+    )
 
 
-DOORS: dict[str, tuple[Callable[[House], int], set[int]]] = {
-    "name": (lambda gate: sign_in(gate, username=MARKS), {403}),
-    "name of several letters": (lambda gate: sign_in(gate, username=MARKS[:300] * 100), {403}),
-    "password": (lambda gate: sign_in(gate, password=MARKS), {403}),
-    "pairing code": (lambda gate: sign_in(gate, code=MARKS), {403}),
-    "client": (lambda gate: redeem(gate, client_id=f"https://{MARKS}/client.json"), {401}),
-    "resource": (lambda gate: redeem(gate, resource=f"https://{MARKS}/mcp"), {400}),
-    "cookie": (lambda gate: gate.browser().get("/login", cookie="a;" * 30_000).status, {200}),
-    "where from": (lambda gate: gate.browser().get("/login", x_forwarded_for="127.0.0.1," * 6_000).status, {200}),
+DOORS: dict[str, tuple[Callable[[SignInServer], int], set[int]]] = {
+    "name": (lambda server: sign_in(server, username=MARKS), {403}),
+    "name of several letters": (lambda server: sign_in(server, username=MARKS[:300] * 100), {403}),
+    "password": (lambda server: sign_in(server, password=MARKS), {403}),
+    "pairing code": (lambda server: sign_in(server, code=MARKS), {403}),
+    "client": (lambda server: redeem(server, client_id=f"https://{MARKS}/client.json"), {401}),
+    "resource": (lambda server: redeem(server, resource=f"https://{MARKS}/mcp"), {400}),
+    "cookie": (lambda server: server.browser().get("/login", cookie="a;" * 30_000).status, {200}),
+    "where from": (lambda server: server.browser().get("/login", x_forwarded_for="127.0.0.1," * 6_000).status, {200}),
 }
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_no_form_costs_more_than_its_size_deserves(door: str, tmp_path: Path) -> None:
     knock, statuses = DOORS[door]
-    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as gate:
-        gate.add()
-        assert sign_in(gate) == 403  # what the first costs, all pay once
+    with sign_in_server(tmp_path, trusted_proxies=("127.0.0.1",)) as server:
+        server.add()
+        assert sign_in(server) == 403  # what the first costs, all pay once
         with at_little_cost():
-            assert knock(gate) in statuses
+            assert knock(server) in statuses
 
 
 def test_a_first_account_costs_no_more_either(tmp_path: Path) -> None:
-    with house(tmp_path) as gate, at_little_cost():
-        assert sign_in(gate, code="x", username=MARKS) == 403
+    with sign_in_server(tmp_path) as server, at_little_cost():
+        assert sign_in(server, code="x", username=MARKS) == 403
 
 
-def test_a_throttled_sign_in_stays_cheap(gate: House) -> None:
-    statuses = [sign_in(gate, username="ada") for _ in range(6)]
+def test_a_throttled_sign_in_stays_cheap(server: SignInServer) -> None:
+    statuses = [sign_in(server, username="ada") for _ in range(6)]
     assert statuses[-1] == 429
     with at_little_cost():
-        assert sign_in(gate, username=MARKS) in (403, 429)
+        assert sign_in(server, username=MARKS) in (403, 429)
 
 
 @pytest.mark.parametrize("long", [{"name": MARKS}, {"password": MARKS}])
@@ -84,9 +86,13 @@ def test_no_account_has_a_long_name_or_password(long: dict[str, str], tmp_path: 
         asyncio.run(Accounts(Store(tmp_path / "state")).add(**given))
 
 
-def test_a_client_secret_costs_no_more_either(gate: House) -> None:
+def test_a_client_secret_costs_no_more_either(server: SignInServer) -> None:
     form = {"grant_type": "client_credentials", "client_id": "a", "client_secret": MARKS}
     with at_little_cost():
-        assert raw(gate.browser(), "/token", **form) == 401
+        assert raw(server.browser(), "/token", **form) == 401
         headers = {name.lower(): value for name, value in basic("a", "b" * 40_000).items()}
-        assert gate.browser().post("/token", {"grant_type": "client_credentials"}, **headers).status in (400, 401, 431)
+        assert server.browser().post("/token", {"grant_type": "client_credentials"}, **headers).status in (
+            400,
+            401,
+            431,
+        )

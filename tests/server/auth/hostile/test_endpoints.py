@@ -12,14 +12,14 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.hostile.target import BACK, FORM, LOOP, PORT, QUERY, Target, refused, shut_out
-from tests.server.auth.sign_in_server import Got
+from tests.server.auth.sign_in_server import PageAnswer
 
 AT_ONCE = 8
 
 
-def at_once(work: Callable[[], Got]) -> list[Got]:
+def at_once(work: Callable[[], PageAnswer]) -> list[PageAnswer]:
     """Return the answers to eight simultaneous requests."""
-    barrier, got = threading.Barrier(AT_ONCE), list[Got]()
+    barrier, got = threading.Barrier(AT_ONCE), list[PageAnswer]()
 
     def run() -> None:
         barrier.wait(PATIENCE)

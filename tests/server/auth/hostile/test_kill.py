@@ -8,12 +8,12 @@ from pathlib import Path
 from tests.clients.raw_http_client import Site
 from tests.server.auth.hostile.target import BACK, Target, refused, target_site
 from tests.server.auth.minted_tokens import Signed
-from tests.server.auth.sign_in_server import Got
+from tests.server.auth.sign_in_server import PageAnswer
 
 
-def while_it_dies(target: Target, work: list[tuple[str, dict[str, str]]]) -> list[Got | None]:
+def while_it_dies(target: Target, work: list[tuple[str, dict[str, str]]]) -> list[PageAnswer | None]:
     """Return the answers to these forms, sent at once to a server that is killed after the first answer."""
-    got: list[Got | None] = [None] * len(work)
+    got: list[PageAnswer | None] = [None] * len(work)
     first = threading.Event()
 
     def run(number: int) -> None:

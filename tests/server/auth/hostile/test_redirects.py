@@ -8,7 +8,7 @@ import urllib.parse
 import pytest
 
 from tests.server.auth.hostile.target import BACK, LOOP, QUERY, Target, shut_out, told
-from tests.server.auth.sign_in_server import Got
+from tests.server.auth.sign_in_server import PageAnswer
 from toolgate.server.state import client_rows
 
 # Not one of them is what the client registered, though many a parser thinks so.
@@ -321,7 +321,7 @@ def test_a_bad_request_of_a_client_that_the_operator_added_is_told_to_it_at_once
     assert told(got)["error"] == "unsupported_response_type"
 
 
-def link(got: Got) -> str:
+def link(got: PageAnswer) -> str:
     """Return the target of a page's one button."""
     found = re.findall(r'<a class="button" href="([^"]*)"', got.text)
     assert len(found) == 1, got.text

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.auth.sign_in_server import house
+from tests.server.auth.sign_in_server import sign_in_server
 from toolgate.server.auth.login import accounts as accounts_module
 from toolgate.server.auth.login.accounts import Accounts, PairingCode, Person, SignInError, normalize_name
 from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
@@ -221,14 +221,14 @@ def test_sec_17_guesses_at_a_name_do_not_lock_its_owners_browser_out(tmp_path: P
 
 
 def test_sec_17_new_networks_of_one_block_do_not_keep_a_newcomer_out(tmp_path: Path) -> None:
-    with house(tmp_path, trusted_proxies=("127.0.0.1",)) as gate:
-        gate.add()
+    with sign_in_server(tmp_path, trusted_proxies=("127.0.0.1",)) as server:
+        server.add()
         nets = itertools.count()  # times an odd number: all over the /48
         for turn in range(4):
             for _ in range(60):
-                sprayer = gate.browser(x_forwarded_for=f"2001:db8:1:{next(nets) * 251 % 65_536:x}::1")
+                sprayer = server.browser(x_forwarded_for=f"2001:db8:1:{next(nets) * 251 % 65_536:x}::1")
                 assert sprayer.sign_in(name=f"name{next(nets)}").status in (403, 429)
-            assert gate.browser(x_forwarded_for=f"2001:db8:2:{turn}::1").sign_in().status == 303
+            assert server.browser(x_forwarded_for=f"2001:db8:2:{turn}::1").sign_in().status == 303
 
 
 def test_sec_17_an_address_one_signed_in_from_is_not_kept_out_by_others(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.auth.login.test_providers import approve, come_back, to_consent
-from tests.server.auth.sign_in_server import DOCUMENT, house
+from tests.server.auth.sign_in_server import DOCUMENT, sign_in_server
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.allowlist import UserAllowlist
 from toolgate.server.auth.login.providers import Fetch
@@ -59,7 +59,7 @@ def test_a_person_signs_in_by_a_provider_that_is_one_class_and_one_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sign_in_methods, "METHODS", (*sign_in_methods.METHODS, GUILD))
-    with house(tmp_path, "guild", credentials={"guild": ("us", "")}, allow_users=("guild:7",)) as made:
+    with sign_in_server(tmp_path, "guild", credentials={"guild": ("us", "")}, allow_users=("guild:7",)) as made:
         browser = made.browser()
         sent = approve(browser, to_consent(made, browser, "guild"))
         assert sent.location.startswith("https://guild.example/enter?")

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from tests.server.auth.authorization_in_process import Desk, at_desk
+from tests.server.auth.authorization_in_process import AuthServer, with_auth_server
 from tests.server.auth.fake_identity_providers import CLIENT, SECRET, Provider, provider
 from tests.server.auth.oauth_server.test_clients import IDP, at_idp, encoded, jag
 from tests.server.auth.oauth_server.test_clients import SECRET as AGENT_SECRET
-from tests.server.auth.sign_in_server import DOCUMENT, Browser, Got, House, house
+from tests.server.auth.sign_in_server import DOCUMENT, Browser, PageAnswer, SignInServer, sign_in_server
 from toolgate.server.auth.clients.model import ID_JAG
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
@@ -43,12 +43,12 @@ def idp() -> Iterator[Provider]:
 
 
 @pytest.fixture
-def gate(tmp_path: Path, idp: Provider) -> Iterator[House]:
-    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
+def server(tmp_path: Path, idp: Provider) -> Iterator[SignInServer]:
+    with sign_in_server(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
         yield made
 
 
-def to_consent(made: House, browser: Browser, via: str = "oidc") -> Got:
+def to_consent(made: SignInServer, browser: Browser, via: str = "oidc") -> PageAnswer:
     """Start an authorization as a client does, and return its page."""
     login = browser.get(made.asking()).location
     question = urllib.parse.parse_qs(login.partition("?")[2])["question"][0]
@@ -57,29 +57,31 @@ def to_consent(made: House, browser: Browser, via: str = "oidc") -> Got:
     return page
 
 
-def approve(browser: Browser, page: Got, *scopes: str) -> Got:
+def approve(browser: Browser, page: PageAnswer, *scopes: str) -> PageAnswer:
     names = ("csrf", "question", "via")
     fields = [*((name, page.field(name)) for name in names), ("decision", "approve")]
     return browser.post("/consent", [*fields, *(("scope", scope) for scope in scopes or ("tools:read",))])
 
 
-def come_back(browser: Browser, answer: dict[str, str]) -> Got:
+def come_back(browser: Browser, answer: dict[str, str]) -> PageAnswer:
     return browser.get(f"/callback?{urllib.parse.urlencode(answer)}")
 
 
-async def people_of(made: House) -> list[Person]:
+async def people_of(made: SignInServer) -> list[Person]:
     """Return the people of all grants."""
     words = "SELECT issuer, known_as, name FROM oauth_person"
     return await made.store.transact(lambda connection: [Person(*row) for row in connection.exec_driver_sql(words)])
 
 
-def signed_in(made: House, idp: Provider, browser: Browser) -> Got:
+def signed_in(made: SignInServer, idp: Provider, browser: Browser) -> PageAnswer:
     return come_back(browser, idp.arrive(approve(browser, to_consent(made, browser)).location))
 
 
-def test_az_08_one_consents_then_signs_in_there_then_the_client_gets_its_code(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    login = browser.get(browser.get(gate.asking()).location)
+def test_az_08_one_consents_then_signs_in_there_then_the_client_gets_its_code(
+    server: SignInServer, idp: Provider
+) -> None:
+    browser = server.browser()
+    login = browser.get(browser.get(server.asking()).location)
     assert login.location.endswith("&via=oidc")  # there is no other way in
     page = browser.get(login.location)
     assert "When you approve, you sign in with 127.0.0.1" in page.text
@@ -95,33 +97,33 @@ def test_az_08_one_consents_then_signs_in_there_then_the_client_gets_its_code(ga
         "response_type": "code",
         "scope": "openid email profile",
         "code_challenge_method": "S256",
-        "redirect_uri": f"{gate.url}/callback",
+        "redirect_uri": f"{server.url}/callback",
     }
     back = come_back(browser, answer)
-    assert back.location.startswith(f"{gate.app}?code=")
+    assert back.location.startswith(f"{server.app}?code=")
     assert not [name for name in browser.cookies if "away" in name]
-    assert gate.granted() == [(DOCUMENT, "248289", "tools:read tools:web")]
-    assert gate.do(people_of(gate)) == [Person(idp.url, "248289", "248289")]
+    assert server.granted() == [(DOCUMENT, "248289", "tools:read tools:web")]
+    assert server.do(people_of(server)) == [Person(idp.url, "248289", "248289")]
     assert "248289" in browser.get("/account").text
 
 
-def test_mcp_01_another_client_is_asked_about_though_one_is_signed_in(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    assert signed_in(gate, idp, browser).status == 303
-    asked = browser.get(gate.asking("self", "https://evil.example/back"))
+def test_mcp_01_another_client_is_asked_about_though_one_is_signed_in(server: SignInServer, idp: Provider) -> None:
+    browser = server.browser()
+    assert signed_in(server, idp, browser).status == 303
+    asked = browser.get(server.asking("self", "https://evil.example/back"))
     assert asked.location.startswith("/consent?question=")
     assert "Definitely Claude" in browser.get(asked.location).text
 
 
-def test_mcp_02_a_callback_without_our_cookie_is_refused(gate: House, idp: Provider) -> None:
-    victim, attacker = gate.browser(), gate.browser()
-    answer = idp.arrive(approve(attacker, to_consent(gate, attacker)).location)
+def test_mcp_02_a_callback_without_our_cookie_is_refused(server: SignInServer, idp: Provider) -> None:
+    victim, attacker = server.browser(), server.browser()
+    answer = idp.arrive(approve(attacker, to_consent(server, attacker)).location)
     got = come_back(victim, answer)
     assert (got.status, "not signed in" in got.text) == (400, True)
     assert victim.get("/account").location == "/login"
     for changed in ({"state": "x"}, {"state": ""}):
         assert come_back(attacker, {**answer, **changed}).status == 400
-    assert gate.granted() == []
+    assert server.granted() == []
     assert "/token" not in idp.seen
 
 
@@ -155,7 +157,7 @@ def test_of_googles_accounts_a_domain_lets_those_of_the_organisation_in(
         return replace(ways, providers={"oidc": made})
 
     idp.claims = {"email_verified": True, **claims}
-    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=(users,), change=change) as made:
+    with sign_in_server(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=(users,), change=change) as made:
         assert signed_in(made, idp, made.browser()).status == (303 if comes else 403)
 
 
@@ -166,7 +168,7 @@ def test_google_is_known_for_that_by_its_issuer() -> None:
 
 
 @contextlib.contextmanager
-def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[House]:
+def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[SignInServer]:
     """Run two fake providers, each with its own server."""
 
     def change(ways: SignInMethods, web: Web) -> SignInMethods:
@@ -176,7 +178,7 @@ def _at_both(folder: Path, oidc: Provider, github: Provider) -> Iterator[House]:
         return replace(ways, providers={**ways.providers, "github": made})
 
     ways = (f"oidc={oidc.url}", "github")
-    with house(folder, *ways, credentials=FORM, allow_users=("*",), change=change) as made:
+    with sign_in_server(folder, *ways, credentials=FORM, allow_users=("*",), change=change) as made:
         yield made
 
 
@@ -206,23 +208,23 @@ def test_each_of_two_providers_has_people_come_back_to_its_own_path(tmp_path: Pa
             assert got.location.startswith(f"{made.app}?code="), got.text
 
 
-def _departures(made: House) -> int:
+def _departures(made: SignInServer) -> int:
     words = "SELECT count(*) FROM departure"
     return made.do(made.store.transact(lambda connection: int(connection.exec_driver_sql(words).scalar_one())))
 
 
-def test_a_question_sends_few_browsers_away_at_a_time(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    page = to_consent(gate, browser)
+def test_a_question_sends_few_browsers_away_at_a_time(server: SignInServer, idp: Provider) -> None:
+    browser = server.browser()
+    page = to_consent(server, browser)
     for _ in range(20):
         assert approve(browser, page).status == 303
-    assert _departures(gate) == MAX_PER_CONSENT
+    assert _departures(server) == MAX_PER_CONSENT
     assert come_back(browser, idp.arrive(approve(browser, page).location)).status == 303  # the last is the person's
 
 
 def test_one_address_sends_few_browsers_away_a_minute(tmp_path: Path, idp: Provider) -> None:
     given: Any = {"credentials": FORM, "allow_users": ("*",), "trusted_proxies": ("127.0.0.1",)}
-    with house(tmp_path, f"oidc={idp.url}", **given) as made:
+    with sign_in_server(tmp_path, f"oidc={idp.url}", **given) as made:
         flood = made.browser(x_forwarded_for="2001:db8:1::1")
         got = [approve(flood, to_consent(made, flood)) for _ in range(PER_ADDRESS + 2)]
         assert [each.status for each in got] == [303] * PER_ADDRESS + [429] * 2
@@ -245,27 +247,27 @@ def test_of_all_that_were_sent_away_the_newest_are_waited_for(tmp_path: Path) ->
     assert asyncio.run(body()) == [False] * 3 + [True] * 5
 
 
-def test_az_08_a_callback_works_once(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
+def test_az_08_a_callback_works_once(server: SignInServer, idp: Provider) -> None:
+    browser = server.browser()
+    answer = idp.arrive(approve(browser, to_consent(server, browser)).location)
     kept = dict(browser.cookies)
     assert come_back(browser, answer).status == 303
     browser.cookies = kept
     assert come_back(browser, answer).status == 400
-    assert len(gate.granted()) == 1
+    assert len(server.granted()) == 1
 
 
-def test_az_09_two_tabs_can_be_away_at_once(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    pages = [to_consent(gate, browser) for _ in range(2)]
+def test_az_09_two_tabs_can_be_away_at_once(server: SignInServer, idp: Provider) -> None:
+    browser = server.browser()
+    pages = [to_consent(server, browser) for _ in range(2)]
     answers = [idp.arrive(approve(browser, page).location) for page in pages]
     for answer in reversed(answers):
-        assert come_back(browser, answer).location.startswith(gate.app)
+        assert come_back(browser, answer).location.startswith(server.app)
 
 
-def test_a_refusal_at_the_provider_signs_no_person_in_and_can_be_retried(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
+def test_a_refusal_at_the_provider_signs_no_person_in_and_can_be_retried(server: SignInServer, idp: Provider) -> None:
+    browser = server.browser()
+    answer = idp.arrive(approve(browser, to_consent(server, browser)).location)
     got = come_back(browser, {"state": answer["state"], "error": "access_denied", "error_description": "<b>evil"})
     assert got.status == 403
     assert "evil" not in got.text
@@ -311,34 +313,36 @@ BENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("bent", BENT)
-def test_sec_03_sec_07_an_invalid_id_token_signs_no_person_in(bent: str, gate: House, idp: Provider) -> None:
+def test_sec_03_sec_07_an_invalid_id_token_signs_no_person_in(bent: str, server: SignInServer, idp: Provider) -> None:
     BENT[bent](idp)
-    browser = gate.browser()
-    sent = approve(browser, to_consent(gate, browser))
+    browser = server.browser()
+    sent = approve(browser, to_consent(server, browser))
     got = come_back(browser, idp.arrive(sent.location)) if sent.status == 303 else sent
     assert (got.status, "You are not signed in" in got.text) == (403, True)
-    assert gate.granted() == []
+    assert server.granted() == []
     assert browser.get("/account").location == "/login"
 
 
-def test_sec_03_an_answer_of_another_issuer_is_refused(gate: House, idp: Provider) -> None:
-    browser = gate.browser()
-    answer = idp.arrive(approve(browser, to_consent(gate, browser)).location)
+def test_sec_03_an_answer_of_another_issuer_is_refused(server: SignInServer, idp: Provider) -> None:
+    browser = server.browser()
+    answer = idp.arrive(approve(browser, to_consent(server, browser)).location)
     assert come_back(browser, {**answer, "iss": "https://evil.example"}).status == 403
     assert "/token" not in idp.seen
 
 
-def test_a_new_key_of_the_provider_is_found(gate: House, idp: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_key_of_the_provider_is_found(
+    server: SignInServer, idp: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("toolgate.server.auth.login.providers.KEY_RETRY", 0.0)
-    browser = gate.browser()
-    assert signed_in(gate, idp, browser).status == 303
+    browser = server.browser()
+    assert signed_in(server, idp, browser).status == 303
     idp.key = jose.generate_key()
-    assert signed_in(gate, idp, gate.browser()).status == 303
+    assert signed_in(server, idp, server.browser()).status == 303
 
 
-def test_a_provider_that_wants_the_secret_in_the_form_gets_it_there(gate: House, idp: Provider) -> None:
+def test_a_provider_that_wants_the_secret_in_the_form_gets_it_there(server: SignInServer, idp: Provider) -> None:
     idp.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
-    assert signed_in(gate, idp, gate.browser()).status == 303
+    assert signed_in(server, idp, server.browser()).status == 303
 
 
 @pytest.mark.parametrize(
@@ -362,7 +366,7 @@ def test_only_allowed_people_come(
 ) -> None:
     idp.claims, idp.userinfo = claims, userinfo
     users = ("ada@example.com", "@team.example", "oidc:friend")
-    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=users) as made:
+    with sign_in_server(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=users) as made:
         got = signed_in(made, idp, made.browser())
         assert got.status == (303 if comes else 403)
         assert len(made.granted()) == comes
@@ -383,7 +387,7 @@ def test_github_signs_in_by_number_and_verified_addresses(
 ) -> None:
     idp.emails = [{"email": "other@x.example", "verified": True}, {"email": "octo@team.example", "verified": verified}]
     ways = ("password", "github")
-    with house(tmp_path, *ways, credentials=FORM, allow_users=("1",), change=github(idp)) as made:
+    with sign_in_server(tmp_path, *ways, credentials=FORM, allow_users=("1",), change=github(idp)) as made:
         browser = made.browser()
         sent = approve(browser, to_consent(made, browser, "github"))
         assert sent.location.startswith(f"{idp.url}/login/oauth/authorize?client_id={CLIENT}&")
@@ -394,7 +398,7 @@ def test_github_signs_in_by_number_and_verified_addresses(
 
 
 def test_one_signs_in_for_the_account_page_without_a_client(tmp_path: Path, idp: Provider) -> None:
-    with house(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
+    with sign_in_server(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
         made.add()
         browser = made.browser()
         page = browser.get("/login")
@@ -412,15 +416,15 @@ def test_a_subject_of_a_way_that_is_not_offered_is_refused(entry: str) -> None:
     assert UserAllowlist([f"oidc:{entry}"], ["oidc"]).permits("oidc", entry, None)
 
 
-def test_sec_16_an_unverified_address_names_no_person(gate: House, idp: Provider) -> None:
+def test_sec_16_an_unverified_address_names_no_person(server: SignInServer, idp: Provider) -> None:
     for claims in ({"email_verified": False}, {}, {"email_verified": "false"}):
         idp.claims = {"email": "ada@example.com", **claims}
-        signed_in(gate, idp, gate.browser())
-        assert gate.do(people_of(gate)) == [Person(idp.url, "248289", "248289")]
+        signed_in(server, idp, server.browser())
+        assert server.do(people_of(server)) == [Person(idp.url, "248289", "248289")]
 
 
 def test_signing_in_as_another_person_asks_the_provider_for_the_account(tmp_path: Path, idp: Provider) -> None:
-    with house(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
+    with sign_in_server(tmp_path, "password", f"oidc={idp.url}", credentials=FORM, allow_users=("*",)) as made:
         made.add()
         browser = made.browser()
         page = browser.get(browser.sign_in(browser.get(made.asking()).location).location)
@@ -436,7 +440,7 @@ def test_signing_in_as_another_person_asks_the_provider_for_the_account(tmp_path
 
 
 def test_a_refused_person_can_choose_another_account(tmp_path: Path, idp: Provider) -> None:
-    with house(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("ada@example.com",)) as made:
+    with sign_in_server(tmp_path, f"oidc={idp.url}", credentials=FORM, allow_users=("ada@example.com",)) as made:
         browser = made.browser()
         sent = approve(browser, to_consent(made, browser))
         assert "prompt" not in sent.location
@@ -483,19 +487,19 @@ def test_a_way_in_that_would_be_too_wide_is_refused_at_the_start(
 
 
 def test_mcp_04_a_provider_in_a_private_network_is_not_asked(tmp_path: Path) -> None:
-    with house(tmp_path, "oidc=http://10.0.0.1", credentials=FORM, allow_users=("*",)) as made:
+    with sign_in_server(tmp_path, "oidc=http://10.0.0.1", credentials=FORM, allow_users=("*",)) as made:
         browser = made.browser()
         got = approve(browser, to_consent(made, browser))
         assert (got.status, "the server&#39;s log has the details" in got.text) == (403, True)
 
 
 def test_mcp_12_no_secret_of_a_sign_in_is_logged_or_kept(
-    gate: House, idp: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: SignInServer, idp: Provider, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG", "toolgate")
     idp.claims["nonce"] = "x"
-    browser = gate.browser()
-    sent = approve(browser, to_consent(gate, browser))
+    browser = server.browser()
+    sent = approve(browser, to_consent(server, browser))
     kept = b"".join(path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file())
     answer = idp.arrive(sent.location)
     ticket = next(value for name, value in browser.cookies.items() if "away" in name)
@@ -509,28 +513,28 @@ def test_mcp_12_no_secret_of_a_sign_in_is_logged_or_kept(
 GATE = "https://gate.example"  # the same after a restart, whatever the port
 
 
-def refreshed(made: House, token: str) -> Got:
+def refreshed(made: SignInServer, token: str) -> PageAnswer:
     form = {"grant_type": "refresh_token", "client_id": DOCUMENT, "refresh_token": token}
     return made.browser().post("/token", form)
 
 
-def ended(made: House) -> list[bool]:
+def ended(made: SignInServer) -> list[bool]:
     """Return for each grant whether it was revoked."""
     words = "SELECT revoked_at IS NOT NULL FROM oauth_grant ORDER BY made_at"
     return made.do(made.store.transact(lambda connection: list(connection.exec_driver_sql(words).scalars())))
 
 
-def by_provider(made: House, idp: Provider, browser: Browser, via: str) -> dict[str, str]:
+def by_provider(made: SignInServer, idp: Provider, browser: Browser, via: str) -> dict[str, str]:
     sent = approve(browser, to_consent(made, browser, via))
     return dict(urllib.parse.parse_qsl(come_back(browser, idp.arrive(sent.location)).location.partition("?")[2]))
 
 
-def at_once(made: House, browser: Browser) -> dict[str, str]:
+def at_once(made: SignInServer, browser: Browser) -> dict[str, str]:
     page = browser.get(browser.get(made.asking()).location)
     return dict(urllib.parse.parse_qsl(approve(browser, page).location.partition("?")[2]))
 
 
-def with_password(made: House, browser: Browser) -> dict[str, str]:
+def with_password(made: SignInServer, browser: Browser) -> dict[str, str]:
     login = browser.get(made.asking()).location
     page = browser.get(browser.sign_in(login).location)
     return dict(urllib.parse.parse_qsl(approve(browser, page).location.partition("?")[2]))
@@ -603,9 +607,9 @@ def enterprise(way: str, *users: str, issuers: tuple[str, ...] = (IDP,)) -> dict
     return {"can_sign_in": ways.can_sign_in}
 
 
-async def by_assertion(desk: Desk, **said: Any) -> OAuthResponse:
-    word = jag(now=desk.clock.now, scope="tools:shell tools:read", **said)
-    return await desk.token(encoded("agent", AGENT_SECRET), grant_type=ID_JAG, assertion=word)
+async def by_assertion(auth: AuthServer, **said: Any) -> OAuthResponse:
+    word = jag(now=auth.clock.now, scope="tools:shell tools:read", **said)
+    return await auth.token(encoded("agent", AGENT_SECRET), grant_type=ID_JAG, assertion=word)
 
 
 VERIFIED = {"email": "ada@corp", "email_verified": True}
@@ -629,20 +633,20 @@ VERIFIED = {"email": "ada@corp", "email_verified": True}
 def test_tk_09_sec_08_an_enterprise_issuer_gets_tokens_for_allowed_people_only(
     way: str, users: tuple[str, ...], said: dict[str, Any], comes: bool, tmp_path: Path
 ) -> None:
-    async def body(desk: Desk) -> None:
-        answer = await by_assertion(desk, **said)
+    async def body(auth: AuthServer) -> None:
+        answer = await by_assertion(auth, **said)
         if comes:
             assert (answer.status, answer.body["scope"]) == (200, "tools:read tools:shell")
             return
         told = {"error": "invalid_grant", "error_description": "This person may not sign in to this server."}
         assert (answer.status, answer.body) == (400, told)
-        assert [await desk.rows(table) for table in ("oauth_access", "oauth_person")] == [0, 0]
+        assert [await auth.rows(table) for table in ("oauth_access", "oauth_person")] == [0, 0]
 
     at_idp(tmp_path, body, **enterprise(way, *users))
 
 
 def test_tk_09_sec_08_an_assertion_without_an_address_leaves_the_one_that_was_verified(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for said, status in (
             (VERIFIED, 200),
             ({}, 200),
@@ -650,7 +654,7 @@ def test_tk_09_sec_08_an_assertion_without_an_address_leaves_the_one_that_was_ve
             ({"email": "eve@corp", "email_verified": True}, 400),
             ({}, 200),  # what was refused left nothing behind
         ):
-            assert (await by_assertion(desk, **said)).status == status, said
+            assert (await by_assertion(auth, **said)).status == status, said
 
     at_idp(tmp_path, body, **enterprise(f"oidc={IDP}", "ada@corp"))
 
@@ -666,21 +670,21 @@ def test_tk_09_sec_08_what_an_enterprise_issuer_got_for_people_ends_when_they_ma
     pair = (derive_subject(IDP, "ada@corp"), "agent")
     given: list[str] = []
 
-    async def before(desk: Desk) -> None:
-        given.append((await by_assertion(desk, **VERIFIED)).body["access_token"])
-        assert await desk.authorization.find_valid_keys([pair]) == {pair}
-        assert await desk.authorization.revoke_barred_people() == set()
+    async def before(auth: AuthServer) -> None:
+        given.append((await by_assertion(auth, **VERIFIED)).body["access_token"])
+        assert await auth.authorization.find_valid_keys([pair]) == {pair}
+        assert await auth.authorization.revoke_barred_people() == set()
 
-    async def restarted(desk: Desk) -> None:
-        await desk.tokens.verify(given[0])
-        assert await desk.authorization.find_valid_keys([pair]) == set()
-        assert await desk.authorization.revoke_barred_people() == {Principal(OWN_ISSUER, pair[0], "").name}
-        assert not await desk.works(given[0])
+    async def restarted(auth: AuthServer) -> None:
+        await auth.tokens.verify(given[0])
+        assert await auth.authorization.find_valid_keys([pair]) == set()
+        assert await auth.authorization.revoke_barred_people() == {Principal(OWN_ISSUER, pair[0], "").name}
+        assert not await auth.works(given[0])
         with pytest.raises(jose.InvalidTokenError):
-            await desk.tokens.verify(given[0])
+            await auth.tokens.verify(given[0])
 
     at_idp(tmp_path, before, **enterprise("password"))
-    at_desk(tmp_path, restarted, **after)
+    with_auth_server(tmp_path, restarted, **after)
 
 
 def test_sec_08_an_address_that_is_verified_no_more_opens_nothing(tmp_path: Path, idp: Provider) -> None:
@@ -698,7 +702,7 @@ def _browser(port: int, way: Way) -> Browser:
     return Browser(port, {"x-user": "ada@example.com"} if named else {})
 
 
-def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextManager[House]:
+def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextManager[SignInServer]:
     """Run a server with the same state and public URL each time, and a fake GitHub."""
 
     def change(ways: SignInMethods, web: Web) -> SignInMethods:
@@ -711,10 +715,10 @@ def _gate(folder: Path, way: Way, idp: Provider) -> contextlib.AbstractContextMa
 
     ways = (f"oidc={idp.url}" if each == "oidc" else each for each in way["ways"])
     given: Any = {"allow_users": way.get("users", ()), "trusted_proxies": way.get("proxies", ())}
-    return house(folder, *ways, public_url=GATE, credentials=FORM, change=change, **given)
+    return sign_in_server(folder, *ways, public_url=GATE, credentials=FORM, change=change, **given)
 
 
-def _person_row(made: House) -> tuple[str, ...]:
+def _person_row(made: SignInServer) -> tuple[str, ...]:
     words = "SELECT issuer, known_as, name, email FROM oauth_person"
     return made.do(made.store.transact(lambda connection: tuple(connection.exec_driver_sql(words).one())))
 
@@ -724,7 +728,7 @@ def _person_row(made: House) -> tuple[str, ...]:
 
 def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
     given = {"allow_users": ("*",), "trusted_proxies": ("127.0.0.0/8",)}
-    with house(tmp_path, "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
+    with sign_in_server(tmp_path, "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
         ada, bob = (made.browser(x_forwarded_user=name) for name in ("ada@example.com", "bob"))
         page = ada.get(ada.get(ada.get(made.asking()).location).headers.get("location", "") or "/account")
         asked = ada.get(made.asking()).location
@@ -745,7 +749,7 @@ def test_a_trusted_proxy_names_people(tmp_path: Path) -> None:
 
 def test_the_header_is_refused_from_other_peers(tmp_path: Path) -> None:
     given = {"allow_users": ("*",), "trusted_proxies": ("192.0.2.0/24",)}
-    with house(tmp_path, "password", "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
+    with sign_in_server(tmp_path, "password", "header=X-Forwarded-User", **given) as made:  # type: ignore[arg-type]
         made.add()
         forged = made.browser(x_forwarded_user="ada", x_forwarded_for="192.0.2.1")
         for path in ("/account", made.asking(), "/login", "/logout"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.auth.authorization_in_process import basic
-from tests.server.auth.sign_in_server import Got, House, house
+from tests.server.auth.sign_in_server import PageAnswer, SignInServer, sign_in_server
 from toolgate.server.auth.clients.model import CLIENT_CREDENTIALS, OAuthClient
 from toolgate.server.state.grant_rows import hash_secret
 
@@ -29,46 +29,46 @@ def client(id: str) -> OAuthClient:
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Iterator[House]:
+def server(tmp_path: Path) -> Iterator[SignInServer]:
     clients = {id: client(id) for id in ("batch", *(f"other{n}" for n in range(100)))}
-    with house(tmp_path, trusted_proxies=("127.0.0.1",), configured_clients=clients) as made:
+    with sign_in_server(tmp_path, trusted_proxies=("127.0.0.1",), configured_clients=clients) as made:
         yield made
 
 
-def ask(gate: House, path: str, source: str, secret: str, id: str = "batch") -> Got:
+def ask(server: SignInServer, path: str, source: str, secret: str, id: str = "batch") -> PageAnswer:
     headers = {name.lower(): value for name, value in basic(id, secret).items()}
-    return gate.browser(x_forwarded_for=source).post(path, ENDPOINTS[path], **headers)
+    return server.browser(x_forwarded_for=source).post(path, ENDPOINTS[path], **headers)
 
 
 @pytest.mark.parametrize("path", ENDPOINTS)
-def test_one_clients_secret_is_guessed_slowly_from_wherever(path: str, gate: House) -> None:
-    got = [ask(gate, path, f"10.{n}.0.1", f"wrong {n}") for n in range(60)]
+def test_one_clients_secret_is_guessed_slowly_from_wherever(path: str, server: SignInServer) -> None:
+    got = [ask(server, path, f"10.{n}.0.1", f"wrong {n}") for n in range(60)]
     assert [one.status for one in got[:20]] == [401] * 20
     assert [one.status for one in got].count(401) < 25
     assert got[-1].status == 429
     assert json.loads(got[-1].body)["error"] == "too_many_requests"
     assert int(got[-1].headers["retry-after"]) >= 1
-    assert ask(gate, path, "10.99.0.1", SECRET).status == 429  # else the answers would tell the right guess
+    assert ask(server, path, "10.99.0.1", SECRET).status == 429  # else the answers would tell the right guess
 
 
-def test_one_address_guesses_at_all_clients_slowly(gate: House) -> None:
-    statuses = [ask(gate, "/token", "192.0.2.1", "wrong", f"other{n}").status for n in range(70)]
+def test_one_address_guesses_at_all_clients_slowly(server: SignInServer) -> None:
+    statuses = [ask(server, "/token", "192.0.2.1", "wrong", f"other{n}").status for n in range(70)]
     assert statuses[:50] == [401] * 50
     assert 429 in statuses[50:]
-    assert ask(gate, "/token", "198.51.100.1", SECRET, "other1").status == 200
+    assert ask(server, "/token", "198.51.100.1", SECRET, "other1").status == 200
 
 
-def test_guesses_at_a_clients_secret_do_not_lock_it_out(gate: House) -> None:
-    assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200
-    assert [ask(gate, "/token", f"10.{n}.0.1", "wrong").status for n in range(30)][-1] == 429
-    assert {ask(gate, "/token", "192.0.2.1", SECRET).status for _ in range(60)} == {200}
+def test_guesses_at_a_clients_secret_do_not_lock_it_out(server: SignInServer) -> None:
+    assert ask(server, "/token", "192.0.2.1", SECRET).status == 200
+    assert [ask(server, "/token", f"10.{n}.0.1", "wrong").status for n in range(30)][-1] == 429
+    assert {ask(server, "/token", "192.0.2.1", SECRET).status for _ in range(60)} == {200}
 
 
-def test_a_client_that_is_right_is_never_slowed_down(gate: House) -> None:
-    assert {ask(gate, "/token", "192.0.2.1", SECRET, f"other{n}").status for n in range(100)} == {200}
+def test_a_client_that_is_right_is_never_slowed_down(server: SignInServer) -> None:
+    assert {ask(server, "/token", "192.0.2.1", SECRET, f"other{n}").status for n in range(100)} == {200}
 
 
-def test_unknown_clients_slow_down_no_other_client(gate: House) -> None:
+def test_unknown_clients_slow_down_no_other_client(server: SignInServer) -> None:
     """A platform asks for many people from one address, also for removed clients."""
-    assert {ask(gate, "/token", "192.0.2.1", "wrong", f"gone{n}").status for n in range(70)} == {401}
-    assert ask(gate, "/token", "192.0.2.1", SECRET).status == 200
+    assert {ask(server, "/token", "192.0.2.1", "wrong", f"gone{n}").status for n in range(70)} == {401}
+    assert ask(server, "/token", "192.0.2.1", SECRET).status == 200

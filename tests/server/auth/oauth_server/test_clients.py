@@ -16,11 +16,11 @@ from tests.server.auth.authorization_in_process import (
     START,
     URL,
     VERIFIER,
-    Desk,
+    AuthServer,
     assertion,
-    at_desk,
     basic,
     pairs,
+    with_auth_server,
 )
 from tests.server.auth.forged_tokens import packed
 from toolgate.server.auth.clients.model import AUTH_METHODS, CLIENT_CREDENTIALS, ID_JAG, OAuthClient
@@ -76,35 +76,35 @@ def encoded(client: str, secret: str) -> dict[str, str]:
 
 
 def test_a_secret_is_taken_in_the_header_or_the_form(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for method in ("client_secret_basic", "client_secret_post"):
-            kept = await desk.registered(token_endpoint_auth_method=method)
+            kept = await auth.registered(token_endpoint_auth_method=method)
             client, secret = kept["client_id"], kept["client_secret"]
             for headers, form in ((basic(client, secret), {}), ({}, {"client_id": client, "client_secret": secret})):
-                code = await desk.code(client)
+                code = await auth.code(client)
                 form = {"code": code, "redirect_uri": BACK, "code_verifier": VERIFIER, **form}
-                answer = await desk.token(headers, grant_type="authorization_code", **form)
+                answer = await auth.token(headers, grant_type="authorization_code", **form)
                 assert answer.status == 200
                 again = {**form, "grant_type": "refresh_token", "refresh_token": answer.body["refresh_token"]}
-                assert (await desk.token(headers, **again)).status == 200
-        code = await desk.code("office")
+                assert (await auth.token(headers, **again)).status == 200
+        code = await auth.code("office")
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
-        assert (await desk.token(encoded("office", SECRET), **form)).status == 200
+        assert (await auth.token(encoded("office", SECRET), **form)).status == 200
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 def test_a_confidential_client_needs_pkce_as_well(tmp_path: Path) -> None:
     """AZ-03, SEC-05."""
 
-    async def body(desk: Desk) -> None:
-        form = {"grant_type": "authorization_code", "code": await desk.code("office"), "redirect_uri": BACK}
+    async def body(auth: AuthServer) -> None:
+        form = {"grant_type": "authorization_code", "code": await auth.code("office"), "redirect_uri": BACK}
         for verifier, error in ((None, "invalid_request"), ("w" * 43, "invalid_grant")):
-            answer = await desk.token(encoded("office", SECRET), **form, code_verifier=verifier)
+            answer = await auth.token(encoded("office", SECRET), **form, code_verifier=verifier)
             assert answer.body["error"] == error
-        assert (await desk.token(encoded("office", SECRET), **form, code_verifier=VERIFIER)).status == 200
+        assert (await auth.token(encoded("office", SECRET), **form, code_verifier=VERIFIER)).status == 200
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 NOT_PROVEN: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
@@ -137,18 +137,18 @@ def test_a_client_that_does_not_authenticate_in_one_way_gets_no_token(
 ) -> None:
     """SEC-14, TK-05."""
 
-    async def body(desk: Desk) -> None:
-        code = await desk.code("office")
+    async def body(auth: AuthServer) -> None:
+        code = await auth.code("office")
         given = {"grant_type": "authorization_code", "code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
-        answer = await desk.token(headers, **given, **form)
+        answer = await auth.token(headers, **given, **form)
         assert (answer.status, answer.body["error"]) == (401 if error == "invalid_client" else 400, error)
         assert SECRET not in str(answer)
         given = {"grant_type": "client_credentials"}
-        assert (await desk.token(headers, **given, **form)).body["error"] == error
-        for endpoint in (desk.authorization.revoke, desk.authorization.introspect):
+        assert (await auth.token(headers, **given, **form)).body["error"] == error
+        for endpoint in (auth.authorization.revoke, auth.authorization.introspect):
             assert (await endpoint([*pairs(form), ("token", "x")], headers)).body["error"] == error
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 # Assertions (RFC 7523)
@@ -157,7 +157,7 @@ def test_a_client_that_does_not_authenticate_in_one_way_gets_no_token(
 def test_a_client_signs_and_each_word_counts_once(tmp_path: Path) -> None:
     """RG-08, TK-08."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for more in (
             {},
             {"aud": URL},
@@ -169,15 +169,15 @@ def test_a_client_signs_and_each_word_counts_once(tmp_path: Path) -> None:
             {"exp": int(START) + 300, "iat": None},
         ):
             form = signed(**more)
-            answer = await desk.token(grant_type="client_credentials", **form)
+            answer = await auth.token(grant_type="client_credentials", **form)
             assert answer.status == 200, (more, answer)
-            again = await desk.token(grant_type="client_credentials", client_id="nightly", **form)
+            again = await auth.token(grant_type="client_credentials", client_id="nightly", **form)
             assert (again.status, again.body["error"]) == (401, "invalid_client")
         form = signed()
-        racing = await asyncio.gather(*(desk.token(grant_type="client_credentials", **form) for _ in range(8)))
+        racing = await asyncio.gather(*(auth.token(grant_type="client_credentials", **form) for _ in range(8)))
         assert sorted(answer.status for answer in racing) == [200] + [401] * 7
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 BAD_WORDS: dict[str, dict[str, Any]] = {
@@ -206,63 +206,63 @@ BAD_WORDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("more", BAD_WORDS.values(), ids=BAD_WORDS)
 def test_an_assertion_that_is_not_right_proves_nothing(tmp_path: Path, more: dict[str, Any]) -> None:
-    async def body(desk: Desk) -> None:
-        answer = await desk.token(grant_type="client_credentials", **signed(**more))
+    async def body(auth: AuthServer) -> None:
+        answer = await auth.token(grant_type="client_credentials", **signed(**more))
         assert (answer.status, answer.body["error"]) == (401, "invalid_client")
-        assert await desk.rows("oauth_used") == 0
+        assert await auth.rows("oauth_used") == 0
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 @pytest.mark.parametrize("word", ["", "x", "a.b.c", "e30.e30.e30", "x" * 40_000, "....", "e30.W10.e30", "\ud800.a.b"])
 def test_what_is_no_assertion_at_all_proves_nothing(tmp_path: Path, word: str) -> None:
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         form = {"client_assertion_type": ASSERTION, "client_assertion": word, "client_id": "nightly"}
-        answer = await desk.token(grant_type="client_credentials", **form)
+        answer = await auth.token(grant_type="client_credentials", **form)
         assert answer.status in (400, 401)
         other = {**signed(), "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:saml2-bearer"}
-        assert (await desk.token(grant_type="client_credentials", **other)).body["error"] == "invalid_client"
+        assert (await auth.token(grant_type="client_credentials", **other)).body["error"] == "invalid_client"
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 def test_a_client_with_a_document_signs_by_the_keys_it_publishes(tmp_path: Path) -> None:
     """RG-08: the key set is fetched through the address check, cached, and fetched again for a new key."""
 
-    async def body(desk: Desk) -> None:
-        desk.pages.held[DOCUMENT] = {
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = {
             "client_id": DOCUMENT,
             "client_name": "Fernhill",
             "redirect_uris": [BACK],
             "token_endpoint_auth_method": "private_key_jwt",
             "jwks_uri": JWKS,
         }
-        desk.pages.held[JWKS] = jose.format_jwks([KEY])
+        auth.pages.held[JWKS] = jose.format_jwks([KEY])
         form = {"redirect_uri": BACK, "code_verifier": VERIFIER, "grant_type": "authorization_code"}
 
         async def redeemed(key: JoseKey, **more: str) -> int:
-            now = desk.clock.now
-            code = await desk.code(DOCUMENT)
-            answer = await desk.token(**form, code=code, **signed(client=DOCUMENT, key=key, now=now), **more)
+            now = auth.clock.now
+            code = await auth.code(DOCUMENT)
+            answer = await auth.token(**form, code=code, **signed(client=DOCUMENT, key=key, now=now), **more)
             return answer.status
 
         assert await redeemed(KEY) == 200
         assert await redeemed(KEY, client_id=DOCUMENT) == 200
-        assert desk.pages.asked.count(JWKS) == 1
-        assert desk.pages.limits[-1] == (64 * 1024, 5.0, 0)
-        code = await desk.code(DOCUMENT)
-        assert (await desk.token(**form, code=code, client_id=DOCUMENT)).status == 401  # SEC-14
-        desk.pages.held[JWKS] = jose.format_jwks([OTHER])
+        assert auth.pages.asked.count(JWKS) == 1
+        assert auth.pages.limits[-1] == (64 * 1024, 5.0, 0)
+        code = await auth.code(DOCUMENT)
+        assert (await auth.token(**form, code=code, client_id=DOCUMENT)).status == 401  # SEC-14
+        auth.pages.held[JWKS] = jose.format_jwks([OTHER])
         assert await redeemed(OTHER) == 401  # fetched a moment ago
-        assert desk.pages.asked.count(JWKS) == 1
-        desk.clock.now += 31
+        assert auth.pages.asked.count(JWKS) == 1
+        auth.clock.now += 31
         assert await redeemed(OTHER) == 200
         assert await redeemed(KEY) == 401
-        desk.pages.held[JWKS] = None
-        desk.clock.now += 601
+        auth.pages.held[JWKS] = None
+        auth.clock.now += 601
         assert await redeemed(OTHER) == 401
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path: Path) -> None:
@@ -270,23 +270,23 @@ def test_a_key_set_that_can_not_be_had_is_asked_for_again_after_a_while(tmp_path
         "caller", "configured", "Caller", (), "private_key_jwt", frozenset((CLIENT_CREDENTIALS,)), jwks_uri=JWKS
     )
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def status(key: JoseKey = KEY) -> int:
-            form = signed(client="caller", key=key, now=desk.clock.now)
-            return (await desk.token(grant_type="client_credentials", **form)).status
+            form = signed(client="caller", key=key, now=auth.clock.now)
+            return (await auth.token(grant_type="client_credentials", **form)).status
 
         assert [await status() for _ in range(3)] == [401] * 3
-        assert desk.pages.asked == [JWKS]
-        desk.pages.held[JWKS] = {"keys": [*jose.format_jwks([KEY])["keys"], *[{"kty": "EC"}] * 10]}
-        desk.clock.now += 31
+        assert auth.pages.asked == [JWKS]
+        auth.pages.held[JWKS] = {"keys": [*jose.format_jwks([KEY])["keys"], *[{"kty": "EC"}] * 10]}
+        auth.clock.now += 31
         assert await status() == 401  # eleven keys
-        desk.pages.held[JWKS] = jose.format_jwks([KEY])
-        desk.clock.now += 31
+        auth.pages.held[JWKS] = jose.format_jwks([KEY])
+        auth.clock.now += 31
         assert await status() == 200
-        desk.pages.held.clear()
+        auth.pages.held.clear()
         assert await status(OTHER) == 401
 
-    at_desk(tmp_path, body, configured_clients={"caller": caller})
+    with_auth_server(tmp_path, body, configured_clients={"caller": caller})
 
 
 def test_a_signature_is_verified_in_neither_the_loop_nor_the_states_thread(
@@ -300,14 +300,14 @@ def test_a_signature_is_verified_in_neither_the_loop_nor_the_states_thread(
         threads.append(threading.current_thread().name)
         return verify(*given, **named)
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         monkeypatch.setattr(jose, "verify", noted)
-        assert (await desk.token(grant_type="client_credentials", **signed())).status == 200
-        assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
+        assert (await auth.token(grant_type="client_credentials", **signed())).status == 200
+        assert (await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
         assert len(threads) == 2
         assert not {"state", threading.main_thread().name} & set(threads)
-        await desk.token(grant_type="client_credentials", **signed(client="nobody"))
-        await desk.token(grant_type="client_credentials", **signed(client="batch"))  # which does not sign
+        await auth.token(grant_type="client_credentials", **signed(client="nobody"))
+        await auth.token(grant_type="client_credentials", **signed(client="batch"))  # which does not sign
         assert len(threads) == 2
 
     at_idp(tmp_path, body)
@@ -328,12 +328,12 @@ def test_of_several_keys_a_client_says_which(tmp_path: Path) -> None:
         for id, keys in (("two", [KEY, OTHER]), ("one", [KEY]))
     )
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for client, status in (("one", 200), ("two", 401)):
-            assert (await desk.token(grant_type="client_credentials", **nameless(client))).status == status
-        assert (await desk.token(grant_type="client_credentials", **signed(client="two"))).status == 200
+            assert (await auth.token(grant_type="client_credentials", **nameless(client))).status == status
+        assert (await auth.token(grant_type="client_credentials", **signed(client="two"))).status == 200
 
-    at_desk(tmp_path, body, configured_clients={"one": one, "two": two})
+    with_auth_server(tmp_path, body, configured_clients={"one": one, "two": two})
 
 
 # client_credentials (TK-08)
@@ -342,8 +342,8 @@ def test_of_several_keys_a_client_says_which(tmp_path: Path) -> None:
 def test_a_configured_client_may_speak_for_itself(tmp_path: Path) -> None:
     """TK-08: with a signature or a secret, no refresh token, the subject is the client."""
 
-    async def body(desk: Desk) -> None:
-        answer = await desk.token(grant_type="client_credentials", scope="tools:web tools:read", **signed())
+    async def body(auth: AuthServer) -> None:
+        answer = await auth.token(grant_type="client_credentials", scope="tools:web tools:read", **signed())
         assert answer.status == 200
         assert {**answer.body, "access_token": "…"} == {
             "access_token": "…",
@@ -351,37 +351,37 @@ def test_a_configured_client_may_speak_for_itself(tmp_path: Path) -> None:
             "expires_in": 895,  # 5 before they end
             "scope": "tools:read tools:web",
         }
-        claims = await desk.tokens.claims(answer.body["access_token"])
+        claims = await auth.tokens.claims(answer.body["access_token"])
         assert (claims["sub"], claims["client_id"], claims["aud"]) == ("nightly", "nightly", MCP)
-        secret = await desk.token(encoded("batch", SECRET), grant_type="client_credentials", resource=f"{URL}/sse")
+        secret = await auth.token(encoded("batch", SECRET), grant_type="client_credentials", resource=f"{URL}/sse")
         assert secret.body["scope"] == "tools:read"
         form = {"token": answer.body["access_token"]}
-        assert (await desk.authorization.revoke(pairs({**form, **signed()}), {})).status == 200
-        assert not await desk.works(answer.body["access_token"])
+        assert (await auth.authorization.revoke(pairs({**form, **signed()}), {})).status == 200
+        assert not await auth.works(answer.body["access_token"])
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 def test_no_other_client_speaks_for_itself_and_none_for_others(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        kept = await desk.registered(
+    async def body(auth: AuthServer) -> None:
+        kept = await auth.registered(
             token_endpoint_auth_method="client_secret_post", grant_types=["client_credentials"]
         )
         own = {"client_id": kept["client_id"], "client_secret": kept["client_secret"]}
-        answer = await desk.token(grant_type="client_credentials", **own)
+        answer = await auth.token(grant_type="client_credentials", **own)
         assert (answer.status, answer.body["error"]) == (400, "unauthorized_client")
-        public = await desk.token(grant_type="client_credentials", client_id=await desk.client())
+        public = await auth.token(grant_type="client_credentials", client_id=await auth.client())
         assert (public.status, public.body["error"]) == (401, "invalid_client")
-        office = await desk.token(encoded("office", SECRET), grant_type="client_credentials")
+        office = await auth.token(encoded("office", SECRET), grant_type="client_credentials")
         assert office.body["error"] == "unauthorized_client"
         for scope, error in (("tools:shell", "invalid_scope"), ("admin", "invalid_scope")):
-            answer = await desk.token(encoded("batch", SECRET), grant_type="client_credentials", scope=scope)
+            answer = await auth.token(encoded("batch", SECRET), grant_type="client_credentials", scope=scope)
             assert answer.body["error"] == error
         foreign = {"grant_type": "client_credentials", "resource": "https://other.example"}
-        assert (await desk.token(encoded("batch", SECRET), **foreign)).body["error"] == "invalid_target"
-        assert await desk.rows("oauth_access") == 0
+        assert (await auth.token(encoded("batch", SECRET), **foreign)).body["error"] == "invalid_target"
+        assert await auth.rows("oauth_access") == 0
 
-    at_desk(tmp_path, body, configured_clients=CONFIGURED)
+    with_auth_server(tmp_path, body, configured_clients=CONFIGURED)
 
 
 # ID-JAG (TK-09)
@@ -399,37 +399,37 @@ def jag(key: JoseKey = IDP_KEY, typ: str = "oauth-id-jag+jwt", **more: Any) -> s
 
 
 def at_idp(tmp_path: Path, body: Any, **options: Any) -> None:
-    async def prepared(desk: Desk) -> None:
+    async def prepared(auth: AuthServer) -> None:
         jwks = f"{IDP}/jwks"
-        desk.pages.held[f"{IDP}/.well-known/oauth-authorization-server"] = {"issuer": IDP, "jwks_uri": jwks}
-        desk.pages.held[jwks] = jose.format_jwks([IDP_KEY])
-        await body(desk)
+        auth.pages.held[f"{IDP}/.well-known/oauth-authorization-server"] = {"issuer": IDP, "jwks_uri": jwks}
+        auth.pages.held[jwks] = jose.format_jwks([IDP_KEY])
+        await body(auth)
 
     configured = {**CONFIGURED, "agent": AGENT}
-    at_desk(tmp_path, prepared, configured_clients=configured, enterprise_issuers=(IDP,), **options)
+    with_auth_server(tmp_path, prepared, configured_clients=configured, enterprise_issuers=(IDP,), **options)
 
 
 def test_an_identity_provider_speaks_for_a_person(tmp_path: Path) -> None:
     """TK-09."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for more, scope in (
             ({}, "tools:read"),
             ({"resource": [MCP]}, "tools:read"),
             ({"resource": f"{URL}/"}, "tools:read"),
             ({"scope": "tools:read tools:web openid"}, "tools:read tools:web"),
         ):
-            answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag(**more))
+            answer = await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag(**more))
             assert answer.status == 200, answer
             assert answer.body["scope"] == scope
             assert "refresh_token" not in answer.body
-            claims = await desk.tokens.claims(answer.body["access_token"])
+            claims = await auth.tokens.claims(answer.body["access_token"])
             assert (claims["sub"], claims["client_id"]) == (derive_subject(IDP, "ada@corp"), "agent")
         narrowed = {"assertion": jag(scope="tools:read tools:web"), "scope": "tools:web tools:shell"}
-        answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, **narrowed)
+        answer = await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, **narrowed)
         assert answer.body["scope"] == "tools:web"
         usual = ["authorization_code", "refresh_token"]
-        assert (await desk.authorization.metadata())["grant_types_supported"] == [*usual, CLIENT_CREDENTIALS, ID_JAG]
+        assert (await auth.authorization.metadata())["grant_types_supported"] == [*usual, CLIENT_CREDENTIALS, ID_JAG]
 
     at_idp(tmp_path, body)
 
@@ -464,11 +464,11 @@ BAD_JAGS: dict[str, dict[str, Any]] = {
 def test_a_word_of_a_provider_that_is_not_right_gives_nothing(tmp_path: Path, more: dict[str, Any]) -> None:
     """TK-09."""
 
-    async def body(desk: Desk) -> None:
-        answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag(**more))
+    async def body(auth: AuthServer) -> None:
+        answer = await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag(**more))
         assert (answer.status, answer.body["error"]) == (400, "invalid_grant")
-        assert await desk.rows("oauth_access") == 0
-        assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
+        assert await auth.rows("oauth_access") == 0
+        assert (await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
 
     at_idp(tmp_path, body)
 
@@ -476,24 +476,24 @@ def test_a_word_of_a_provider_that_is_not_right_gives_nothing(tmp_path: Path, mo
 def test_a_word_of_a_provider_counts_once_and_for_a_client_that_proves_itself(tmp_path: Path) -> None:
     """TK-09."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         word = jag()
         for headers, form in (
             ({}, {"client_id": "agent"}),
             (encoded("agent", "another"), {}),
-            ({}, {"client_id": await desk.client(grant_types=[ID_JAG])}),
+            ({}, {"client_id": await auth.client(grant_types=[ID_JAG])}),
         ):
-            assert (await desk.token(headers, grant_type=ID_JAG, assertion=word, **form)).status == 401
-        other = await desk.token(encoded("office", SECRET), grant_type=ID_JAG, assertion=word)
+            assert (await auth.token(headers, grant_type=ID_JAG, assertion=word, **form)).status == 401
+        other = await auth.token(encoded("office", SECRET), grant_type=ID_JAG, assertion=word)
         assert other.body["error"] == "unauthorized_client"
         answers = await asyncio.gather(
-            *(desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=word) for _ in range(8))
+            *(auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=word) for _ in range(8))
         )
         assert sorted(answer.status for answer in answers) == [200] + [400] * 7
         for scope, error in (("tools:shell", "invalid_scope"), ("admin", "invalid_scope")):
             form = {"assertion": jag(), "scope": scope}
-            assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, **form)).body["error"] == error
-        assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG)).body["error"] == "invalid_grant"
+            assert (await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, **form)).body["error"] == error
+        assert (await auth.token(encoded("agent", SECRET), grant_type=ID_JAG)).body["error"] == "invalid_grant"
 
     at_idp(tmp_path, body)
 
@@ -501,13 +501,13 @@ def test_a_word_of_a_provider_counts_once_and_for_a_client_that_proves_itself(tm
 def test_a_provider_that_says_nothing_of_scopes_has_granted_the_least(tmp_path: Path) -> None:
     """TK-09."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         for asked, given in ((None, "tools:read"), ("tools:read tools:shell", "tools:read"), ("tools:shell", None)):
             form = {"grant_type": ID_JAG, "assertion": jag(scope=None), "scope": asked}
-            answer = await desk.token(encoded("agent", SECRET), **form)
+            answer = await auth.token(encoded("agent", SECRET), **form)
             assert answer.body.get("scope") == given, answer
         form = {"grant_type": ID_JAG, "assertion": jag(scope=["tools:shell"])}
-        assert (await desk.token(encoded("agent", SECRET), **form)).body["error"] == "invalid_scope"
+        assert (await auth.token(encoded("agent", SECRET), **form)).body["error"] == "invalid_scope"
 
     at_idp(tmp_path, body)
 
@@ -515,17 +515,17 @@ def test_a_provider_that_says_nothing_of_scopes_has_granted_the_least(tmp_path: 
 def test_ending_a_person_ends_what_a_provider_said_for_them(tmp_path: Path) -> None:
     """TK-09."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         form = {"grant_type": ID_JAG}
         mine, other = [
-            (await desk.token(encoded("agent", SECRET), **form, assertion=jag(sub=who))).body["access_token"]
+            (await auth.token(encoded("agent", SECRET), **form, assertion=jag(sub=who))).body["access_token"]
             for who in ("ada@corp", "bob@corp")
         ]
         pairs = [(derive_subject(IDP, who), "agent") for who in ("ada@corp", "bob@corp")]
-        assert await desk.authorization.find_valid_keys(pairs) == set(pairs)
-        await desk.authorization.grants.revoke_all(subject=pairs[0][0])
-        assert [await desk.works(token) for token in (mine, other)] == [False, True]
-        assert await desk.authorization.find_valid_keys(pairs) == {pairs[1]}
+        assert await auth.authorization.find_valid_keys(pairs) == set(pairs)
+        await auth.authorization.grants.revoke_all(subject=pairs[0][0])
+        assert [await auth.works(token) for token in (mine, other)] == [False, True]
+        assert await auth.authorization.find_valid_keys(pairs) == {pairs[1]}
 
     at_idp(tmp_path, body)
 
@@ -533,13 +533,13 @@ def test_ending_a_person_ends_what_a_provider_said_for_them(tmp_path: Path) -> N
 def test_a_client_with_a_providers_grant_counts_as_approved(tmp_path: Path) -> None:
     """TK-09, RG-05."""
 
-    async def body(desk: Desk) -> None:
-        kept = await desk.registered(token_endpoint_auth_method="client_secret_post", grant_types=[ID_JAG])
+    async def body(auth: AuthServer) -> None:
+        kept = await auth.registered(token_endpoint_auth_method="client_secret_post", grant_types=[ID_JAG])
         own = {"client_id": kept["client_id"], "client_secret": kept["client_secret"], "grant_type": ID_JAG}
         for _ in range(3):
-            word = jag(client_id=kept["client_id"], now=desk.clock.now)
-            assert (await desk.token(**own, assertion=word)).status == 200
-            desk.clock.now += UNAPPROVED_LIFETIME - 1
+            word = jag(client_id=kept["client_id"], now=auth.clock.now)
+            assert (await auth.token(**own, assertion=word)).status == 200
+            auth.clock.now += UNAPPROVED_LIFETIME - 1
 
     at_idp(tmp_path, body)
 
@@ -547,23 +547,23 @@ def test_a_client_with_a_providers_grant_counts_as_approved(tmp_path: Path) -> N
 def test_one_client_can_not_fill_the_state_with_assertions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolgate.server.auth.oauth_server.server.MAX_USED", 3)
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def status(**more: Any) -> int:
-            form = signed(now=desk.clock.now, exp=int(desk.clock.now) + 3_600, **more)
-            return (await desk.token(grant_type="client_credentials", **form)).status
+            form = signed(now=auth.clock.now, exp=int(auth.clock.now) + 3_600, **more)
+            return (await auth.token(grant_type="client_credentials", **form)).status
 
         assert [await status() for _ in range(5)] == [200] * 3 + [503] * 2
-        assert (await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
-        desk.clock.now += LONGEST + jose.LEEWAY
+        assert (await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())).status == 200
+        auth.clock.now += LONGEST + jose.LEEWAY
         assert await status() == 200
 
     at_idp(tmp_path, body)
 
 
 def test_a_provider_that_is_out_of_reach_is_no_reason_to_ask_a_person(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        desk.pages.held.clear()
-        answer = await desk.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held.clear()
+        answer = await auth.token(encoded("agent", SECRET), grant_type=ID_JAG, assertion=jag())
         assert (answer.status, answer.body["error"]) == (503, "temporarily_unavailable")
 
     at_idp(tmp_path, body)
@@ -579,8 +579,8 @@ def nulls(value: Any) -> bool:
 
 
 def test_as_01_as_03_as_04_the_metadata_tells_what_works(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        told = await desk.authorization.metadata()
+    async def body(auth: AuthServer) -> None:
+        told = await auth.authorization.metadata()
         assert not nulls(told)
         assert told["issuer"] == URL
         endpoints = {name: url for name, url in told.items() if name.endswith(("_endpoint", "_uri"))}
@@ -605,14 +605,14 @@ def test_as_01_as_03_as_04_the_metadata_tells_what_works(tmp_path: Path) -> None
         assert told["scopes_supported"][-1] == "offline_access"
         assert told["subject_types_supported"] and told["id_token_signing_alg_values_supported"]
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_as_03_tk_09_the_metadata_names_what_an_identity_provider_and_clients_for_themselves_may(
     tmp_path: Path,
 ) -> None:
-    async def body(desk: Desk) -> None:
-        told = await desk.authorization.metadata()
+    async def body(auth: AuthServer) -> None:
+        told = await auth.authorization.metadata()
         assert told["grant_types_supported"] == ["authorization_code", "refresh_token", CLIENT_CREDENTIALS, ID_JAG]
         assert told["authorization_grant_profiles_supported"] == ["urn:ietf:params:oauth:grant-profile:id-jag"]
 
@@ -623,25 +623,25 @@ def test_as_03_tk_09_the_metadata_names_what_an_identity_provider_and_clients_fo
 def test_as_03_the_metadata_names_the_ways_of_clients_that_may_come(tmp_path: Path, registration: str) -> None:
     """If only the operator's clients may connect, it names theirs; RFC 8414 section 3.2 allows no empty lists."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         async def told() -> Any:
-            metadata = await desk.authorization.metadata()
+            metadata = await auth.authorization.metadata()
             assert all(value != [] for value in metadata.values())
             return metadata["token_endpoint_auth_methods_supported"]
 
         assert await told() == list(AUTH_METHODS)
-        await desk.authorization.grants.add_client(OFFICE)
+        await auth.authorization.grants.add_client(OFFICE)
         assert ("none" in await told()) == (registration == "open")
         assert "client_secret_basic" in await told()
 
-    at_desk(tmp_path, body, registration=registration)
+    with_auth_server(tmp_path, body, registration=registration)
 
 
 def test_as_04_no_answer_has_a_null_or_words_of_the_caller(tmp_path: Path) -> None:
     """Descriptions are fixed sentences that every client's parser takes."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
         evil = 'e"vil\\\u2603<script>'
         forms: list[dict[str, str]] = [
             {},
@@ -652,12 +652,12 @@ def test_as_04_no_answer_has_a_null_or_words_of_the_caller(tmp_path: Path) -> No
             {"grant_type": "client_credentials", "client_id": client, "scope": evil, "resource": evil},
             {"grant_type": ID_JAG, "client_id": client, "assertion": evil},
         ]
-        answers = [await desk.token(**form) for form in forms]
-        answers.append(await desk.authorization.register({"redirect_uris": [evil]}, evil))
+        answers = [await auth.token(**form) for form in forms]
+        answers.append(await auth.authorization.register({"redirect_uris": [evil]}, evil))
         for answer in answers:
             assert answer.status in (400, 401)
             assert set(answer.body) == {"error", "error_description"}
             assert re.fullmatch(r"[\x20-\x21\x23-\x5b\x5d-\x7e]+", answer.body["error_description"])
             assert "vil" not in str(answer.body)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)

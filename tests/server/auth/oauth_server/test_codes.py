@@ -19,14 +19,14 @@ from tests.server.auth.authorization_in_process import (
     START,
     URL,
     VERIFIER,
-    Desk,
-    at_desk,
+    AuthServer,
+    auth_server,
     basic,
     challenge,
-    desk,
     pairs,
     query,
     told,
+    with_auth_server,
 )
 from toolgate.server.auth import scopes
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
@@ -39,9 +39,9 @@ from toolgate.server.principal import Principal, derive_subject
 def test_az_06_tk_07_a_code_becomes_tokens_that_name_their_subject(tmp_path: Path) -> None:
     """RFC 9068."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        answer = await desk.redeem(client, await desk.code(client, scope="tools:read tools:web offline_access"))
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        answer = await auth.redeem(client, await auth.code(client, scope="tools:read tools:web offline_access"))
         assert answer.status == 200
         assert answer.headers["Cache-Control"] == "no-store"
         assert answer.headers["Pragma"] == "no-cache"
@@ -53,7 +53,7 @@ def test_az_06_tk_07_a_code_becomes_tokens_that_name_their_subject(tmp_path: Pat
             "scope": "tools:read tools:web offline_access",
         }
         access = answer.body["access_token"]
-        claims = await desk.tokens.claims(access)
+        claims = await auth.tokens.claims(access)
         subject = derive_subject(ADA.issuer, ADA.subject)
         assert {name: claims[name] for name in ("iss", "aud", "sub", "client_id", "scope", "iat", "exp")} == {
             "iss": URL,
@@ -65,78 +65,78 @@ def test_az_06_tk_07_a_code_becomes_tokens_that_name_their_subject(tmp_path: Pat
             "exp": START + 900,
         }
         assert jose.read_header(access)["typ"] == "at+jwt"
-        assert await desk.tokens.verify(access) == Principal(
+        assert await auth.tokens.verify(access) == Principal(
             OWN_ISSUER, subject, client, frozenset(("tools:read", "tools:web"))
         )
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_the_answer_carries_code_state_and_issuer_and_nothing_else(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        question = await desk.asked(client, state="a b&c=d\u2603")
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        question = await auth.asked(client, state="a b&c=d\u2603")
         assert isinstance(question, ConsentRequest)
         assert (question.client.id, question.client.name, question.client.kind) == (client, "Fernhill", "dynamic")
         assert (question.redirect_uri, question.redirect_host) == (BACK, "app.example")
         assert (question.scopes, question.resource) == (scopes.SERVED, MCP)
-        answered = await desk.authorization.answer_consent(question.id, ADA, ALL)
+        answered = await auth.authorization.answer_consent(question.id, ADA, ALL)
         assert isinstance(answered, Redirect)
         assert answered.location.startswith(f"{BACK}?")
         said = told(answered)
         assert {**said, "code": "…"} == {"code": "…", "state": "a b&c=d\u2603", "iss": URL}
         assert len(said["code"]) >= 43
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_no_and_nothing_ticked_are_told_to_the_client_with_state_and_issuer(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
         for person, ticked in ((None, ALL), (ADA, frozenset[str]()), (ADA, frozenset(("tools:unheard-of",)))):
-            question = await desk.asked(client)
+            question = await auth.asked(client)
             assert isinstance(question, ConsentRequest)
-            said = told(await desk.authorization.answer_consent(question.id, person, ticked))
+            said = told(await auth.authorization.answer_consent(question.id, person, ticked))
             assert (said["error"], said["state"], said["iss"]) == ("access_denied", "s-1", URL)
             assert "code" not in said
-        assert await desk.rows("oauth_code") == 0
+        assert await auth.rows("oauth_code") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_scope_that_was_unticked_or_never_asked_for_is_not_granted(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        question = await desk.asked(client, scope="tools:read tools:shell")
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        question = await auth.asked(client, scope="tools:read tools:shell")
         assert isinstance(question, ConsentRequest)
         ticked = frozenset(("tools:read", "tools:web"))
-        said = told(await desk.authorization.answer_consent(question.id, ADA, ticked))
-        assert (await desk.redeem(client, said["code"])).body["scope"] == "tools:read"
+        said = told(await auth.authorization.answer_consent(question.id, ADA, ticked))
+        assert (await auth.redeem(client, said["code"])).body["scope"] == "tools:read"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_question_is_answered_once_and_within_ten_minutes(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        first, second, third = [await desk.asked(client) for _ in range(3)]  # tabs (AZ-09)
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        first, second, third = [await auth.asked(client) for _ in range(3)]  # tabs (AZ-09)
         assert (
             isinstance(first, ConsentRequest)
             and isinstance(second, ConsentRequest)
             and isinstance(third, ConsentRequest)
         )
-        assert await desk.authorization.find_consent(first.id) == first
-        assert isinstance(await desk.authorization.answer_consent(first.id, ADA, ALL), Redirect)
-        assert await desk.authorization.find_consent(first.id) is None
-        again = await desk.authorization.answer_consent(first.id, ADA, ALL)
+        assert await auth.authorization.find_consent(first.id) == first
+        assert isinstance(await auth.authorization.answer_consent(first.id, ADA, ALL), Redirect)
+        assert await auth.authorization.find_consent(first.id) is None
+        again = await auth.authorization.answer_consent(first.id, ADA, ALL)
         assert isinstance(again, AuthorizationErrorPage) and again.status == 410
-        assert isinstance(await desk.authorization.answer_consent(second.id, BOB, ALL), Redirect)
-        desk.clock.now += 601
-        assert await desk.authorization.find_consent(third.id) is None
-        assert isinstance(await desk.authorization.answer_consent(third.id, ADA, ALL), AuthorizationErrorPage)
-        assert isinstance(await desk.authorization.answer_consent("no such question", ADA, ALL), AuthorizationErrorPage)
+        assert isinstance(await auth.authorization.answer_consent(second.id, BOB, ALL), Redirect)
+        auth.clock.now += 601
+        assert await auth.authorization.find_consent(third.id) is None
+        assert isinstance(await auth.authorization.answer_consent(third.id, ADA, ALL), AuthorizationErrorPage)
+        assert isinstance(await auth.authorization.answer_consent("no such question", ADA, ALL), AuthorizationErrorPage)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 # AZ-02, SEC-01: what may be wrong before the client and its redirect URI are known goes nowhere
@@ -179,22 +179,22 @@ STRANGERS = {
 def test_a_client_or_an_address_that_is_not_known_is_shown_and_never_redirected_to(
     tmp_path: Path, wrong: dict[str, str | None]
 ) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        outcome = await desk.authorization.open_consent(query(client, **wrong))
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        outcome = await auth.authorization.open_consent(query(client, **wrong))
         assert isinstance(outcome, AuthorizationErrorPage), outcome
         assert outcome.error == ("invalid_client" if "client_id" in wrong else "invalid_request")
         assert outcome.status == 400
         given = next(iter(wrong.values()))
         assert not given or given not in outcome.description
-        assert await desk.rows("oauth_used") == 0
+        assert await auth.rows("oauth_used") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_two_clients_two_addresses_or_what_is_no_text_are_a_mistake(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
         for asked in (
             f"{query(client)}&client_id=other",
             f"{query(client)}&redirect_uri=https%3A%2F%2Fevil.example%2F",
@@ -205,9 +205,9 @@ def test_two_clients_two_addresses_or_what_is_no_text_are_a_mistake(tmp_path: Pa
             "&".join(f"a{number}=b" for number in range(100)),
             "",
         ):
-            assert isinstance(await desk.authorization.open_consent(asked), AuthorizationErrorPage), asked[:80]
+            assert isinstance(await auth.authorization.open_consent(asked), AuthorizationErrorPage), asked[:80]
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 # AZ-03, AZ-04, AZ-05, SEC-05: everything else is told to the client, with state and iss
@@ -247,37 +247,37 @@ WRONG = {
 def test_a_wrong_request_is_told_to_the_client_in_fixed_words(
     tmp_path: Path, wrong: dict[str, str | None], error: str, method: str
 ) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client(token_endpoint_auth_method=method)
-        outcome = await desk.asked(client, **wrong)
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client(token_endpoint_auth_method=method)
+        outcome = await auth.asked(client, **wrong)
         said = told(outcome)
         assert (said["error"], said["state"], said["iss"]) == (error, "s-1", URL)
         given = next(iter(wrong.values()))
         assert not given or given not in said["error_description"]
         assert "code" not in said
-        assert await desk.rows("oauth_used") == 0
+        assert await auth.rows("oauth_used") == 0
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize("name", ["response_type", "scope", "state", "code_challenge", "code_challenge_method", "x"])
 def test_a_parameter_that_comes_twice_is_invalid_request(tmp_path: Path, name: str) -> None:
     """AZ-04."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        outcome = await desk.authorization.open_consent(
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        outcome = await auth.authorization.open_consent(
             f"{query(client, scope='tools:read', x='1')}&{name}=tools%3Aweb"
         )
         assert told(outcome)["error"] == "invalid_request"
         assert told(outcome)["iss"] == URL
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_unknown_and_empty_parameters_are_ignored(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
         more = {
             "audience": "x",
             "nonce": "n",
@@ -286,11 +286,11 @@ def test_unknown_and_empty_parameters_are_ignored(tmp_path: Path) -> None:
             "scope": "",
             "display": "",
         }
-        assert isinstance(await desk.asked(client, **more), ConsentRequest)
-        answer = await desk.redeem(client, await desk.code(client), audience="x", client_secret="", foo="bar")
+        assert isinstance(await auth.asked(client, **more), ConsentRequest)
+        answer = await auth.redeem(client, await auth.code(client), audience="x", client_secret="", foo="bar")
         assert answer.status == 200
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 SAME = (
@@ -303,35 +303,35 @@ SAME = (
 def test_all_the_ways_in_which_clients_write_our_resource_are_one(tmp_path: Path, resource: str | None) -> None:
     """AZ-05, TK-06: the token is for the canonical one."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        tokens = (await desk.redeem(client, await desk.code(client, resource=resource), resource=resource)).body
-        assert (await desk.tokens.claims(tokens["access_token"]))["aud"] == MCP
-        again = await desk.refresh(client, tokens["refresh_token"], resource=resource)
-        assert (await desk.tokens.claims(again.body["access_token"]))["aud"] == MCP
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        tokens = (await auth.redeem(client, await auth.code(client, resource=resource), resource=resource)).body
+        assert (await auth.tokens.claims(tokens["access_token"]))["aud"] == MCP
+        again = await auth.refresh(client, tokens["refresh_token"], resource=resource)
+        assert (await auth.tokens.claims(again.body["access_token"]))["aud"] == MCP
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_all_of_several_resources_must_be_ours(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
         ours = urlencode([("resource", MCP), ("resource", f"{URL}/sse")])
-        assert isinstance(await desk.authorization.open_consent(f"{query(client)}&{ours}"), ConsentRequest)
+        assert isinstance(await auth.authorization.open_consent(f"{query(client)}&{ours}"), ConsentRequest)
         mixed = urlencode([("resource", MCP), ("resource", "https://other.example/mcp")])
-        assert told(await desk.authorization.open_consent(f"{query(client)}&{mixed}"))["error"] == "invalid_target"
+        assert told(await auth.authorization.open_consent(f"{query(client)}&{mixed}"))["error"] == "invalid_target"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize("resource", ["http://localhost:8080/mcp", "http://127.0.0.1:8080", "http://[::1]:8080/sse"])
 def test_the_names_of_loopback_are_one(tmp_path: Path, resource: str) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        assert isinstance(await desk.asked(client, resource=resource), ConsentRequest)
-        assert told(await desk.asked(client, resource="http://localhost:8081/mcp"))["error"] == "invalid_target"
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        assert isinstance(await auth.asked(client, resource=resource), ConsentRequest)
+        assert told(await auth.asked(client, resource="http://localhost:8081/mcp"))["error"] == "invalid_target"
 
-    at_desk(tmp_path, body, public_url="http://127.0.0.1:8080")
+    with_auth_server(tmp_path, body, public_url="http://127.0.0.1:8080")
 
 
 @pytest.mark.parametrize(
@@ -347,11 +347,11 @@ def test_the_names_of_loopback_are_one(tmp_path: Path, resource: str) -> None:
     ],
 )
 def test_behind_a_prefix_the_resource_has_it_too(tmp_path: Path, resource: str, ours: bool) -> None:
-    async def body(desk: Desk) -> None:
-        outcome = await desk.asked(await desk.client(), resource=resource)
+    async def body(auth: AuthServer) -> None:
+        outcome = await auth.asked(await auth.client(), resource=resource)
         assert isinstance(outcome, ConsentRequest if ours else Redirect)
 
-    at_desk(tmp_path, body, public_url=f"{URL}/gate")
+    with_auth_server(tmp_path, body, public_url=f"{URL}/gate")
 
 
 # AZ-01: loopback
@@ -388,28 +388,28 @@ def test_behind_a_prefix_the_resource_has_it_too(tmp_path: Path, resource: str, 
 def test_on_loopback_any_port_is_the_same_and_nothing_else(
     tmp_path: Path, registered: str, sent: str, taken: bool
 ) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client(redirect_uris=[registered])
-        outcome = await desk.asked(client, redirect_uri=sent)
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client(redirect_uris=[registered])
+        outcome = await auth.asked(client, redirect_uri=sent)
         assert isinstance(outcome, ConsentRequest if taken else AuthorizationErrorPage)
         if taken:
-            tokens = await desk.redeem(client, await desk.code(client, redirect_uri=sent), redirect_uri=sent)
+            tokens = await auth.redeem(client, await auth.code(client, redirect_uri=sent), redirect_uri=sent)
             assert tokens.status == 200
-            other = await desk.redeem(client, await desk.code(client, redirect_uri=sent), redirect_uri="http://x/")
+            other = await auth.redeem(client, await auth.code(client, redirect_uri=sent), redirect_uri="http://x/")
             assert other.body["error"] == "invalid_grant"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_client_with_one_address_may_leave_it_out(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        code = await desk.code(client, redirect_uri=None)
-        assert (await desk.redeem(client, code, redirect_uri=None)).status == 200
-        two = await desk.client(redirect_uris=[BACK, "https://app.example/other"])
-        assert isinstance(await desk.asked(two, redirect_uri=None), AuthorizationErrorPage)
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        code = await auth.code(client, redirect_uri=None)
+        assert (await auth.redeem(client, code, redirect_uri=None)).status == 200
+        two = await auth.client(redirect_uris=[BACK, "https://app.example/other"])
+        assert isinstance(await auth.asked(two, redirect_uri=None), AuthorizationErrorPage)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 # Redeeming
@@ -437,100 +437,100 @@ def test_a_wrong_redemption_is_refused_in_fixed_words_and_leaves_the_code_as_it_
 ) -> None:
     """TK-02, TK-05."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        code = await desk.code(client)
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        code = await auth.code(client)
         form = {"grant_type": "authorization_code", "client_id": client, "code": code, "redirect_uri": BACK}
-        answer = await desk.token(**{**form, "code_verifier": VERIFIER, **wrong})
+        answer = await auth.token(**{**form, "code_verifier": VERIFIER, **wrong})
         assert (answer.status, answer.body["error"]) == (401 if error == "invalid_client" else 400, error)
         assert ("WWW-Authenticate" in answer.headers) == (answer.status == 401)
         assert answer.headers["Cache-Control"] == "no-store"
         given = next(iter(wrong.values()))
         assert not given or given not in answer.body["error_description"]
-        assert (await desk.redeem(client, code)).status == 200
+        assert (await auth.redeem(client, code)).status == 200
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_client_need_not_repeat_the_address_and_if_it_does_it_is_the_one_of_before(tmp_path: Path) -> None:
     """TK-02, OAuth 2.1 section 10.2: PKCE binds the code."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        assert (await desk.redeem(client, await desk.code(client), redirect_uri=None)).status == 200
-        assert (await desk.redeem(client, await desk.code(client, redirect_uri=None))).status == 200
-        left_out = await desk.code(client, redirect_uri=None)
-        other = await desk.redeem(client, left_out, redirect_uri="https://app.example/other")
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        assert (await auth.redeem(client, await auth.code(client), redirect_uri=None)).status == 200
+        assert (await auth.redeem(client, await auth.code(client, redirect_uri=None))).status == 200
+        left_out = await auth.code(client, redirect_uri=None)
+        other = await auth.redeem(client, left_out, redirect_uri="https://app.example/other")
         assert other.body["error"] == "invalid_grant"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_code_of_another_client_is_no_good_and_stays_so_for_its_own(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        ours, theirs = await desk.client(), await desk.client()
-        code = await desk.code(ours)
-        assert (await desk.redeem(theirs, code)).body["error"] == "invalid_grant"
-        tokens = (await desk.redeem(ours, code)).body
-        assert (await desk.redeem(theirs, code)).body["error"] == "invalid_grant"  # no replay: nothing is revoked
-        assert await desk.works(tokens["access_token"])
+    async def body(auth: AuthServer) -> None:
+        ours, theirs = await auth.client(), await auth.client()
+        code = await auth.code(ours)
+        assert (await auth.redeem(theirs, code)).body["error"] == "invalid_grant"
+        tokens = (await auth.redeem(ours, code)).body
+        assert (await auth.redeem(theirs, code)).body["error"] == "invalid_grant"  # no replay: nothing is revoked
+        assert await auth.works(tokens["access_token"])
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_code_lasts_a_minute(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        early, late = await desk.code(client), await desk.code(client)
-        desk.clock.now += 59
-        assert (await desk.redeem(client, early)).status == 200
-        desk.clock.now += 1
-        assert (await desk.redeem(client, late)).body["error"] == "invalid_grant"
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        early, late = await auth.code(client), await auth.code(client)
+        auth.clock.now += 59
+        assert (await auth.redeem(client, early)).status == 200
+        auth.clock.now += 1
+        assert (await auth.redeem(client, late)).body["error"] == "invalid_grant"
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 @pytest.mark.parametrize("later", [0, 30, 300])
 def test_a_replayed_code_takes_its_tokens_along(tmp_path: Path, later: int) -> None:
     """TK-03."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        code = await desk.code(client)
-        tokens = (await desk.redeem(client, code)).body
-        other = await desk.granted(client)
-        renewed = (await desk.refresh(client, tokens["refresh_token"])).body
-        desk.clock.now += later
-        assert await desk.works(renewed["access_token"])
-        assert (await desk.redeem(client, code, code_verifier="w" * 43)).body["error"] == "invalid_grant"
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        code = await auth.code(client)
+        tokens = (await auth.redeem(client, code)).body
+        other = await auth.granted(client)
+        renewed = (await auth.refresh(client, tokens["refresh_token"])).body
+        auth.clock.now += later
+        assert await auth.works(renewed["access_token"])
+        assert (await auth.redeem(client, code, code_verifier="w" * 43)).body["error"] == "invalid_grant"
         for token in (tokens, renewed):
-            assert not await desk.works(token["access_token"])
-            assert (await desk.refresh(client, token["refresh_token"])).body["error"] == "invalid_grant"
+            assert not await auth.works(token["access_token"])
+            assert (await auth.refresh(client, token["refresh_token"])).body["error"] == "invalid_grant"
         with pytest.raises(jose.InvalidTokenError):  # where it was used before, at once
-            await desk.tokens.verify(renewed["access_token"])
-        assert await desk.works(other["access_token"])
+            await auth.tokens.verify(renewed["access_token"])
+        assert await auth.works(other["access_token"])
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_of_eight_parallel_redemptions_one_succeeds(tmp_path: Path) -> None:
     """TK-03."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        code = await desk.code(client)
-        answers = await asyncio.gather(*(desk.redeem(client, code) for _ in range(8)))
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        code = await auth.code(client)
+        answers = await asyncio.gather(*(auth.redeem(client, code) for _ in range(8)))
         assert sorted(answer.status for answer in answers) == [200] + [400] * 7
         assert {answer.body["error"] for answer in answers if answer.status == 400} == {"invalid_grant"}
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_two_processes_race_for_a_code_and_one_gets_it(tmp_path: Path) -> None:
     """TK-03: over one database, each with a connection of its own."""
 
     async def run() -> None:
-        async with desk(tmp_path) as one, desk(tmp_path) as two:
+        async with auth_server(tmp_path) as one, auth_server(tmp_path) as two:
             client = await one.client()
             for _ in range(5):
                 code = await one.code(client)
@@ -543,61 +543,61 @@ def test_two_processes_race_for_a_code_and_one_gets_it(tmp_path: Path) -> None:
 def test_the_state_holds_no_secret_that_was_given_out(tmp_path: Path) -> None:
     """SEC-06: codes, refresh tokens, client secrets, consent ids and signing keys are stored hashed or sealed."""
 
-    async def body(desk: Desk) -> None:
-        kept = await desk.registered(token_endpoint_auth_method="client_secret_basic")
+    async def body(auth: AuthServer) -> None:
+        kept = await auth.registered(token_endpoint_auth_method="client_secret_basic")
         client, secret = kept["client_id"], kept["client_secret"]
-        question = await desk.asked(client)
+        question = await auth.asked(client)
         assert isinstance(question, ConsentRequest)
-        code = await desk.code(client)
-        answer = await desk.token(
+        code = await auth.code(client)
+        answer = await auth.token(
             basic(client, secret), grant_type="authorization_code", code=code, redirect_uri=BACK, code_verifier=VERIFIER
         )
-        key = (await desk.keys.active()).to_private_jwk()["d"]
-        desk.store.close()
+        key = (await auth.keys.active()).to_private_jwk()["d"]
+        auth.store.close()
         files = b"".join(path.read_bytes() for path in (tmp_path / "state").rglob("*") if path.is_file())
         tokens = answer.body["refresh_token"], answer.body["access_token"]
         for hidden in (secret, question.id, code, key, *tokens):
             assert hidden.encode() not in files
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """MCP-12, SEC-06: not even at debug level."""
     caplog.set_level(logging.DEBUG)
 
-    async def body(desk: Desk) -> None:
-        kept = await desk.registered(token_endpoint_auth_method="client_secret_basic")
+    async def body(auth: AuthServer) -> None:
+        kept = await auth.registered(token_endpoint_auth_method="client_secret_basic")
         client, headers = kept["client_id"], basic(kept["client_id"], kept["client_secret"])
-        question = await desk.asked(client)
+        question = await auth.asked(client)
         assert isinstance(question, ConsentRequest)
-        code = await desk.code(client)
+        code = await auth.code(client)
         form = {"code": code, "redirect_uri": BACK, "code_verifier": VERIFIER}
-        tokens = (await desk.token(headers, grant_type="authorization_code", **form)).body
+        tokens = (await auth.token(headers, grant_type="authorization_code", **form)).body
         old = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
-        newer = (await desk.token(headers, **old)).body
-        desk.clock.now += 100
-        assert (await desk.token(headers, **old)).status == 400
-        assert (await desk.token(headers, grant_type="authorization_code", **form)).status == 400
+        newer = (await auth.token(headers, **old)).body
+        auth.clock.now += 100
+        assert (await auth.token(headers, **old)).status == 400
+        assert (await auth.token(headers, grant_type="authorization_code", **form)).status == 400
         assert "came again" in caplog.text
         secrets = [kept["client_secret"], headers["Authorization"], code, question.id, VERIFIER]
         for hidden in (*secrets, *(token[name] for token in (tokens, newer) for name in token if "_token" in name)):
             assert str(hidden) not in caplog.text
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_what_a_person_approved_is_remembered_for_exactly_that(tmp_path: Path) -> None:
     """AZ-07."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client(redirect_uris=[BACK, "https://app.example/other"])
-        await desk.granted(client, scope="tools:read tools:web")
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client(redirect_uris=[BACK, "https://app.example/other"])
+        await auth.granted(client, scope="tools:read tools:web")
 
         async def remembered(person=ADA, **more: str) -> frozenset[str] | None:
-            question = await desk.asked(client, **more)
+            question = await auth.asked(client, **more)
             assert isinstance(question, ConsentRequest)
-            return await desk.authorization.find_remembered_scopes(question.id, person)
+            return await auth.authorization.find_remembered_scopes(question.id, person)
 
         assert await remembered(scope="tools:read") == {"tools:read"}
         assert await remembered(scope="tools:read tools:web") == {"tools:read", "tools:web"}
@@ -606,37 +606,37 @@ def test_what_a_person_approved_is_remembered_for_exactly_that(tmp_path: Path) -
         assert await remembered(scope="tools:read", redirect_uri="https://app.example/other") is None
         assert await remembered(BOB, scope="tools:read") is None
         assert await remembered(replace(ADA, issuer="https://other.example"), scope="tools:read") is None  # SEC-16
-        assert await desk.authorization.find_remembered_scopes("no such question", ADA) is None
+        assert await auth.authorization.find_remembered_scopes("no such question", ADA) is None
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_client_that_any_program_can_be_is_never_remembered(tmp_path: Path) -> None:
     """AZ-07."""
 
-    async def body(desk: Desk) -> None:
+    async def body(auth: AuthServer) -> None:
         local = "http://127.0.0.1/cb"
-        client = await desk.client(redirect_uris=[local, "cursor://anysphere.cursor-mcp/oauth/callback"])
-        await desk.code(client, redirect_uri=local)
-        question = await desk.asked(client, redirect_uri=local)
+        client = await auth.client(redirect_uris=[local, "cursor://anysphere.cursor-mcp/oauth/callback"])
+        await auth.code(client, redirect_uri=local)
+        question = await auth.asked(client, redirect_uri=local)
         assert isinstance(question, ConsentRequest) and question.client.loopback_only
-        assert await desk.authorization.find_remembered_scopes(question.id, ADA) is None
+        assert await auth.authorization.find_remembered_scopes(question.id, ADA) is None
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_people_of_two_issuers_are_never_the_same(tmp_path: Path) -> None:
     """SEC-16."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        mine = await desk.granted(client)
-        theirs = await desk.granted(client, replace(ADA, issuer="https://other.example"))
-        subjects = {(await desk.tokens.claims(each["access_token"]))["sub"] for each in (mine, theirs)}
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        mine = await auth.granted(client)
+        theirs = await auth.granted(client, replace(ADA, issuer="https://other.example"))
+        subjects = {(await auth.tokens.claims(each["access_token"]))["sub"] for each in (mine, theirs)}
         assert len(subjects) == 2
-        assert len(await desk.authorization.grants.list_grants(ADA)) == 1
+        assert len(await auth.authorization.grants.list_grants(ADA)) == 1
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_an_unanswered_authorization_request_stores_nothing(tmp_path: Path) -> None:
@@ -644,39 +644,39 @@ def test_an_unanswered_authorization_request_stores_nothing(tmp_path: Path) -> N
         tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars().all()
         return [list(connection.exec_driver_sql(f"SELECT * FROM {table}")) for table in sorted(tables)]
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        before = await desk.store.transact(content)
-        first, *_ = [await desk.asked(client) for _ in range(20)]
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        before = await auth.store.transact(content)
+        first, *_ = [await auth.asked(client) for _ in range(20)]
         assert isinstance(first, ConsentRequest)
-        assert await desk.authorization.find_consent(first.id) == first
-        assert await desk.authorization.find_remembered_scopes(first.id, ADA) is None
-        assert await desk.store.transact(content) == before
-        assert isinstance(await desk.authorization.answer_consent(first.id, ADA, ALL), Redirect)
+        assert await auth.authorization.find_consent(first.id) == first
+        assert await auth.authorization.find_remembered_scopes(first.id, ADA) is None
+        assert await auth.store.transact(content) == before
+        assert isinstance(await auth.authorization.answer_consent(first.id, ADA, ALL), Redirect)
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_request_may_have_four_kib(tmp_path: Path) -> None:
-    async def body(desk: Desk) -> None:
-        asked = query(await desk.client()) + "&x="
+    async def body(auth: AuthServer) -> None:
+        asked = query(await auth.client()) + "&x="
         full = asked + "y" * (4_096 - len(asked))
-        question = await desk.authorization.open_consent(full)
+        question = await auth.authorization.open_consent(full)
         assert isinstance(question, ConsentRequest)
         assert len(question.id) < 6_000  # it is part of an address
         assert re.fullmatch(r"[A-Za-z0-9_-]+", question.id)
-        refused = await desk.authorization.open_consent(full + "y")
+        refused = await auth.authorization.open_consent(full + "y")
         assert isinstance(refused, AuthorizationErrorPage) and "4 KiB" in refused.description
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
 
 
 def test_a_question_that_was_changed_or_is_another_servers_is_none(tmp_path: Path) -> None:
     async def run() -> None:
         async with (
-            desk(tmp_path / "a") as here,
-            desk(tmp_path / "b") as foreign,
-            desk(tmp_path / "a", public_url="https://other.example") as beside,
+            auth_server(tmp_path / "a") as here,
+            auth_server(tmp_path / "b") as foreign,
+            auth_server(tmp_path / "a", public_url="https://other.example") as beside,
         ):
             client = await here.client()
             question = await here.asked(client)
@@ -699,7 +699,7 @@ def test_a_question_that_was_changed_or_is_another_servers_is_none(tmp_path: Pat
 
 def test_of_two_servers_with_one_state_each_takes_the_others_question_and_one_answers(tmp_path: Path) -> None:
     async def run() -> None:
-        async with desk(tmp_path) as one, desk(tmp_path) as two:
+        async with auth_server(tmp_path) as one, auth_server(tmp_path) as two:
             question = await one.asked(await one.client())
             assert isinstance(question, ConsentRequest)
             assert await two.authorization.find_consent(question.id) == question
@@ -714,16 +714,16 @@ def test_of_two_servers_with_one_state_each_takes_the_others_question_and_one_an
 def test_a_repeated_parameter_of_a_token_request_is_refused(tmp_path: Path) -> None:
     """TK-01."""
 
-    async def body(desk: Desk) -> None:
-        client = await desk.client()
-        code = await desk.code(client)
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client()
+        code = await auth.code(client)
         form = pairs({"grant_type": "authorization_code", "client_id": client, "code": code, "redirect_uri": BACK})
         form.append(("code_verifier", VERIFIER))
         for repeated in form:
-            answer = await desk.authorization.token([*form, repeated], {})
+            answer = await auth.authorization.token([*form, repeated], {})
             assert (answer.status, answer.body["error"]) == (400, "invalid_request")
-        answer = await desk.authorization.token([*form, ("state", "\ud800")], {})
+        answer = await auth.authorization.token([*form, ("state", "\ud800")], {})
         assert (answer.status, answer.body["error"]) == (400, "invalid_request")
-        assert (await desk.authorization.token(form, {})).status == 200
+        assert (await auth.authorization.token(form, {})).status == 200
 
-    at_desk(tmp_path, body)
+    with_auth_server(tmp_path, body)
