@@ -86,7 +86,7 @@ def build_rules(config: Config) -> Rules:
 
 
 def build_policy(config: Config, rules: Rules, store: Store) -> CallPolicy:
-    """The policy of calls, which looks for the names of people only where the rules have such names."""
+    """Return the policy on calls. It looks up the names of people only if a rule has such a name."""
     find_names = own_name_only
     if rules.names_people:
         from toolgate.server.auth.principal_names import PrincipalNames  # start-up: rules about people are rare
@@ -102,7 +102,7 @@ def build_cleaner(
     list_gone: Callable[[], Awaitable[Collection[str] | None]],
     end: Callable[[str], Awaitable[None]],
 ) -> "WorkspaceCleaner | None":
-    """The cleaner, where each principal has a workspace of its own. The one that --workspace names stays as it is."""
+    """Return the cleaner if each principal has its own workspace. The folder of --workspace stays as it is."""
     if not config.is_remote or root is not None:
         return None
     from toolgate.server.workspaces import retention  # start-up: stdio does without

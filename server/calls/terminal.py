@@ -19,7 +19,7 @@ LINE = 65_536  # bytes of one answer
 MAX_ASKED = 20_000  # characters of a question: our longest, for an approval, is shorter
 MAX_SHOWN = 500  # of any other text
 MAX_CHOICES = 200  # listed
-NOBODY = "the server asks for something, and there is no terminal to answer at: declined"
+NO_TERMINAL = "the server asks for something, and there is no terminal to answer at: declined"
 
 
 class Terminal:
@@ -79,7 +79,7 @@ class TerminalElicitation:
                 if terminal is not None:
                     return await _ask_form(terminal, params)
         if not self.has_declined:
-            sys.stderr.write(f"toolgate: {NOBODY}\n")
+            sys.stderr.write(f"toolgate: {NO_TERMINAL}\n")
         self.has_declined = True
         return {"action": "decline"}
 

@@ -140,7 +140,7 @@ def _explain_missing(group: str, arguments: Sequence[str]) -> str:
 
 
 def _explain_unknown(flag: str, words: Sequence[str]) -> str:
-    """For a letter that is no option: it may be one of several in a word, or `-help` for `--help`."""
+    """Explain a letter that is no option: it may stand in a word of several, or be `-help` for `--help`."""
     letter = flag.lstrip("-")
     word = next((word for word in words if word[:1] == "-" != word[1:2] and letter in word), flag)
     return f"unknown option {flag}{'' if word == flag else f' in {word}'}{suggest(f'-{word}', (*EVERY, *INSTEAD))}"

@@ -148,7 +148,7 @@ def _make_folder() -> Path:
 
 
 def _is_passable(folder: Path) -> bool:
-    """Whether every user can pass through the folder and those above."""
+    """Return whether every user can pass through the folder and those above."""
     real = folder.resolve()
     return real.is_dir() and all(each.stat().st_mode & stat.S_IXOTH for each in (real, *real.parents))
 

@@ -66,7 +66,7 @@ class Config:
         raise AttributeError(name)
 
     def is_given(self, key: str) -> bool:
-        """Whether the option has a value from flags, environment or file."""
+        """Return whether the option has a value from flags, environment or file."""
         return key in self._given
 
     @property
@@ -76,7 +76,7 @@ class Config:
 
     @property
     def transports(self) -> list[HttpTransport]:
-        """The HTTP transports that are served."""
+        """Return the HTTP transports that are served."""
         return [row for row in HTTP_TRANSPORTS if getattr(self, row.name)]
 
     @property
@@ -129,7 +129,8 @@ class Config:
         return {**self.own_environment, **keys}
 
     def can_commands_reach_host(self, level: str) -> bool:
-        """Whether commands in a sandbox of this level reach the machine's own network: this port, and others."""
+        """Return whether commands in a sandbox of this level reach the machine's own network, with this port and
+        others."""
         return level == "none" or self.sandbox_network == "all"
 
     @property

@@ -1,4 +1,7 @@
-"""The MCP methods: one table, a function each, a file per capability. A feature costs one row and one function."""
+"""Answer the MCP methods: one table, a function each, a file per capability.
+
+Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one function.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,7 +23,7 @@ from toolgate.tools.builtin.skills.files import SkillEntries
 
 
 def build_dispatcher(server: Server) -> Dispatcher:
-    """The dispatcher of one server."""
+    """Return the dispatcher of one server."""
     published = SkillEntries()
     scopes = ScopeRules(lambda: server.registry)
     nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
@@ -70,7 +73,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
     }
 
     def finish_answer(answer: Any, call: Call) -> Any:
-        """An answer as its revision wants it; one that was encoded before is finished already."""
+        """Return an answer as its revision requires; an encoded one is finished already."""
         revision = call.session.revision  # none yet where a ping came before initialize
         if revision is None or not revision.result_types or not isinstance(answer, dict):
             return answer

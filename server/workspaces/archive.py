@@ -42,7 +42,7 @@ class ArchiveTotals:
 
     @property
     def omission(self) -> str:
-        """What the archive omits, in words; "" if nothing."""
+        """Return what the archive omits, in words, or ""."""
         if not self.omitted:
             return ""
         entries = "entry" if self.omitted == 1 else "entries"

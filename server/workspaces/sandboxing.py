@@ -119,10 +119,10 @@ class Sandboxing:
         from toolgate.tools.sandbox import users  # start-up
         from toolgate.tools.sandbox.process import kill_user
 
-        uids, nobody = self.sandbox.uids, self.sandbox.uids[-1]
+        uids, unused = self.sandbox.uids, self.sandbox.uids[-1]
         with contextlib.suppress(FileNotFoundError):
             swept = users.end_deserted(
-                self._state / "workspaces", self._state / "spool", uids, lambda uid: kill_user(uid, nobody)
+                self._state / "workspaces", self._state / "spool", uids, lambda uid: kill_user(uid, unused)
             )
             for name in swept:
                 log.warning("commands of %s, of a dead server: ended", name)

@@ -171,7 +171,7 @@ STATUSES: Mapping[int, str] = {
 
 
 def is_secure_url(value: object) -> bool:
-    """Whether it is an https URL, or http on this machine: all that is asked because a server named it."""
+    """Return whether it is an https URL, or http on this machine: no other URL from a server is asked."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         return False
     try:
