@@ -129,8 +129,7 @@ class Config:
         return {**self.own_environment, **keys}
 
     def can_commands_reach_host(self, level: str) -> bool:
-        """Return whether commands in a sandbox of this level reach the machine's own network, with this port and
-        others."""
+        """Return whether commands in a sandbox of this level reach this machine's ports, the server's included."""
         return level == "none" or self.sandbox_network == "all"
 
     @property
