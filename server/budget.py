@@ -66,7 +66,6 @@ class Budget:
         self._waiting: set[Callable[[], None]] = set()
 
     def claim(self, principal: str) -> Claim:
-        """Return a new, empty claim."""
         holder = self._holders.get(principal)
         if holder is None:
             holder = self._holders[principal] = _Holder(principal)
@@ -94,7 +93,6 @@ class Budget:
         return False
 
     def used_by(self, principal: str) -> int:
-        """Return how much a principal holds."""
         holder = self._holders.get(principal)
         return holder.used if holder is not None else 0
 

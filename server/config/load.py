@@ -76,7 +76,6 @@ class Config:
 
     @property
     def transports(self) -> list[HttpTransport]:
-        """Return the HTTP transports that are served."""
         return [row for row in HTTP_TRANSPORTS if getattr(self, row.name)]
 
     @property
