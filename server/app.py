@@ -72,10 +72,7 @@ class App:
         self.state = build.state_folder(config)
         self._use = build.lock_state(self.state)
         self.root = build.workspace_root(config)
-        self.settings = Settings(
-            hold=config.hold - min(MARGIN, config.hold / 4),
-            any_file=not config.is_remote,
-        )
+        self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
         self.store = Store(self.state)
         self.clock = CallbackTimer(self.store, self._fire)
         self.call_tasks = CallTasks(

@@ -34,9 +34,7 @@ def build_snippet(client: str, options: Sequence[str], public_url: str | None = 
     """
     entry = CLIENTS.get(client)
     if entry is None:
-        raise UsageError(
-            f"config: unknown client {client!r}{suggest(client, CLIENTS)}; clients are {', '.join(CLIENTS)}"
-        )
+        raise UsageError(f"config: unknown client {client!r}{suggest(client, CLIENTS)}; known: {', '.join(CLIENTS)}")
     if entry.paste_where and _is_reachable(public_url):
         where = f"{entry.paste_where}; toolgate doctor --url {public_url}/mcp checks that it will work"
         return f"{public_url}/mcp", where

@@ -199,8 +199,11 @@ class HttpApp:
             log.warning("--approve: with --auth none, commands that reach this port can approve their own calls")
         try:
             application = self.application(self._config.public_url or _base_url(self._config.host, port))
-            await self._offer_pairing()
-            await self._recall_sessions()
+            if self._access is not None and self._access.sign_in is not None:
+                pairing = self._access.sign_in.offer_pairing  # unless there is an account
+                await _retry(pairing, "accounts can't be read: no pairing code is offered")
+            for transport in self._transports.values():  # clients wait meanwhile, so as not to initialize again
+                await _retry(transport.sessions.recall, "sessions of earlier processes can't be recalled yet")
             async with self._watch_revocations():
                 await http.serve(
                     application,
@@ -214,16 +217,6 @@ class HttpApp:
         finally:
             if self._access is not None:
                 await self._access.close()
-
-    async def _recall_sessions(self) -> None:
-        """Recall the sessions of earlier processes, while clients wait. Without them clients initialize again."""
-        for transport in self._transports.values():
-            await _retry(transport.sessions.recall, "sessions of earlier processes can't be recalled yet")
-
-    async def _offer_pairing(self) -> None:
-        """Offer a pairing code, if there is no account yet."""
-        if self._access is not None and self._access.sign_in is not None:
-            await _retry(self._access.sign_in.offer_pairing, "accounts can't be read: no pairing code is offered")
 
     @contextlib.asynccontextmanager
     async def _watch_revocations(self) -> AsyncGenerator[None]:

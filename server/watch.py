@@ -56,10 +56,7 @@ async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
 
 
 async def watch_folders(
-    what: str,
-    roots: Callable[[], Iterable[Path]],
-    look: Callable[[], Awaitable[None]],
-    debounce: int = DEBOUNCE,
+    what: str, roots: Callable[[], Iterable[Path]], look: Callable[[], Awaitable[None]], debounce: int = DEBOUNCE
 ) -> None:
     """Call `look` when the watch begins and after each change in the folders that `roots`, called in a thread, returns.
     Runs until cancelled.
@@ -219,7 +216,7 @@ class FileChanges:
         return {
             _nearest_folder(folder)
             for path, root in held
-            for way in _linked_paths(path)
+            for way in (path, *(way for _, way in _resolve_links(path)))
             for folder in _folders_above(way, root)
         }
 
@@ -249,10 +246,6 @@ def _resolve_links(path: Path) -> Iterator[tuple[Path, Path]]:
         with contextlib.suppress(OSError):  # replaced meanwhile: that change will be reported
             path = Path(os.path.normpath(link.parent / link.readlink() / path.relative_to(link)))
         yield link, path
-
-
-def _linked_paths(path: Path) -> list[Path]:
-    return [path, *(way for _, way in _resolve_links(path))]
 
 
 def _folders_above(path: Path, root: Path | None) -> list[Path]:

@@ -62,9 +62,7 @@ class Grants:
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
 
         def look(connection: "Connection") -> list[GrantSummary]:
-            return [
-                self._summarize(connection, grant) for grant in grant_rows.list_used_grants(connection, subject, now)
-            ]
+            return [self._summarize(connection, each) for each in grant_rows.list_used_grants(connection, subject, now)]
 
         return await self._store.transact(look)
 

@@ -121,9 +121,7 @@ def describe_forgeable_header(config: Config) -> str:
     return f"--trusted-proxies: {own} is this machine, where any process can set the header of --login" if own else ""
 
 
-PROVE_PROXY = (
-    f"name a file with a secret by --login-header-secret, and have the proxy send that secret in {PROOF_HEADER}"
-)
+PROVE_PROXY = f"name a file with a secret by --login-header-secret, and have the proxy send it in {PROOF_HEADER}"
 
 
 def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None:

@@ -128,7 +128,7 @@ class CallClient:
     def can(self, capability: str) -> bool:
         if capability == "elicitation":
             return can_show_forms(self._call) or self._questions.url is not None
-        return self._call.session.has_capability(capability) and self._call.can_ask
+        return capability in self._call.session.capabilities and self._call.can_ask
 
     def knows(self, feature: str) -> bool:
         return self._call.revision.has(feature)

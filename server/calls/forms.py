@@ -66,9 +66,8 @@ def parse_fields(schema: Mapping[str, Any]) -> list[ElicitationField]:
     if not isinstance(properties, Mapping):
         return []
     needed = required if isinstance(required, list) else []
-    return [
-        _parse_field(name, declared, name in needed) for name, declared in properties.items() if _is_object(declared)
-    ]
+    fields = [(name, declared) for name, declared in properties.items() if isinstance(declared, Mapping)]
+    return [_parse_field(name, declared, name in needed) for name, declared in fields]
 
 
 def find_error(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | None:
@@ -86,10 +85,6 @@ def find_error(schema: Mapping[str, Any], content: Mapping[str, Any]) -> str | N
         if found is not None:
             return f"{field.title}: {found}."
     return None
-
-
-def _is_object(declared: Any) -> bool:
-    return isinstance(declared, Mapping)
 
 
 def _parse_field(name: str, declared: Mapping[str, Any], required: bool) -> ElicitationField:

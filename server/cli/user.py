@@ -36,17 +36,12 @@ async def list_users(store: Store, _config: Config) -> None:
     if not rows:
         print("no accounts yet: add one with toolgate user add NAME", file=sys.stderr)
     if seen:
-        ours = ((name, format_time(made_at), "account", f"account:{name}") for name, made_at in rows)
-        theirs = (
-            (
-                escape_unprintable(row.name),
-                format_time(row.seen_at),
-                row.issuer,
-                format_identity(row.issuer, row.known_as),
-            )
-            for row in seen
-        )
-        print_table([("NAME", "SINCE", "ISSUER", "CALLED"), *ours, *theirs])
+        table = [("NAME", "SINCE", "ISSUER", "CALLED")]
+        table += [(name, format_time(made_at), "account", f"account:{name}") for name, made_at in rows]
+        for row in seen:
+            called = format_identity(row.issuer, row.known_as)
+            table.append((escape_unprintable(row.name), format_time(row.seen_at), row.issuer, called))
+        print_table(table)
     elif rows:
         print_table([("NAME", "SINCE"), *((name, format_time(made_at)) for name, made_at in rows)])
 

@@ -27,9 +27,7 @@ async def list_workspaces(store: Store, _config: Config) -> None:
         shown = "unknown" if last is None else format_time(last)
         found.append((name, folders.disk_usage(held.workspaces / name), shown))
     found += [(path.name, path.stat().st_size, "archived") for path in held.list_archives()]
-    rows = [
-        (escape_unprintable(owners.get(name[:42], "?")), name, _format_size(size), last) for name, size, last in found
-    ]
+    rows = [(escape_unprintable(owners.get(name[:42], "?")), name, _format_size(size), at) for name, size, at in found]
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
 
 

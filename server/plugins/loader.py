@@ -99,9 +99,7 @@ class Generation:
         """Import it and check its parts. Raises PluginLoadError and the plugin's exceptions."""
         self.sources = read_sources(self.file)
         if sum(map(len, self.sources.values())) > max_source:
-            raise PluginLoadError(
-                f"more than {max_source} bytes of source: say `{ISOLATE}` at its beginning, or split it"
-            )
+            raise PluginLoadError(f"more than {max_source} bytes of source: say `{ISOLATE}` at its top, or split it")
         self._add_modules()
         module = importlib.import_module(self.name)
         found = [value for value in vars(module).values() if isinstance(value, Part)]

@@ -124,7 +124,7 @@ class PluginReloader:
                 plugin.serving, plugin.pending, plugin.logged_conflict = plugin.pending, None, ""
         parts = [part for loaded in chosen.values() if loaded is not None for part in loaded.parts]
         kept = self._filter_yielding(yielding, {_key(part): part for part in parts})
-        return built_in.with_parts([*kept, *sorted(parts, key=lambda part: part.key)])
+        return Registry([*built_in.parts, *kept, *sorted(parts, key=lambda part: part.key)])
 
     def roots(self) -> list[Path]:
         """Return the folders to watch."""

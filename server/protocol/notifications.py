@@ -81,9 +81,7 @@ class Notifications:
         rank, wanted = LEVELS.index(level), frozenset((scope,))
         mine = [session for session in self.sessions if session.principal == principal]
         open_ones = [session for session in mine if session.accepts_log(rank) and session.allows(wanted)]
-        chosen = next((session for session in open_ones if session.place.key == key), None) or next(
-            iter(open_ones), None
-        )
+        chosen = next((each for each in open_ones if each.place.key == key), None) or next(iter(open_ones), None)
         if chosen is None or chosen.channel is None:
             return
         params = {"level": level, "logger": "callback", "data": text}

@@ -83,9 +83,7 @@ class Session:
     revision: Revision | None = field(default=None, init=False)
     capabilities: dict[str, Any] = field(init=False)
     log_level: int | None = field(default=DEFAULT_LEVEL, init=False)
-    ready: bool = field(
-        default=False, init=False
-    )  # after notifications/initialized: may be sent what it did not ask for
+    ready: bool = field(default=False, init=False)  # after notifications/initialized: may get unasked messages
     in_flight: dict[Id, InFlightRequest] = field(init=False)
     place: CallerState = field(init=False)
     subscribed: dict[str, frozenset[str]] = field(init=False)  # resource URI → scopes needed to read it
@@ -181,10 +179,6 @@ class Session:
     def accepts_log(self, rank: int) -> bool:
         """Return whether a log message of level `rank` that answers no request may be sent."""
         return self.ready and self.channel is not None and self.log_level is not None and rank >= self.log_level
-
-    def has_capability(self, capability: str) -> bool:
-        """Return whether the client declared `capability`."""
-        return capability in self.capabilities
 
     def has_extension(self, extension: str) -> bool:
         """Return whether the client declared `extension`, and its revision has extensions."""

@@ -131,9 +131,7 @@ async def claim_due(
         mine = [row for row in rows if row.process == own or (row.process not in alive and serves(row.principal))]
         advanced = [_advance(connection, row, own, time) for row in mine]
         _remember(connection, [firing for firing, _ in advanced if firing], time)
-        return [firing for firing, _ in advanced if firing], min(
-            (next_at for _, next_at in advanced), default=float("inf")
-        )
+        return [firing for firing, _ in advanced if firing], min((at for _, at in advanced), default=float("inf"))
 
     return await store.transact(advance_all)
 

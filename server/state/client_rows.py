@@ -25,9 +25,8 @@ def find_client(connection: "tables.Connection", id: str) -> Any:
 def mark_failing(connection: "tables.Connection", id: str, now: float) -> None:
     """Note when the client's document first could not be fetched."""
     table = tables.client
-    connection.execute(
-        table.update().where(table.c.id == id, table.c.failing_since.is_(None)).values(failing_since=now)
-    )
+    unmarked = table.update().where(table.c.id == id, table.c.failing_since.is_(None))
+    connection.execute(unmarked.values(failing_since=now))
 
 
 def list_clients(connection: "tables.Connection") -> list[Any]:

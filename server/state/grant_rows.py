@@ -216,9 +216,8 @@ def list_people(connection: "tables.Connection") -> list[Any]:
 def list_external_people(connection: "tables.Connection") -> list[Any]:
     """Return the rows of all people without an account here."""
     table = tables.person
-    return list(
-        connection.execute(table.select().where(table.c.issuer != BUILT_IN).order_by(table.c.issuer, table.c.name))
-    )
+    external = table.select().where(table.c.issuer != BUILT_IN)
+    return list(connection.execute(external.order_by(table.c.issuer, table.c.name)))
 
 
 def find_people(connection: "tables.Connection", name: str) -> list[Any]:

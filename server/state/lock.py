@@ -6,7 +6,7 @@ The lock is on the folder itself, so there is no file with an owner, and the sys
 import fcntl
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 
@@ -19,20 +19,18 @@ def acquire_shared(state: Path) -> int:
     return _acquire(state, fcntl.LOCK_SH, "it is being restored, or backed up with its workspaces: try again later")
 
 
-@contextmanager
-def hold_shared(state: Path) -> Generator[None]:
+def hold_shared(state: Path) -> AbstractContextManager[None]:
     """Share the existing folder. Raises StateInUseError where a process has it exclusively."""
-    descriptor = acquire_shared(state)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
+    return _hold(acquire_shared(state))
+
+
+def hold_exclusive(state: Path) -> AbstractContextManager[None]:
+    """Have the existing folder exclusively. Raises StateInUseError where a server uses it."""
+    return _hold(_acquire(state, fcntl.LOCK_EX, "a server uses it: stop that first"))
 
 
 @contextmanager
-def hold_exclusive(state: Path) -> Generator[None]:
-    """Have the existing folder exclusively. Raises StateInUseError where a server uses it."""
-    descriptor = _acquire(state, fcntl.LOCK_EX, "a server uses it: stop that first")
+def _hold(descriptor: int) -> Generator[None]:
     try:
         yield
     finally:

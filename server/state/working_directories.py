@@ -74,8 +74,5 @@ class WorkingDirectories:
         connection.execute(table.delete().where(table.c.moved_at < (oldest[0] if oldest else 0.0)))
         mine = table.select().where(table.c.workspace == self._workspace)
         stored = {row.principal: row.cwd for row in connection.execute(mine)}
-        return {principal: Path(os.fsdecode(cwd)) for principal, cwd in stored.items() if _is_path(cwd)}
-
-
-def _is_path(cwd: object) -> bool:
-    return isinstance(cwd, bytes) and cwd.startswith(b"/") and b"\0" not in cwd
+        paths = {name: cwd for name, cwd in stored.items() if isinstance(cwd, bytes) and b"\0" not in cwd}
+        return {name: Path(os.fsdecode(cwd)) for name, cwd in paths.items() if cwd.startswith(b"/")}

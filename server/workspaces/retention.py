@@ -78,17 +78,13 @@ class WorkspaceCleaner:
         gone = await self._who_is_gone()
         with self.folders.hold_lock():
             for aside in self.folders.list_leaving():
-                await self._go_on(aside)
+                try:
+                    await self._finish(aside)  # its removal was interrupted
+                except OSError as error:
+                    log.warning("%s can't be archived or removed: %s; next try in %d s", aside.name, error, EVERY)
             for name in self.folders.list_names():
                 if self._due(name, gone) is not None:
                     await self._put_away(name, gone)
-
-    async def _go_on(self, aside: Path) -> None:
-        """Continue a removal that was interrupted."""
-        try:
-            await self._finish(aside)
-        except OSError as error:
-            log.warning("%s can't be archived or removed: %s; the next try is in %d s", aside.name, error, EVERY)
 
     def _due(self, name: str, gone: Collection[str] | None) -> tuple[str, str] | None:
         """Return the action that is due now and the reason, or None."""
@@ -110,9 +106,7 @@ class WorkspaceCleaner:
             if due is not None:
                 self._leave_message(name, *due, await self._remove_workspace(name, due[0]))
         except OSError as error:
-            log.warning(
-                "the workspace of %s can't be archived or removed: %s; the next try is in %d s", name, error, EVERY
-            )
+            log.warning("the workspace of %s can't be archived or removed: %s; next try in %d s", name, error, EVERY)
 
     async def _remove_workspace(self, name: str, what: str) -> WorkspaceArchive | None:
         """Return the archive, if there is one. Raises OSError."""

@@ -97,7 +97,7 @@ class Sandboxing:
         """Lower the CPU weight of principals that use much of it, until cancelled."""
         if self._cgroups is None:
             return
-        from toolgate.tools.cgroups.cpu_fairness import EVERY, CpuFairness  # start-up
+        from toolgate.tools.cgroups.group import EVERY, CpuFairness  # start-up
 
         manners = CpuFairness()
         while True:
@@ -149,9 +149,7 @@ def _find_cgroups() -> "Cgroups | None":
 
     hierarchy = cgroups.find(move=True)
     if isinstance(hierarchy, str):
-        log.warning(
-            "no control groups: limits hold for each process, not for all of a principal together (%s)", hierarchy
-        )
+        log.warning("no cgroups: limits hold for each process, not for all of a principal together (%s)", hierarchy)
         return None
     log.info("limits for each principal by %s", hierarchy)
     return hierarchy

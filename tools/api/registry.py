@@ -102,11 +102,6 @@ class Registry:
         found = self.resource(uri)
         return NO_SCOPES if found is None else frozenset((found[0].scope,))
 
-    def with_parts(self, parts: Iterable[Part]) -> "Registry":
-        """Return this registry with more parts. Raises CollisionError, which names both places, for a duplicate
-        name."""
-        return Registry([*self.parts, *parts])
-
     def without(self, patterns: Iterable[str]) -> "Registry":
         """Return this registry without the tools whose names match a pattern, case ignored."""
         hidden = [pattern.lower() for pattern in patterns]

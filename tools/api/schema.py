@@ -192,9 +192,7 @@ def never_null(schema: dict[str, Any]) -> frozenset[str]:
     if not isinstance(properties, dict):
         return frozenset()
     needed = required if isinstance(required, list) else []
-    return frozenset(
-        name for name, declared in properties.items() if name not in needed and not _takes_null(declared, schema)
-    )
+    return frozenset(name for name, item in properties.items() if name not in needed and not _takes_null(item, schema))
 
 
 def _takes_null(declared: Any, root: dict[str, Any]) -> bool:

@@ -31,9 +31,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from toolgate.tools.workspace import process_tree, supervisor
 else:  # without site-packages the package can't be imported by name
-    _spec = importlib.util.spec_from_file_location(
-        "supervisor", Path(__file__).parents[1] / "workspace" / "supervisor.py"
-    )
+    _spec = importlib.util.spec_from_file_location("supervisor", Path(__file__).parents[1] / "workspace/supervisor.py")
     supervisor = importlib.util.module_from_spec(_spec)
     _spec.loader.exec_module(supervisor)
     process_tree = supervisor.process_tree

@@ -44,14 +44,7 @@ async def current_plan(ctx: Context) -> PlanStatus:
     return _to_status(await ctx.plan.state())
 
 
-@tool(
-    name="PlanMode",
-    title="Plan mode",
-    open_world=False,
-    output=PlanResult,
-    scope="tools:workflow",
-    in_plan=True,
-)
+@tool(name="PlanMode", title="Plan mode", open_world=False, output=PlanResult, scope="tools:workflow", in_plan=True)
 async def plan_mode(
     action: Literal["enter", "exit", "status", "json", "reset"],
     ctx: Context,

@@ -115,10 +115,7 @@ async def task_manager(
     current task. list gives all tasks, pending the open ones, with their steps.
     """
     refuse_control_characters(query=query, text=text)
-    query, text = (
-        query.strip(),
-        (text or "").strip(),
-    )  # an action ignores arguments it does not use
+    query, text = (query.strip(), (text or "").strip())  # an action ignores arguments it does not use
     match action:
         case "create":
             return await _create(ctx, text or query)

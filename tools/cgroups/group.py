@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,10 @@ from toolgate.tools.cgroups.versions import Allowance, CgroupVersion
 WEIGHT = 100  # what a group has by default
 MODEST = 10  # a throttled group keeps one part in so many of its weight
 WITHIN = 5.0  # seconds for all to end: SIGKILL takes milliseconds, but a process can be stuck in the kernel
+EVERY = 0.5  # seconds between two checks of the CPU time
+MUCH = 0.9  # of one processor since the last check: a loop, not a series of short commands
+LITTLE = 0.25  # of one: a quiet check
+QUIET = 6  # quiet checks in a row before a group gets its weight back
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +118,44 @@ class Group:
 
     def _read_hits(self) -> Hits:
         return Hits(int(self._read("oom") or 0), int(self._read("processes") or 0))
+
+
+@dataclass(slots=True)
+class CpuUsage:
+    measured_at: float
+    seconds: float
+    is_throttled: bool = False
+    quiet: int = 0
+
+
+class CpuFairness:
+    """Lowers the CPU weight of groups that used much of the processor since the last check.
+
+    Such a group runs at full speed on an idle machine and slower on a busy one, so short commands run at once. With
+    equal weights a short command would wait behind every turn of a busy loop.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._seen: dict[Group, CpuUsage] = {}
+
+    def update(self, groups: Iterable[Group]) -> None:
+        """Check all groups. Blocks for some reads; a group without a CPU counter is skipped."""
+        now = self._now()
+        held: dict[Group, CpuUsage] = {}
+        for group in groups:
+            used = group.cpu_seconds()
+            if used is not None:
+                held[group] = _update_usage(group, self._seen.get(group) or CpuUsage(now, used), now, used)
+        self._seen = held
+
+
+def _update_usage(group: Group, seen: CpuUsage, now: float, used: float) -> CpuUsage:
+    share = (used - seen.seconds) / max(now - seen.measured_at, EVERY)
+    seen.measured_at, seen.seconds = now, used
+    seen.quiet = seen.quiet + 1 if share < LITTLE else 0
+    if share > MUCH and not seen.is_throttled:
+        seen.is_throttled = group.throttle(True)
+    elif seen.is_throttled and seen.quiet >= QUIET:
+        seen.is_throttled = not group.throttle(False)
+    return seen

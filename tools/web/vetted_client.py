@@ -104,13 +104,7 @@ class VettedClient:
         return parsed
 
     async def request(
-        self,
-        method: str,
-        url: httpx.URL,
-        headers: Mapping[str, str],
-        limit: int,
-        body: bytes = b"",
-        lane: str = "",
+        self, method: str, url: httpx.URL, headers: Mapping[str, str], limit: int, body: bytes = b"", lane: str = ""
     ) -> Page:
         """Send one request and return its answer, with up to `limit` decoded bytes."""
         address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path or b"/")

@@ -40,9 +40,7 @@ class Limits:
     together."""
 
     cpu: int = _limit(3600, parse_duration, "CPU time of a process")
-    memory: int = _limit(
-        2 * 2**30, parse_size, "memory of a principal's commands; of each process where there is no cgroup"
-    )
+    memory: int = _limit(2 * 2**30, parse_size, "memory of a principal's commands; of each process without cgroups")
     processes: int = _limit(512, parse_count, "processes and threads of a principal")
     files: int = _limit(4096, parse_count, "open files of a process")
     file_size: int = _limit(2 * 2**30, parse_size, "one file that is written")

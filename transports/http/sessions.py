@@ -179,9 +179,7 @@ class Sessions:
 
     def close_by_rights(self, rights: Collection[GrantKey]) -> None:
         """End all sessions that used one of these grants."""
-        for session in [
-            session for session in self._sessions.values() if not frozenset(rights).isdisjoint(session.rights)
-        ]:
+        for session in [each for each in self._sessions.values() if not frozenset(rights).isdisjoint(each.rights)]:
             self.close(session)
 
     def close_all(self) -> None:
@@ -321,9 +319,7 @@ class Sessions:
         """Return the last use of each, in seconds since 1970."""
         assert self._records is not None
         now, epoch = time.monotonic(), self._records.now()
-        return {
-            session.record_key: epoch if session.is_busy else epoch - (now - session.last_used) for session in among
-        }
+        return {each.record_key: epoch if each.is_busy else epoch - (now - each.last_used) for each in among}
 
     def _expire(self) -> None:
         self._expiry_timer = None

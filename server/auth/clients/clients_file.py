@@ -117,9 +117,7 @@ def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
     for preset in _texts(row, "presets"):
         if preset not in redirect_uris.PRESETS:
             known = redirect_uris.PRESETS
-            raise ValueError(
-                f"presets: unknown preset {preset!r}{suggest(preset, known)}; presets are {', '.join(known)}"
-            )
+            raise ValueError(f"presets: unknown {preset!r}{suggest(preset, known)}; presets are {', '.join(known)}")
         uris.extend(redirect_uris.PRESETS[preset])
     if needed and not uris:
         raise ValueError("redirect_uris or presets: one of them is missing")

@@ -87,9 +87,6 @@ class OAuthClient:
         """Return whether any program on the person's machine could claim to be this client."""
         return redirects.is_loopback_only(self.redirect_uris)
 
-    def allows_redirect(self, uri: str) -> bool:
-        return redirects.is_registered(uri, self.redirect_uris)
-
     @property
     def sole_redirect_uri(self) -> str | None:
         """Return the client's only redirect URI, which a request may leave out, or None."""

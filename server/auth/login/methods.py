@@ -39,9 +39,7 @@ class SignInMethods:
     providers: Mapping[str, IdentityProvider] = field(default_factory=dict[str, IdentityProvider])
     trusted_header: TrustedHeader | None = None
     enterprise_issuers: frozenset[str] = frozenset()
-    counts: Counter[tuple[str, str]] = field(
-        default_factory=Counter[tuple[str, str]]
-    )  # of (way, outcome), since the start
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])  # by (way, outcome)
 
     def record(self, outcome: str, way: str, address: str, name: str = "") -> None:
         """Count and log a sign-in."""

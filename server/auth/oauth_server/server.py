@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from toolgate.server.auth.clients import model
+from toolgate.server.auth.clients import model, redirect_uris
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.throttle import ThrottledError
@@ -46,7 +46,7 @@ class AuthlibClient:
         return self.client.sole_redirect_uri
 
     def check_redirect_uri(self, uri: str) -> bool:
-        return self.client.allows_redirect(uri)
+        return redirect_uris.is_registered(uri, self.client.redirect_uris)
 
     def get_allowed_scope(self, asked: str | None) -> str | None:
         return " ".join(scopes_for(self.client, asked, self._served)) or None

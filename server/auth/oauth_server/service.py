@@ -194,9 +194,7 @@ class AuthorizationService:
                 return grant
             shown = frozenset(consent_request_for(grant, id, sealed.expires_at).scopes)
             approves = subject is not None and server.can_sign_in(subject) and bool(scopes & shown)
-            grant.approved_scopes = tuple(
-                scope for scope in request.scope.split() if scope in scopes or scope not in shown
-            )
+            grant.approved_scopes = tuple(each for each in request.scope.split() if each in scopes or each not in shown)
             answered = server.create_authorization_response(request, subject if approves else None, grant=grant)
             assert isinstance(answered, Redirect | AuthorizationErrorPage)
             return answered

@@ -58,10 +58,8 @@ class JoseKey:
 
     def to_public_jwk(self) -> dict[str, Any]:
         """Return the public JWK, without any private member."""
-        known = {
-            name: value for name, value in self.material.as_dict(private=False).items() if name not in PRIVATE_MEMBERS
-        }
-        return {**known, "kid": self.kid, "use": "sig", "alg": self.algorithm}
+        jwk = {key: value for key, value in self.material.as_dict(private=False).items() if key not in PRIVATE_MEMBERS}
+        return {**jwk, "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
     def to_private_jwk(self) -> dict[str, Any]:
         """Return the JWK with its private part, for sealed storage only."""
@@ -161,7 +159,7 @@ def check_header(token: str, typ: Collection[str] | None, algorithms: Collection
     header = read_header(token)
     if header["alg"] not in algorithms or header["alg"] not in ALGORITHMS:
         raise InvalidTokenError("the token's algorithm is not accepted")
-    if typ is not None and _typ(header) not in typ:
+    if typ is not None and str(header.get("typ", "")).lower().removeprefix("application/") not in typ:
         raise InvalidTokenError("the token has the wrong type")
     try:
         claims = msgspec.json.decode(_decode_base64url(token.split(".")[1]))
@@ -238,10 +236,6 @@ def _check_rsa(jwk: Mapping[str, Any]) -> None:
         raise ValueError(f"an RSA key of less than {MIN_RSA} or more than {MAX_RSA} bits")
     if int.from_bytes(_decode_base64url(exponent)) > MAX_EXPONENT:
         raise ValueError("an RSA key with a large exponent")
-
-
-def _typ(header: Mapping[str, Any]) -> str:
-    return str(header.get("typ", "")).lower().removeprefix("application/")
 
 
 def _check_times(claims: Mapping[str, Any], leeway: float, now: float) -> None:

@@ -22,9 +22,7 @@ async def sandbox(config: Config) -> CheckFinding:
     try:
         found = await asyncio.to_thread(sandboxing.probe_sandbox, config)
     except UsageError as error:
-        remedy = (
-            "do what it says" if str(error).startswith("--state") else "fix what is named, or choose another --sandbox"
-        )
+        remedy = "do what it says" if str(error).startswith("--state") else "fix that, or choose another --sandbox"
         raise CheckError(str(error), kernel or remedy) from None
     if found is None:
         raise CheckSkippedError("stdio has none without --sandbox: commands run as the user who starts the client")

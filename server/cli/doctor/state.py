@@ -113,13 +113,9 @@ async def database(config: Config) -> str:
     try:
         version = await asyncio.to_thread(check_database, store.path)
     except StateError as error:
-        raise CheckError(
-            str(error), "restore state.db and keys/ from a backup, or name another folder with --state"
-        ) from None
+        raise CheckError(str(error), "restore state.db and keys/ from a backup, or name another --state") from None
     if version > VERSION:
-        raise CheckError(
-            f"version {version} is from a newer Toolgate; this one knows {VERSION}", "use the newer Toolgate"
-        )
+        raise CheckError(f"version {version} is from a newer Toolgate; this one knows {VERSION}", "use the newer one")
     if version < 1:
         raise CheckError("it was not made by Toolgate", "move it away, or name another folder with --state")
     if version < VERSION:

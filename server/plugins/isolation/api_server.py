@@ -59,11 +59,6 @@ def context_data(context: Context) -> messages.ContextData:
     )
 
 
-def context_update(id: int, context: Context) -> messages.ContextUpdate:
-    """Return the data of a Context that may have changed."""
-    return messages.ContextUpdate(id, context.hold is not None, context.wants_progress)
-
-
 def move_caller(context: Context, cwd: str) -> None:
     """Set the caller's working directory to the plugin's, as a plugin in this process could."""
     if cwd.startswith("/") and "\0" not in cwd:

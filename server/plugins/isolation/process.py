@@ -140,7 +140,8 @@ class PluginProcess:
 
     def _send_update(self, call: PluginCall) -> None:
         if call.id in self._calls:
-            self._send(api_server.context_update(call.id, call.context))
+            context = call.context
+            self._send(messages.ContextUpdate(call.id, context.hold is not None, context.wants_progress))
 
     def cancel(self, call: PluginCall) -> None:
         """Cancel the call, and kill a process that does not confirm in time."""

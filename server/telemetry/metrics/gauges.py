@@ -88,9 +88,7 @@ def http_rows(http: HttpGauges) -> list[MetricRow]:
         _gauge("toolgate_requests_running", "MCP requests being answered.", lambda: _call_each(http.calls), by),
         _gauge("toolgate_streams", "Streams with a reader.", lambda: _call_each(http.streams), by),
         _gauge("toolgate_stream_events_waiting", "Events not sent yet.", lambda: _call_each(http.waiting), by),
-        _gauge(
-            "toolgate_stream_kept_bytes", "Bytes of events kept for readers.", lambda: _call_each(http.replay_bytes), by
-        ),
+        _gauge("toolgate_stream_kept_bytes", "Bytes of kept events.", lambda: _call_each(http.replay_bytes), by),
         _gauge("toolgate_connections", "Open connections.", lambda: [((), http.connections())]),
         _gauge(
             "toolgate_budget_used",

@@ -7,7 +7,7 @@ import pytest
 
 from toolgate.tools import cgroups
 from toolgate.tools.cgroups import Cgroups
-from toolgate.tools.cgroups.cpu_fairness import EVERY, QUIET, CpuFairness
+from toolgate.tools.cgroups.group import EVERY, QUIET, CpuFairness
 
 NAME = "abcdef0123456789"
 

@@ -105,9 +105,7 @@ class Skills:
             inner_folders = _folders_in(folder)
             if len(inner_folders) > MAX_SKILLS:
                 rest = len(inner_folders) - MAX_SKILLS
-                self._warn_once(
-                    f"of the skills in {folder} {rest} are left out: the first {MAX_SKILLS} by name are read"
-                )
+                self._warn_once(f"{rest} skills in {folder} are left out: the first {MAX_SKILLS} by name are read")
             for inner in inner_folders[:MAX_SKILLS]:
                 path = inner / "SKILL.md"
                 stamp = frontmatter.file_stamp(path)

@@ -134,9 +134,7 @@ async def session_end(target: RemoteTarget) -> str:
         return "it can be ended"
     if got.status == 405 and not got.is_page and "allow" in got.headers:
         return "the server ends it by itself"
-    raise CheckError(
-        f"DELETE is answered {got.status}", "have the proxy let DELETE pass: sessions are left over without"
-    )
+    raise CheckError(f"DELETE is answered {got.status}", "let DELETE pass the proxy: sessions are left over without")
 
 
 def _message(method: str, params: dict[str, Any]) -> bytes:

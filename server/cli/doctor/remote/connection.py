@@ -90,9 +90,7 @@ async def tls(target: RemoteTarget) -> CheckFinding:
         ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time() if "notAfter" in certificate else RENEW_BEFORE
     )
     if left < RENEW_BEFORE:
-        return CheckNote(
-            f"verified; it ends in {left / 86_400:.0f} days", "renew it, and let the proxy do that by itself"
-        )
+        return CheckNote(f"verified; it ends in {left / 86_400:.0f} days", "renew it; better, let the proxy do so")
     return "verified"
 
 
@@ -163,9 +161,7 @@ async def server(target: RemoteTarget) -> CheckFinding:
             f"{target.public_url}/ready is answered {got.status}: no Toolgate, or the proxy does not pass it on"
         )
     if got.status != 200:
-        raise CheckError(
-            f"it is not ready: {told['status']}", "wait until it has started or ended, then look at its log"
-        )
+        raise CheckError(f"it is not ready: {told['status']}", "wait until it has started or ended; then see its log")
     if told["sandbox"] == "none":
         return CheckNote("a Toolgate without a sandbox", "toolgate doctor on that machine says what it lacks")
     return f"a Toolgate, ready, its sandbox {told['sandbox']}"

@@ -48,9 +48,7 @@ async def same_resource(target: RemoteTarget) -> str:
     target.require_https("the resource", told)
     if told != target.url:
         if told == target.url.rstrip("/"):
-            raise CheckError(
-                f"it calls itself {told}", "remove the slash at the end: clients compare letter for letter"
-            )
+            raise CheckError(f"it calls itself {told}", "remove the final slash: clients compare letter for letter")
         raise CheckError(
             f"it calls itself {told}, and {target.url} was asked for: clients compare letter for letter",
             f"paste {told} instead, or start the server with --public-url {target.public_url}",
@@ -134,9 +132,7 @@ async def cors(target: RemoteTarget) -> str:
     preflight = {**ORIGIN, "Access-Control-Request-Method": "POST"}
     got = await target.probe.send("OPTIONS", str(target.server_metadata.get("token_endpoint")), preflight)
     if got.status >= 300 or got.headers.get("access-control-allow-origin") not in ("*", ORIGIN["Origin"]):
-        raise CheckError(
-            "the token endpoint refuses web pages", "clients in a browser fail: let OPTIONS pass the proxy"
-        )
+        raise CheckError("the token endpoint refuses web pages", "browser clients fail: let OPTIONS pass the proxy")
     return "documents and token endpoint are open to pages"
 
 
@@ -144,9 +140,7 @@ async def registration(target: RemoteTarget) -> str:
     endpoint = target.server_metadata.get("registration_endpoint")
     by_document = target.server_metadata.get("client_id_metadata_document_supported") is True
     if endpoint is None:
-        raise CheckSkippedError(
-            "by metadata document alone" if by_document else "by the operator alone: toolgate client add"
-        )
+        raise CheckSkippedError("by metadata document alone" if by_document else "by toolgate client add alone")
     client = {
         "client_name": "toolgate doctor",
         "redirect_uris": [REDIRECT],
