@@ -34,7 +34,8 @@ def build_snippet(client: str, options: Sequence[str], public_url: str | None = 
     """
     entry = CLIENTS.get(client)
     if entry is None:
-        raise UsageError(f"config: unknown client {client!r}{suggest(client, CLIENTS)}; known: {', '.join(CLIENTS)}")
+        listed = ", ".join(CLIENTS)
+        raise UsageError(f"config: unknown client {client!r}{suggest(client, CLIENTS)}; clients are {listed}")
     if entry.paste_where and _is_reachable(public_url):
         where = f"{entry.paste_where}; toolgate doctor --url {public_url}/mcp checks that it will work"
         return f"{public_url}/mcp", where

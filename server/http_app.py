@@ -33,7 +33,7 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token, read_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser
+from toolgate.transports.http.asgi import Application
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
@@ -127,7 +127,7 @@ class HttpApp:
         routes += self._home(public_url, access, oauth, pages)
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         app = Router(routes, redirect_slashes=False)
-        app.default = partial(_answer_unknown_path, app.not_found, pages)
+        app.default = partial(pages.answer_unknown_path, app.not_found)
         public = urlsplit(public_url)
         guard = RequestGuard(
             app,
@@ -353,16 +353,6 @@ class HttpApp:
 
     def _status(self) -> str:
         return "ending" if self._ending else "ready"
-
-
-async def _answer_unknown_path(
-    refuse: Application, pages: PageContext, scope: Scope, receive: Receive, send: Send
-) -> None:
-    """Show a browser a page; `refuse` answers other clients."""
-    if scope["type"] == "http" and is_browser(scope):
-        await pages.send_missing_page(send)
-    else:
-        await refuse(scope, receive, send)
 
 
 def check_http(config: Config) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
-from toolgate.transports.http.asgi import Send, respond
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser, respond
 from toolgate.transports.http.cors import HeaderLines
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
 from toolgate.transports.web.templates import PageTemplates
@@ -66,8 +66,11 @@ class PageContext:
     def error_page(self, status: int, text: str) -> Response:
         return self.pages.notice(status, "That did not work", format_sentence(text), **self._first_page())
 
-    async def send_missing_page(self, send: Send) -> None:
-        """Answer a browser that opened a path which this server does not have."""
+    async def answer_unknown_path(self, refuse: Application, scope: Scope, receive: Receive, send: Send) -> None:
+        """Show a browser a page for a path that this server does not have; `refuse` answers other clients."""
+        if scope["type"] != "http" or not is_browser(scope):
+            await refuse(scope, receive, send)
+            return
         sentence = "Check the address, or go to the first page."
         page = self.pages.notice(404, "There is no such page", sentence, isolated=True, **self._first_page())
         await respond(send, 404, page.raw_headers, bytes(page.body))

@@ -48,7 +48,7 @@ async def same_resource(target: RemoteTarget) -> str:
     target.require_https("the resource", told)
     if told != target.url:
         if told == target.url.rstrip("/"):
-            raise CheckError(f"it calls itself {told}", "remove the final slash: clients compare letter for letter")
+            raise CheckError(f"it calls itself {told}", "remove the slash at the end: clients compare URLs exactly")
         raise CheckError(
             f"it calls itself {told}, and {target.url} was asked for: clients compare letter for letter",
             f"paste {told} instead, or start the server with --public-url {target.public_url}",
