@@ -329,7 +329,7 @@ def test_config_of_a_hosted_client_is_the_url_to_paste(tmp_path: Path, client: s
         (["--allow-users", "ada"], "accounts"),
         (["--login", "header=X-User", "--trusted-proxies", "127.0.0.1"], "--allow-users"),
         (["--client-hosts", "https://app.example"], "--client-hosts"),
-        (["--public-url", "https://gate.example/mcp"], "without /mcp"),
+        (["--public-url", "https://gate.example/mcp"], "must not end in /mcp"),
         (["--public-url", "https://gate.example/%2e%2e/"], "--public-url"),
         (["--github-client", "/no/such/file"], "--github-client"),
         (["--clients", "/no/such/file"], "--clients"),
