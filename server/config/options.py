@@ -214,8 +214,8 @@ OPTION_GROUPS = {
         _http("login", f"how people sign in: {login_forms()} (default: password)", parse_login, (), "WAY"),
         _http(
             "allow-users",
-            "who may sign in through oidc, github or header (required for these): an e-mail address, @domain, a "
-            "subject, or * for all",
+            f"who may sign in through {', '.join(method.name for method in external_methods())} (required for these): "
+            "an e-mail address, @domain, a subject, or * for all",
             str,
             (),
             "WHO",

@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from toolgate.server.policy.sign_in_methods import METHODS
+from toolgate.server.policy.sign_in_methods import SIGN_IN_METHODS
 
 if TYPE_CHECKING:  # start-up: the options need none of it
     from toolgate.server.protocol.session import Session
@@ -36,9 +36,9 @@ CALLER_KINDS: Mapping[str, str] = {
     "": r"local|u-[0-9a-f]{40}",
     "scope": SCOPE,
     "subject": r".+",
-    **{method.prefix: r".+" for method in METHODS},
+    **{method.prefix: r".+" for method in SIGN_IN_METHODS},
 }
-LOOKED_UP_KINDS = frozenset(method.prefix for method in METHODS)  # names that only the state database knows
+LOOKED_UP_KINDS = frozenset(method.prefix for method in SIGN_IN_METHODS)  # names that only the state database knows
 RULE_FORM = "[WHO=]WHAT[(PATTERN)], such as Bash, scope:tools:web or Bash(git push*)"
 
 MAX_COMMAND = 128 * 2**10  # characters of a command that is matched: Linux starts no longer one

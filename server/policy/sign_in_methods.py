@@ -13,7 +13,7 @@ from toolgate.server.text import escape_unprintable, suggest
 class SignInMethod:
     """A row. `name` is the value of `--login`, and the prefix of its people (`github:583231`) unless `people` is set.
 
-    `value`: what follows `--login NAME=`, "" for nothing. `issuer`: of its people, "" if the value is the issuer.
+    `value`: what follows `--login NAME=`, "" for nothing. `issuer`: of its people; oidc alone has it as its value.
     `provider`: the class for the provider, as module:Class, or "". `title`: the provider's name for people.
     """
 
@@ -24,6 +24,10 @@ class SignInMethod:
     provider: str = ""
     title: str = ""
     needs_secret: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.issuer and not self.people and self.name != "oidc":
+            raise TypeError(f"sign-in method {self.name} needs `issuer`: without one its people would be named oidc:")
 
     @property
     def prefix(self) -> str:
@@ -49,45 +53,41 @@ class SignInMethod:
         return f"TOOLGATE_{self.name.upper()}_ID", f"TOOLGATE_{self.name.upper()}_SECRET"
 
 
-PASSWORD = SignInMethod("password", people="account")
-HEADER = SignInMethod("header", "NAME", issuer="toolgate:header")
 PROVIDERS = "toolgate.server.auth.login.providers"
-METHODS: tuple[SignInMethod, ...] = (
-    PASSWORD,
-    SignInMethod("oidc", "ISSUER", provider=f"{PROVIDERS}:OpenIdProvider", title="the OIDC provider"),
-    SignInMethod(
-        "github", issuer="https://github.com", provider=f"{PROVIDERS}:GitHubProvider", title="GitHub", needs_secret=True
-    ),
-    HEADER,
+PASSWORD = SignInMethod("password", people="account")
+OIDC = SignInMethod("oidc", "ISSUER", provider=f"{PROVIDERS}:OpenIdProvider", title="the OIDC provider")
+GITHUB = SignInMethod(
+    "github", issuer="https://github.com", provider=f"{PROVIDERS}:GitHubProvider", title="GitHub", needs_secret=True
 )
+HEADER = SignInMethod("header", "NAME", issuer="toolgate:header")
+SIGN_IN_METHODS: tuple[SignInMethod, ...] = (PASSWORD, OIDC, GITHUB, HEADER)
 
 
 def external_methods() -> list[SignInMethod]:
     """Return the methods without accounts here: `--allow-users` lists who may sign in by them."""
-    return [method for method in METHODS if not method.people]
+    return [method for method in SIGN_IN_METHODS if not method.people]
 
 
 def provider_methods() -> list[SignInMethod]:
     """Return the methods that send the browser to an identity provider."""
-    return [method for method in METHODS if method.provider]
+    return [method for method in SIGN_IN_METHODS if method.provider]
 
 
 def login_forms() -> str:
-    return ", ".join(method.form for method in METHODS)
+    return ", ".join(method.form for method in SIGN_IN_METHODS)
 
 
 def parse_method(word: str) -> tuple[SignInMethod, str]:
     """Return the method and the value of one `--login`. Raises ValueError."""
     name, _, value = word.partition("=")
-    for method in METHODS:
+    for method in SIGN_IN_METHODS:
         if method.name == name and bool(method.value) == bool(value):
             return method, value
-    names = [method.name for method in METHODS]
+    names = [method.name for method in SIGN_IN_METHODS]
     raise ValueError(f"must be one of {login_forms()}, not {word!r}{'' if name in names else suggest(name, names)}")
 
 
 def format_identity(issuer: str, subject: str) -> str:
     """Return a person without an account as rules, `--allow-users` and commands write it."""
-    by_value = next(method for method in METHODS if method.value and not method.issuer)
-    method = next((method for method in METHODS if method.issuer == issuer and method.issuer), by_value)
+    method = next((method for method in SIGN_IN_METHODS if method.issuer == issuer != ""), OIDC)
     return f"{method.prefix}:{escape_unprintable(subject)}"

@@ -112,7 +112,7 @@ def build_sign_in(
     except ValueError as error:
         raise ValueError(f"--trusted-proxies: {error}") from None
     try:
-        allowed = UserAllowlist(allow_users, external)
+        allowlist = UserAllowlist(allow_users, external)
     except ValueError as error:
         raise ValueError(f"--allow-users: {error}") from None
     has_accounts = PASSWORD.name in chosen
@@ -122,8 +122,8 @@ def build_sign_in(
         proxies=proxies,
         accounts=Accounts(store, now=now) if has_accounts else None,
         pairing=PairingCode(f"{public_url}/login") if has_accounts else None,
-        providers=_build_providers(chosen, credentials, allowed, fetch),
-        trusted_header=_build_trusted_header(chosen, proxies, allowed, header_secret),
+        providers=_build_providers(chosen, credentials, allowlist, fetch),
+        trusted_header=_build_trusted_header(chosen, proxies, allowlist, header_secret),
         enterprise_issuers=frozenset(enterprise_issuers),
     )
 
@@ -143,7 +143,7 @@ def _parse_ways(ways: Sequence[str]) -> dict[str, str]:
 
 
 def _build_providers(
-    chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowed: UserAllowlist, fetch: Fetch
+    chosen: Mapping[str, str], credentials: Mapping[str, tuple[str, str]], allowlist: UserAllowlist, fetch: Fetch
 ) -> dict[str, IdentityProvider]:
     providers: dict[str, IdentityProvider] = {}
     for method in provider_methods():
@@ -154,17 +154,17 @@ def _build_providers(
             id_variable, secret_variable = method.variables
             raise ValueError(
                 f"--login {method.name} needs the id and secret of its client: --{method.client_option} FILE, or "
-                f"{id_variable} and {secret_variable}" + ("" if allowed else "; and --allow-users WHO")
+                f"{id_variable} and {secret_variable}" + ("" if allowlist else "; and --allow-users WHO")
             )
-        if not allowed:
+        if not allowlist:
             raise ValueError(f"--login {method.name} needs --allow-users WHO, or * for all people the provider knows")
         create = pkgutil.resolve_name(method.provider)
-        providers[method.name] = create(method.issuer or chosen[method.name], client, secret, allowed, fetch)
+        providers[method.name] = create(chosen[method.name] or method.issuer, client, secret, allowlist, fetch)
     return providers
 
 
 def _build_trusted_header(
-    chosen: Mapping[str, str], proxies: TrustedProxies, allowed: UserAllowlist, secret: str
+    chosen: Mapping[str, str], proxies: TrustedProxies, allowlist: UserAllowlist, secret: str
 ) -> TrustedHeader | None:
     if HEADER.name not in chosen:
         if secret:
@@ -172,6 +172,6 @@ def _build_trusted_header(
         return None
     if not proxies:
         raise ValueError("--login header needs --trusted-proxies NET: the address of the proxy that sets the header")
-    if not allowed:
+    if not allowlist:
         raise ValueError("--login header needs --allow-users WHO: the people that the proxy may name, or * for all")
-    return TrustedHeader(chosen[HEADER.name].lower(), proxies, allowed, secret)
+    return TrustedHeader(chosen[HEADER.name].lower(), proxies, allowlist, secret)

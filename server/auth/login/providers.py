@@ -41,16 +41,16 @@ log = logging.getLogger("toolgate.auth")
 
 
 class IdentityProvider(Protocol):
-    """A provider to sign in at. `key` is its name here, `title` its name for people, `issuer` the issuer of its people.
-    `authorize_url` and `complete_sign_in` raise SignInError with a text for people."""
+    """A provider to sign in at, made with `(issuer, client, secret, allowlist, fetch)`. `key` is its name here, `title`
+    its name for people, `issuer` the issuer of its people. `authorize_url` and `complete_sign_in` raise SignInError
+    with a text for people."""
 
     key: str
     title: str
     issuer: str
 
     async def authorize_url(self, back: str, ticket: str, select_account: bool = False) -> str:
-        """Return the provider's URL to send the browser to; it comes back to `back`. `select_account` asks for the
-        account."""
+        """Return the URL to send the browser to, which comes back to `back`; `select_account` asks which account."""
         ...
 
     async def complete_sign_in(self, answer: Mapping[str, str], back: str, ticket: str) -> Person:
@@ -72,7 +72,7 @@ class OpenIdProvider:
         issuer: str,
         client: str,
         secret: str,
-        allowed: UserAllowlist,
+        allowlist: UserAllowlist,
         fetch: Fetch,
         now: Callable[[], float] = time.time,
         hosted: str = "",
@@ -84,7 +84,7 @@ class OpenIdProvider:
         self.title = NAMES.get(host, host)
         self._client = client
         self._secret = secret
-        self._allowed = allowed
+        self._allowlist = allowlist
         self._web = _ProviderClient(fetch, self.title)
         self._now = now
         self._metadata: tuple[float, Mapping[str, Any]] | None = None
@@ -120,7 +120,7 @@ class OpenIdProvider:
             or claims.get("azp", self._client) != self._client
         ):
             raise SignInError(f"{self.title} did not say who you are")
-        if self._allowed.needs_email and "email" not in claims:
+        if self._allowlist.needs_email and "email" not in claims:
             claims = {**await self._userinfo(metadata, tokens, subject), "sub": subject}
         email = self._email(claims)
         claims = {**claims, "email": email}
@@ -137,13 +137,13 @@ class OpenIdProvider:
             return None
         if not self._hosted or claims.get(self._hosted) or email.lower().endswith(OWN_DOMAINS):
             return email
-        if self._allowed.lists_email(email):
+        if self._allowlist.lists_email(email):
             return email
         log.info("%s: a personal account under an organisation's address (no %s)", self.issuer, self._hosted)
         return None
 
     def permits(self, person: Person) -> bool:
-        return self._allowed.permits(self.key, person.subject, person.email)
+        return self._allowlist.permits(self.key, person.subject, person.email)
 
     async def _discover(self) -> Mapping[str, Any]:
         """Return the provider's metadata, fetched at most every `METADATA_LIFETIME`."""
@@ -215,11 +215,11 @@ class GitHubProvider:
     title = "GitHub"
 
     def __init__(
-        self, issuer: str, client: str, secret: str, allowed: UserAllowlist, fetch: Fetch, api: str = GITHUB_API
+        self, issuer: str, client: str, secret: str, allowlist: UserAllowlist, fetch: Fetch, api: str = GITHUB_API
     ) -> None:
         self._client = client
         self._secret = secret
-        self._allowed = allowed
+        self._allowlist = allowlist
         self._web = _ProviderClient(fetch, self.title)
         self.issuer = issuer
         self._api = api
@@ -228,7 +228,7 @@ class GitHubProvider:
         asked = {
             "client_id": self._client,
             "redirect_uri": back,
-            "scope": "read:user user:email" if self._allowed.needs_email else "read:user",
+            "scope": "read:user user:email" if self._allowlist.needs_email else "read:user",
             "state": derive_state(ticket),
             "allow_signup": "false",
             **pkce_challenge(ticket),
@@ -258,13 +258,13 @@ class GitHubProvider:
         person = Person(self.issuer, str(number), login)
         if self.permits(person):
             return person
-        for email in await self._emails(bearer) if self._allowed.needs_email else ():
-            if self._allowed.permits_email(email):
+        for email in await self._emails(bearer) if self._allowlist.needs_email else ():
+            if self._allowlist.permits_email(email):
                 return replace(person, email=email)
         raise SignInError(NOT_ALLOWED)
 
     def permits(self, person: Person) -> bool:
-        return self._allowed.permits(self.key, person.subject, person.email)
+        return self._allowlist.permits(self.key, person.subject, person.email)
 
     async def _emails(self, bearer: Mapping[str, str]) -> list[str]:
         """Return the addresses that GitHub has verified."""

@@ -1,4 +1,4 @@
-"""A new sign-in provider is one class and one row of `sign_in_methods.METHODS`."""
+"""A new sign-in provider is one class and one row of `sign_in_methods.SIGN_IN_METHODS`."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ OPTIONS_WITH_THE_ROW = """
 from pathlib import Path
 from toolgate.server.policy import sign_in_methods
 row = sign_in_methods.SignInMethod("guild", issuer="https://guild.example", provider="x:Y", title="the Guild")
-sign_in_methods.METHODS = (*sign_in_methods.METHODS, row)
+sign_in_methods.SIGN_IN_METHODS = (*sign_in_methods.SIGN_IN_METHODS, row)
 
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.policy.rules import parse_rules
@@ -58,7 +58,7 @@ class GuildProvider:
 def test_a_person_signs_in_by_a_provider_that_is_one_class_and_one_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sign_in_methods, "METHODS", (*sign_in_methods.METHODS, GUILD))
+    monkeypatch.setattr(sign_in_methods, "SIGN_IN_METHODS", (*sign_in_methods.SIGN_IN_METHODS, GUILD))
     with sign_in_server(tmp_path, "guild", credentials={"guild": ("us", "")}, allow_users=("guild:7",)) as made:
         browser = made.browser()
         sent = approve(browser, to_consent(made, browser, "guild"))
@@ -67,6 +67,12 @@ def test_a_person_signs_in_by_a_provider_that_is_one_class_and_one_row(
         back = come_back(browser, {"state": state, "member": "7"})
         assert back.location.startswith(f"{made.app}?code=")
         assert made.granted() == [(DOCUMENT, "member 7", "tools:read")]
+
+
+def test_a_second_row_whose_people_have_any_issuer_is_refused_and_one_with_a_value_names_their_issuer() -> None:
+    with pytest.raises(TypeError, match="cloud needs `issuer`"):
+        SignInMethod("cloud", "URL", provider=f"{__name__}:GuildProvider")
+    assert SignInMethod("cloud", "URL", "guild:cloud", provider=f"{__name__}:GuildProvider").form == "cloud=URL"
 
 
 def test_its_options_prefix_and_rules_come_from_the_row() -> None:
