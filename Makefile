@@ -10,9 +10,12 @@ endif
 VERSIONS := 3.12 3.13
 
 .PHONY: setup demo test soak agents frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked \
-	conformance check check-deploy reference mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
+	conformance help check check-deploy reference mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z][a-z -]*:.*## / {printf "%-32s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/bin/python:
 	@PYTHON=$(PYTHON) .ci/packages python
@@ -150,5 +153,5 @@ lock: .venv/.run ## resolve the dependencies again: versions and hashes, no addr
 	for each in tests/interop/frameworks/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
 	for folder in interop agents; do (cd tests/$$folder && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only) || exit 1; done
 
-clean:
+clean: ## remove what make has installed or built
 	rm -rf .venv .venv-* build *.egg-info tests/interop/node_modules tests/agents/node_modules

@@ -1,4 +1,4 @@
-"""Build a server from a configuration, run it, and take it down: the composition root."""
+"""Put the parts of a server together, run it, and take it down: the composition root."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Build the parts of an app from its options."""
+"""Build parts of the app that need several lines: search, rules, rate limits, cleaner, pages and folders."""
 
 import hashlib
 import os

@@ -75,7 +75,7 @@ REVISIONS = {
 }
 
 SUPPORTED = tuple(reversed(REVISIONS))  # newest first, as a client reads it
-STATELESS = {name: revision for name, revision in REVISIONS.items() if revision.stateless}
+STATELESS = {name: revision for name, revision in REVISIONS.items() if revision.stateless}  # revisions by name
 WITH_SESSION = {name: revision for name, revision in REVISIONS.items() if not revision.stateless}
 NEWEST_WITH_SESSION = list(WITH_SESSION.values())[-1]
 

@@ -124,6 +124,8 @@ def _kind(one: dict[str, Any]) -> str:
 
 def _results(tool: Tool) -> str:
     names = ", ".join(f"`{name}`" for name in (tool.output or {}).get("properties", {}) if name != NEWS)
+    if not names:
+        return "It has no structured result."
     if tool.lean:
         return f"Its result is not structured by default; with `--structured-output full` it also has {names}."
     return f"Its structured result has {names}."

@@ -72,10 +72,10 @@ def test_no_body_holds_the_loop_over_sse(watched: Watched, kind: str) -> None:
 
 
 def test_every_tool_has_its_worst_case() -> None:
-    assert set(TOOLS) == set(worst.VALID)
+    assert set(TOOLS) == set(worst.VALID_ARGUMENTS)
 
 
-@pytest.mark.parametrize("name", worst.VALID)
+@pytest.mark.parametrize("name", worst.VALID_ARGUMENTS)
 def test_no_arguments_of_a_tool_hold_the_loop(watched: Watched, name: str) -> None:
     wrong = worst.wrong(TOOLS[name].input, name)
     calls = [worst.message("tools/call", {"name": name, "arguments": given}) for given in wrong]

@@ -451,13 +451,13 @@ def wrong(schema: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     """Arguments at their limits, for each parameter in turn, of every type; then others than it has."""
     for parameter in schema.get("properties", {}):
         for value in (long("\n"), long("%", 2**20), [{"a": 1}] * 25_000, {str(n): 0 for n in range(20_000)}, 10**300):
-            yield {**VALID[name], parameter: value}
-    yield {**VALID[name], **{f"odd-{number}": 0 for number in range(15_000)}}
-    yield {**VALID[name], long("\u0300"): 0}
+            yield {**VALID_ARGUMENTS[name], parameter: value}
+    yield {**VALID_ARGUMENTS[name], **{f"odd-{number}": 0 for number in range(15_000)}}
+    yield {**VALID_ARGUMENTS[name], long("\u0300"): 0}
 
 
 PICTURE = {"question": "a?", "header": "a", "options": [{"label": "a", "description": "b"}] * 3, "multiSelect": False}
-VALID: Mapping[str, dict[str, Any]] = {  # what goes with a wrong one
+VALID_ARGUMENTS: Mapping[str, dict[str, Any]] = {  # what goes with a wrong one
     "Bash": {"command": "true"},
     "ReadImage": {"file_path": "none.png"},
     "ReadDocs": {"url": "https://127.0.0.1/"},

@@ -38,8 +38,7 @@ class Tool(DeclaredPart):
     """A named function that a client may call.
 
     `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
-    a type. `as_task`: a long call becomes a task. `lean`: the payload is text or a picture, so the output schema needs
-    `--structured-output full`. `plugin` names the tool's plugin; None means built in.
+    a type. `as_task`, `lean`, `in_plan`: see `tool`. `plugin` names the tool's plugin; None means built in.
     """
 
     kind = "tools"
@@ -239,7 +238,8 @@ def tool(
     type or a JSON Schema that the structured content fits; by default the return type, when it is a struct, a
     dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds becomes a
     task by itself if the client supports tasks (`Context.as_task`). `lean`: the text or picture is the whole answer, so
-    structured content is sent with `--structured-output full` only. A plain `def` runs in a thread.
+    structured content is sent with `--structured-output full` only. `scope`: the OAuth scope that a call needs
+    (default `tools:plugins`). `in_plan`: an active plan does not refuse it. A plain `def` runs in a thread.
     """
 
     def declare(call: Callable[..., Any]) -> Tool:

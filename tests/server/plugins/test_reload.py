@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS, Refusal, Server, eventually
+from toolgate.server.builtin_tools import TOOLS
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.tools.api.registry import Part, Registry
@@ -79,7 +80,7 @@ def test_plugins_are_found_in_folders_below_and_packages_and_come_sorted_behind_
     write(folder, "_private.py", GOOD.format(name="private"))
     write(folder, ".hidden/x.py", GOOD.format(name="hidden"))
     (folder / "notes.txt").write_text("not Python")
-    assert listed(start("-p", str(folder)))[13:] == ["ant", "middle", "zebra"]
+    assert listed(start("-p", str(folder)))[len(TOOLS) :] == ["ant", "middle", "zebra"]
     assert not list(folder.rglob("__pycache__"))
 
 
@@ -106,7 +107,7 @@ def test_a_plugin_that_fails_to_load_is_named_in_the_log_and_the_others_serve(
     write(folder, "bad.py", body)
     write(folder, "good.py", GOOD.format(name="good"))
     server = start("-p", str(folder))
-    assert listed(server)[13:] == ["good"]
+    assert listed(server)[len(TOOLS) :] == ["good"]
     assert "bad.py" in server.log()
 
 
@@ -124,7 +125,7 @@ def test_a_plugin_that_collides_is_refused_with_both_places_named(start: Start, 
     write(folder, "b.py", GOOD.format(name="same"))
     write(folder, "c.py", GOOD.format(name="same"))
     server = start("-p", str(folder))
-    assert listed(server)[13:] == ["same"]
+    assert listed(server)[len(TOOLS) :] == ["same"]
     log = server.log()
     assert "a.py" in log and "shell.py" in log and "b.py" in log and "c.py" in log
     assert "hi" in server.text("Bash", {"command": "echo hi"})

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import COMMAND, Refusal, Server, eventually
+from toolgate.server.builtin_tools import TOOLS
 from toolgate.server.protocol.dispatcher import NO_SCOPES, Dispatcher, Method
 from toolgate.server.protocol.messages import Outbound, Request
 from toolgate.server.protocol.session import Call, Session
@@ -202,7 +203,7 @@ def test_a_closed_standard_error_is_survived(tmp_path: Path) -> None:
 
 
 def names(server: Server) -> list[str]:
-    return [tool["name"] for tool in server.request("tools/list")["tools"]][13:]
+    return [tool["name"] for tool in server.request("tools/list")["tools"]][len(TOOLS) :]
 
 
 GOOD = (
@@ -253,7 +254,7 @@ def test_a_classic_file_that_is_none_is_not_read(start: Start, tmp_path: Path, k
     (tmp_path / "work").mkdir()
     path = tmp_path / "work" / "scorpiox-env.txt"
     path.symlink_to("/dev/stdin") if kind == "link" else os.mkfifo(path)
-    assert len(start().request("tools/list")["tools"]) == 13
+    assert len(start().request("tools/list")["tools"]) == len(TOOLS)
 
 
 def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_the_next() -> None:

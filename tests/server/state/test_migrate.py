@@ -123,7 +123,8 @@ def test_a_database_of_each_version_is_upgraded_with_all_that_is_in_it(
     for table in before:
         assert [{name: row[name] for name in before[table][0]} for row in after[table]] == before[table]
     assert version(database) == VERSION
-    assert differences(database) == []
+    todo = "raise VERSION in server/state/tables.py, and add a migration and a fixture for this change of schema.py"
+    assert differences(database) == [], todo
     copies = sorted(database.parent.glob("state.db.before-*"))
     assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if number < VERSION else [])
 

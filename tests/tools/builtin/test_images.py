@@ -21,7 +21,7 @@ from toolgate.tools.builtin.images import MAX_FILE, read_image
 from toolgate.tools.workspace.open_file import OpenFile
 
 
-class Shelf:
+class OneFileWorkspace:
     """A workspace with one file in it."""
 
     def __init__(self, data: bytes) -> None:
@@ -35,7 +35,7 @@ class Shelf:
         return OpenFile(io.BytesIO(self.data), path, len(self.data))
 
 
-class Looking:
+class SharedReader:
     """One event loop and one worker for all tests: starting one for each would take longer than they do."""
 
     runner: asyncio.Runner
@@ -43,20 +43,22 @@ class Looking:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _looking() -> Iterator[None]:
-    with asyncio.Runner() as Looking.runner:
-        Looking.reader = page_reader()
+def _shared_reader() -> Iterator[None]:
+    with asyncio.Runner() as SharedReader.runner:
+        SharedReader.reader = page_reader()
         yield
-        Looking.runner.run(Looking.reader.close())
+        SharedReader.runner.run(SharedReader.reader.close())
 
 
 def look(data: bytes, path: str = "/pictures/a.png", **settings: Any) -> Output:
-    return asked(Shelf(data), path, **settings)
+    return asked(OneFileWorkspace(data), path, **settings)
 
 
-def asked(shelf: Shelf, path: str, **settings: Any) -> Output:
-    work = call(read_image, {"file_path": path}, workspace=shelf, reader=Looking.reader, settings=Settings(**settings))
-    return Looking.runner.run(work)
+def asked(workspace: OneFileWorkspace, path: str, **settings: Any) -> Output:
+    work = call(
+        read_image, {"file_path": path}, workspace=workspace, reader=SharedReader.reader, settings=Settings(**settings)
+    )
+    return SharedReader.runner.run(work)
 
 
 def picture(kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: Any) -> bytes:
@@ -266,10 +268,10 @@ def test_damage_anywhere_in_a_file_never_raises() -> None:
 
 
 def test_the_workspace_decides_which_files_may_be_read() -> None:
-    shelf = Shelf(picture("png"))
-    asked(shelf, "/x/y.png")
-    asked(shelf, "/x/y.png", any_file=False)
-    assert shelf.asked == [("/x/y.png", MAX_FILE, True), ("/x/y.png", MAX_FILE, False)]
+    workspace = OneFileWorkspace(picture("png"))
+    asked(workspace, "/x/y.png")
+    asked(workspace, "/x/y.png", any_file=False)
+    assert workspace.asked == [("/x/y.png", MAX_FILE, True), ("/x/y.png", MAX_FILE, False)]
     output = look(picture("png"), "relative.png")
     assert output.is_error
     assert text(output) == "relative.png is not an absolute path"
