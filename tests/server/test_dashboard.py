@@ -38,7 +38,7 @@ from toolgate.transports.web.templates import PageTemplates
         (b"\x1b[31", "[31"),
     ],
 )
-def test_what_was_printed_is_plain_text_however_it_comes_in_pieces(printed: bytes, shown: str) -> None:
+def test_output_in_pieces_becomes_plain_text(printed: bytes, shown: str) -> None:
     assert strip_ansi(printed) == shown
     text = AnsiStripper()
     pieces = [text.feed(printed[n : n + 1]) for n in range(len(printed))]
@@ -52,7 +52,7 @@ def test_a_sequence_that_never_ends_hides_no_output_for_long() -> None:
     assert came.count("x") > 10_000 - MAX_HELD
 
 
-def test_the_last_calls_are_each_principals_own_and_told_as_they_happen() -> None:
+def test_recent_calls_are_per_principal_and_notified_at_once() -> None:
     feed, told = RecentCalls(), list[str]()
     leave = feed.watch("u-a", lambda: told.append("a"))
 

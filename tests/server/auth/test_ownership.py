@@ -213,7 +213,7 @@ def test_tasks_are_a_persons_whatever_the_client(signed: Signed) -> None:
     )
 
 
-def test_what_is_a_persons_stays_theirs_under_another_public_url(signed: Signed, tmp_path: Path) -> None:
+def test_a_persons_data_stays_theirs_under_another_public_url(signed: Signed, tmp_path: Path) -> None:
     mine = signed.token("p-ada", "one")
     called(signed, mine, "TaskManager", action="create", query="paint the door")
     called(signed, mine, "Bash", command="echo blue > colour")

@@ -247,7 +247,7 @@ def test_the_end_of_an_access_token_ends_nothing_as_long_as_the_grant_stands(sig
         assert next(event for event in events(stream) if "fresh" in event.get("data", ""))
 
 
-def test_what_a_removed_person_left_running_ends(signed: Signed) -> None:
+def test_a_removed_persons_commands_end(signed: Signed) -> None:
     zoe, bob = account(signed, "zoe", "one"), account(signed, "bob", "one")
     token, his = (signed.token(who, "one", noted=False) for who in (zoe, bob))
     called(signed, token, "BackgroundBash", command="sleep 61.818")
@@ -375,7 +375,7 @@ def test_resources_are_listed_for_callers_that_may_read_them(signed: Signed) -> 
     assert asked(signed, read, "tools/list")[2]["result"]["tools"] == everything  # a host needs them to ask for more
 
 
-def test_what_the_server_keeps_of_people_is_its_owners_alone(signed: Signed) -> None:
+def test_the_servers_files_about_people_are_private_to_its_owner(signed: Signed) -> None:
     called(signed, signed.token("ann", "one"), "Bash", command="true")
     for folder in ("workspaces", "spool"):
         assert (signed.site.state / folder).stat().st_mode & 0o777 == 0o700

@@ -120,7 +120,7 @@ def test_a_method_without_scopes_can_not_be_declared() -> None:
         Method(lambda call: {})  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
 
-def test_what_opens_a_conversation_needs_nothing_and_what_lists_needs_to_read() -> None:
+def test_opening_a_conversation_needs_no_scope_and_listing_needs_to_read() -> None:
     for method in ("initialize", "ping", "server/discover", "logging/setLevel", "no/such"):
         assert wants(method) == set()
     for method in ("tools/list", "prompts/list", "resources/list", "resources/templates/list"):
@@ -201,7 +201,7 @@ def test_mcp_11_a_batch_needs_what_any_of_it_needs() -> None:
     assert dispatcher().scopes_of(batch) == {READ, SHELL, WEB}
 
 
-def test_what_is_no_request_needs_nothing() -> None:
+def test_notifications_and_answers_need_no_scope() -> None:
     others = (Notification("tools/call", {"name": "Bash"}), Response(1, {}), MalformedMessage(None, ParseError("no")))
     assert [dispatcher().scopes_of(other) for other in others] == [frozenset()] * 3
 

@@ -95,7 +95,7 @@ def test_mcp_10_headers_that_say_something_else_than_the_body_open_nothing(signe
     assert not proof.exists()
 
 
-def test_what_is_no_request_can_t_start_a_call(signed: Signed, tmp_path: Path) -> None:
+def test_notifications_and_answers_can_t_start_a_call(signed: Signed, tmp_path: Path) -> None:
     token = signed.token("ada", "client", [READ])
     id = session(signed, token)
     proof = tmp_path / "ran"

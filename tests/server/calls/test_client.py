@@ -85,7 +85,7 @@ def test_a_client_that_only_knows_urls_can_not_be_asked_by_form(connect: Start) 
     assert told_why(connect(revision="2025-11-25", capabilities={"elicitation": {"url": {}}}, answer=answer))
 
 
-def test_what_no_page_can_ask_in_its_place_a_client_must_have_declared(connect: Start) -> None:
+def test_a_question_that_no_page_can_ask_needs_the_clients_capability(connect: Start) -> None:
     told = connect(revision="2025-11-25", answer=answer).error("ask_together")
     assert "did not declare" in told and "roots, sampling" in told
 

@@ -105,7 +105,7 @@ def test_each_method_wants_the_extension_declared_and_a_task_that_is_known(conne
 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-def test_what_the_extension_dropped_does_not_exist(connect: Start, method: str) -> None:
+def test_methods_that_the_extension_dropped_do_not_exist(connect: Start, method: str) -> None:
     with pytest.raises(Refusal) as caught:
         connect(revision=STATELESS, capabilities=KNOWS).request(method, {"taskId": "x"})
     assert caught.value.code == -32601
@@ -228,7 +228,7 @@ def test_a_call_is_held_until_it_is_a_task(connect: Start) -> None:
     assert text(ended(server, created(server, "is_held"))) == "43.0 None"
 
 
-def test_what_happened_meanwhile_rides_on_results_and_not_on_tasks(knowing: Start, tmp_path: Path) -> None:
+def test_news_comes_with_results_and_not_with_tasks(knowing: Start, tmp_path: Path) -> None:
     server = knowing()
     server.call("BackgroundBash", {"command": "true"})
     file = tmp_path / "go"

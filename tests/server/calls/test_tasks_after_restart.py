@@ -49,7 +49,7 @@ def test_harmless_work_that_a_kill_broke_off_is_done_again_under_the_same_id(pro
     assert text(ended(second, before["taskId"])) == "task: True"
 
 
-def test_what_another_kind_of_server_left_is_left_to_its_own_kind(probe: Start, tmp_path: Path) -> None:
+def test_tasks_of_a_server_with_other_options_are_left_to_their_own_kind(probe: Start, tmp_path: Path) -> None:
     how = {"revision": STATELESS, "capabilities": KNOWS}
     first = probe(**how)
     file, runs = tmp_path / "go", tmp_path / "go.runs"
@@ -101,7 +101,7 @@ def test_stdio_and_http_leave_each_other_what_they_left(
     assert text(ended(local, mine)) == "task: True"
 
 
-def test_what_kills_a_server_twice_is_not_done_a_third_time(probe: Start, tmp_path: Path) -> None:
+def test_a_task_that_kills_two_servers_is_not_run_a_third_time(probe: Start, tmp_path: Path) -> None:
     how = {"revision": STATELESS, "capabilities": KNOWS}
     first = probe(**how)
     runs = tmp_path / "go.runs"

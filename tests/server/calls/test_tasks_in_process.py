@@ -141,7 +141,7 @@ def test_a_search_that_takes_long_goes_on_in_a_task(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_what_is_done_before_the_task_is_written_down_is_no_task(tmp_path: Path) -> None:
+def test_work_that_ends_before_its_task_is_stored_is_no_task(tmp_path: Path) -> None:
     async def body(held: Inside) -> None:
         file = tmp_path / "go"
         put = held.app.call_tasks.rows.add

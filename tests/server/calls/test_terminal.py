@@ -76,7 +76,7 @@ def test_a_terminal_shows_what_is_being_done_and_nothing_of_it_stays(terminal: T
     assert left(told + terminal.seen()).strip() == ""
 
 
-def test_what_is_printed_meanwhile_finds_an_empty_line(terminal: Terminal) -> None:
+def test_output_printed_meanwhile_finds_an_empty_line(terminal: Terminal) -> None:
     shown = progress.terminal_progress({**TERMINAL, "NO_COLOR": "1"})
     with shown.show("waiting"):
         shown.clear()
@@ -99,7 +99,7 @@ def test_a_terminal_that_can_not_go_back_is_left_alone(terminal: Terminal, envir
     assert terminal.seen().strip() == "nothing else"
 
 
-def test_what_is_no_terminal_has_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_no_terminal_gets_no_byte_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in (io.StringIO(), None):
         monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream))
         shown = progress.terminal_progress(TERMINAL)

@@ -155,9 +155,7 @@ def test_a_refusal_faster_than_a_person_is_not_reported_as_the_persons(
 @pytest.mark.parametrize(
     ("seconds", "told"), [(0.0, "probably no person saw the question"), (0.3, "the person who was asked")]
 )
-def test_a_retry_that_comes_at_once_with_a_no_is_not_told_as_the_persons(
-    start: Start, seconds: float, told: str
-) -> None:
+def test_a_retry_that_declines_at_once_is_not_reported_as_the_persons(start: Start, seconds: float, told: str) -> None:
     server = start("--approve", "Bash", revision=STATELESS, capabilities=FORMS)
 
     def refused() -> str:
@@ -180,7 +178,7 @@ def test_an_unanswered_question_ends_within_the_hold(connect: Start, tmp_path: P
     assert runs(tmp_path) == 0
 
 
-def test_what_the_person_takes_is_taken_from_the_tools_time(probe: Start) -> None:
+def test_the_persons_time_counts_against_the_tools_time(probe: Start) -> None:
     server = probe("--approve", "is_held", "--hold", "8", capabilities=FORMS, answer=lambda *_: ACCEPT)
     before, _, after = server.text("is_held").partition(" ")
     assert 0 < float(before) < 6 and before == after
@@ -242,7 +240,7 @@ def test_an_approval_comes_with_the_retry_and_is_good_once(connect: Start, tmp_p
 
 
 @pytest.mark.parametrize("revision", [STATELESS, ASKING[-1]])
-def test_what_was_approved_in_one_folder_does_not_run_in_another(start: Start, tmp_path: Path, revision: str) -> None:
+def test_an_approval_in_one_folder_runs_no_call_in_another(start: Start, tmp_path: Path, revision: str) -> None:
     asked: list[str] = []
 
     def answer(_method: str, params: Any) -> Any:
@@ -459,7 +457,7 @@ def test_work_that_is_done_again_after_a_crash_is_asked_for_as_a_task(probe: Sta
 # -- rules
 
 
-def test_what_is_denied_is_refused_by_name_and_not_offered(connect: Start, tmp_path: Path) -> None:
+def test_a_denied_tool_is_refused_by_name_and_not_listed(connect: Start, tmp_path: Path) -> None:
     deny = "BackgroundBash,Bash(rm *),scope:tools:web,plugin:probe"
     server = connect("--deny", deny, "--allow", "*", revision="2025-11-25")
     assert "--deny BackgroundBash" in server.error("BackgroundBash", RUN)
@@ -475,7 +473,7 @@ def test_what_is_denied_is_refused_by_name_and_not_offered(connect: Start, tmp_p
 
 
 @pytest.mark.parametrize("revision", ["2025-11-25", STATELESS])
-def test_what_a_tool_may_not_give_no_resource_gives(start: Start, revision: str) -> None:
+def test_a_denied_tools_resources_are_refused_too(start: Start, revision: str) -> None:
     server = start("--deny", "ReadBgOutput", "--approve", "PlanMode", revision=revision, capabilities=FORMS)
     id = server.call("BackgroundBash", {"command": "echo secret"})["structuredContent"]["task_id"]
     refusals = {

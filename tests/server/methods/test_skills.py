@@ -113,7 +113,7 @@ def test_a_skill_is_listed_with_every_file_and_what_is_read_has_its_digest(conne
         assert each["size"] == len(data)
 
 
-def test_what_is_listed_is_what_invoke_skill_offers(connect: Start, tmp_path: Path) -> None:
+def test_listed_skills_are_those_invoke_skill_offers(connect: Start, tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     for name in ("one", "two"):
         write(folder, name, inner_file=b"x")
@@ -147,7 +147,7 @@ def test_what_is_listed_is_what_invoke_skill_offers(connect: Start, tmp_path: Pa
         "",
     ],
 )
-def test_what_is_no_skill_is_invalid_params(connect: Start, tmp_path: Path, uri: str) -> None:
+def test_an_unknown_skill_is_invalid_params(connect: Start, tmp_path: Path, uri: str) -> None:
     write(tmp_path / "skills", "one", inner_file=b"x")
     server = connect("--skills", str(tmp_path / "skills"), revision=STATELESS)
     refusal = refused(server, "skills/get", uri=uri)
@@ -184,7 +184,7 @@ def test_a_file_that_changes_has_another_digest_at_once(connect: Start, tmp_path
     assert [each["uri"] for each in entry["resources"]] == ["skill://one/SKILL.md"]
 
 
-def test_what_is_beyond_the_limits_is_no_part_of_a_skill(connect: Start, tmp_path: Path) -> None:
+def test_files_beyond_the_limits_are_no_part_of_a_skill(connect: Start, tmp_path: Path) -> None:
     many = write(tmp_path / "skills", "many")
     for number in range(600):
         (many / f"{number:03}").touch()

@@ -213,7 +213,7 @@ def test_rules_about_nothing_are_known() -> None:
         "Bash(" + "x" * rules.MAX_RULE + ")",
     ],
 )
-def test_what_is_no_rule_is_refused(word: str) -> None:
+def test_an_invalid_rule_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=r"is not a rule|has no rule|is not a caller|must be the name of a tool"):
         rules.check_rule_word(word)
 

@@ -121,7 +121,7 @@ def test_client_info_may_be_left_out(connect: Start) -> None:
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel"])
-def test_what_the_stateless_era_dropped_is_method_not_found(connect: Start, method: str) -> None:
+def test_methods_that_the_stateless_era_dropped_are_method_not_found(connect: Start, method: str) -> None:
     assert refused(connect(revision=STATELESS), method).code == -32601
 
 

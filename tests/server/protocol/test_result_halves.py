@@ -370,7 +370,7 @@ def plugins(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.brief("stdio-inside-lean-2025-11-25", "http-inside-full-2026-07-28", "stdio-isolated-lean-2026-07-28")
-def test_what_a_plugin_returns_is_in_each_half(
+def test_a_plugins_result_is_in_each_half(
     connect: Start, plugins: tuple[str, ...], way: tuple[str, tuple[str, ...]], tmp_path: Path
 ) -> None:
     revision, options = way

@@ -222,7 +222,7 @@ def test_a_full_database_ends_no_task_in_the_middle_of_its_questions(tmp_path: P
     run(tmp_path, body)
 
 
-def test_what_another_kind_of_server_left_is_left_to_its_own_kind(tmp_path: Path) -> None:
+def test_tasks_of_a_server_with_other_options_are_left_to_their_own_kind(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first, same = Process(tmp_path, server="a"), Process(tmp_path, server="a")
         harmless = await first.deferrals.begin("ada", "echo", b"how")

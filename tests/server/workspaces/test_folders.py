@@ -101,7 +101,7 @@ def test_whatever_is_in_a_folder_goes_and_nothing_else(tmp_path: Path, outside: 
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_it_goes_without_being_root_too(tmp_path: Path) -> None:
+def test_a_hostile_folder_is_removed_without_being_root(tmp_path: Path) -> None:
     """Permissions don't stop root, so this runs as another user."""
     script = (
         "import gzip, os, sys, pathlib; from tests.server.workspaces.test_folders import *; os.umask(0o077)\n"
@@ -150,7 +150,7 @@ def test_folders_three_thousand_deep_are_removed_packed_and_unpacked(tmp_path: P
     assert left(tmp_path) == ["archive"]
 
 
-def test_what_was_packed_comes_back_as_it_was(tmp_path: Path, outside: Path) -> None:
+def test_a_packed_folder_is_unpacked_unchanged(tmp_path: Path, outside: Path) -> None:
     folder, back = tmp_path / "it", tmp_path / "back"
     hostile(folder, outside)
     packed = pack_folder(folder, tmp_path / "archive")
@@ -212,7 +212,7 @@ def test_nothing_is_made_through_a_link_of_the_archive(tmp_path: Path, outside: 
 
 
 @pytest.mark.parametrize("data", [b"", b"no archive", b"\x1f\x8b\x08\0\0\0\0\0"])
-def test_what_is_no_archive_is_said_to_be_damaged(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_no_archive_is_reported_as_damaged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "archive").write_bytes(data)
     with pytest.raises(OSError, match="damaged"):
         unpack_archive(tmp_path / "archive", tmp_path / "back")
@@ -444,7 +444,7 @@ def test_a_file_with_holes_says_its_size_in_one_way_only(tmp_path: Path) -> None
         unpack_archive(tmp_path / "archive", tmp_path / "back")
 
 
-def test_what_follows_a_file_with_holes_is_found(tmp_path: Path) -> None:
+def test_an_entry_after_a_file_with_holes_is_found(tmp_path: Path) -> None:
     (tmp_path / "archive").write_bytes(listed("2", "5", "1", "1048576", "0", data=b"x"))
     unpack_archive(tmp_path / "archive", tmp_path / "back")
     assert sorted(os.listdir(tmp_path / "back")) == ["big", "next"]

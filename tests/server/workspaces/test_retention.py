@@ -295,7 +295,7 @@ def test_a_workspace_that_cant_be_packed_is_put_back_and_delays_no_other(
     assert sign_in_server.cleaner.folders.list_leaving() == []
 
 
-def test_what_a_crash_broke_off_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_removal_interrupted_by_a_crash_is_continued(tmp_path: Path) -> None:
     sign_in_server = TimedCleaner(tmp_path / "state", RetentionPolicy())
     filled(sign_in_server.state, ADA, BOB)
     folders = sign_in_server.cleaner.folders
@@ -336,7 +336,7 @@ def test_the_operator_archives_restores_and_removes(tmp_path: Path) -> None:
     assert os.listdir(state / "leaving") == [".lock"]
 
 
-def test_what_an_archive_leaves_out_is_told(tmp_path: Path) -> None:
+def test_the_omissions_of_an_archive_are_reported(tmp_path: Path) -> None:
     state = tmp_path / "state"
     filled(state, ADA)
     os.mknod(state / "workspaces" / ADA / "socket", stat.S_IFSOCK | 0o600)
@@ -367,7 +367,7 @@ def test_what_the_operator_cant_have_is_a_sentence(tmp_path: Path, words: list[s
     assert not (tmp_path / "state").exists()
 
 
-def test_what_a_server_has_in_use_is_not_taken_from_under_it(tmp_path: Path) -> None:
+def test_a_workspace_in_use_by_a_server_is_not_archived(tmp_path: Path) -> None:
     with signed_site(tmp_path, workspace=False) as signed:
         ada = signed.token("ada", "one")
         text(signed, ada, "echo hers > note; (sleep 61.4813 &) ")

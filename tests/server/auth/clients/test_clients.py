@@ -519,7 +519,7 @@ class Slow:
         return await self._fetch(url, **options)
 
 
-def test_a_slow_host_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_host_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """RG-06, SEC-18."""
     monkeypatch.setattr("toolgate.server.auth.clients.metadata_documents.WAIT", 0.05)
 
@@ -650,7 +650,7 @@ def test_a_document_that_is_gone_for_a_day_holds_no_more(tmp_path: Path) -> None
     ("public_url", "allowed"),
     [("https://tools.example", []), ("http://127.0.0.1:8080", ["localhost", "127.0.0.1"]), ("http://10.0.0.1", [])],
 )
-def test_what_the_tools_may_reach_is_not_for_strangers_to_name(public_url: str, allowed: list[str]) -> None:
+def test_private_addresses_for_tools_are_not_open_to_clients_documents(public_url: str, allowed: list[str]) -> None:
     """RG-07: with `--allow-private`."""
     named = ("10.0.0.0/8", "intranet", "localhost", "127.0.0.1")
     assert setup.client_fetch_hosts(named, public_url) == allowed
@@ -944,7 +944,7 @@ def test_each_known_platform_can_register_and_has_a_preset(tmp_path: Path, prese
         "https://chatgpt.com/connector/oauthx",
     ],
 )
-def test_what_varies_in_a_preset_is_one_plain_segment(uri: str) -> None:
+def test_an_id_in_a_preset_is_one_plain_segment(uri: str) -> None:
     assert not redirect_uris.is_registered(uri, redirect_uris.PRESETS["chatgpt"])
 
 

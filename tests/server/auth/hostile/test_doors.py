@@ -329,7 +329,7 @@ FORWARDED = [
 
 
 @pytest.mark.parametrize("headers", FORWARDED, ids=str)
-def test_what_a_proxy_might_say_changes_no_word_of_ours(target: Target, headers: dict[str, str]) -> None:
+def test_forwarded_headers_change_no_url_of_the_server(target: Target, headers: dict[str, str]) -> None:
     browser = target.browser()
     for path in ("/.well-known/oauth-authorization-server", "/.well-known/oauth-protected-resource/mcp", "/login"):
         assert browser.get(path, **headers).body.count(b"evil") == 0

@@ -796,7 +796,7 @@ def test_sec_17_no_caller_chooses_the_address_of_its_throttle(peer: str, forward
     assert TrustedProxies(["10.0.0.0/8"]).client_address(peer, forwarded) == address
 
 
-def test_sec_17_a_proxy_that_is_not_among_the_trusted_ones_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_sec_17_an_untrusted_proxy_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     proxies = TrustedProxies()
     for _ in range(3):
         assert proxies.client_address("127.0.0.1", "1.2.3.4") == ""

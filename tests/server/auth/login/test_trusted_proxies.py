@@ -38,21 +38,21 @@ def test_a_header_that_commands_can_set_is_refused_at_the_start(proxies: str, tm
 
 
 @BWRAP
-def test_so_it_is_where_a_sandbox_lets_commands_reach_this_machine(tmp_path: Path) -> None:
+def test_a_forgeable_header_is_refused_if_a_sandbox_reaches_this_machine(tmp_path: Path) -> None:
     options = ("--sandbox", "bwrap", "--sandbox-network", "all", "--trusted-proxies", "127.0.0.1", *HEADER)
     told = run(tmp_path, "-t", "--port", "0", *options)
     assert told.returncode == 2 and "so can commands" in told.stderr, told.stderr
 
 
 @BWRAP
-def test_where_commands_can_not_it_is_warned_about(tmp_path: Path) -> None:
+def test_a_forgeable_header_is_a_warning_if_commands_can_not_send_it(tmp_path: Path) -> None:
     options = ("--auth", "oauth", "--sandbox", "bwrap", "--trusted-proxies", "127.0.0.1", *HEADER)
     with site(tmp_path, *options, workspace=False) as at:
         assert "any process can set the header" in at.log()
         assert who(at, x_user="ada")[0] == 200
 
 
-def test_of_a_proxy_elsewhere_nothing_is_said(tmp_path: Path) -> None:
+def test_a_proxy_on_another_machine_causes_no_warning(tmp_path: Path) -> None:
     with site(tmp_path, "--auth", "oauth", "--sandbox", "none", "--trusted-proxies", "192.0.2.1", *HEADER) as at:
         assert "header" not in at.log()
 

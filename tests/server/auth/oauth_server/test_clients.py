@@ -154,7 +154,7 @@ def test_a_client_that_does_not_authenticate_in_one_way_gets_no_token(
 # Assertions (RFC 7523)
 
 
-def test_a_client_signs_and_each_word_counts_once(tmp_path: Path) -> None:
+def test_a_clients_assertion_counts_once(tmp_path: Path) -> None:
     """RG-08, TK-08."""
 
     async def body(auth: AuthServer) -> None:
@@ -215,7 +215,7 @@ def test_an_assertion_that_is_not_right_proves_nothing(tmp_path: Path, more: dic
 
 
 @pytest.mark.parametrize("word", ["", "x", "a.b.c", "e30.e30.e30", "x" * 40_000, "....", "e30.W10.e30", "\ud800.a.b"])
-def test_what_is_no_assertion_at_all_proves_nothing(tmp_path: Path, word: str) -> None:
+def test_a_malformed_assertion_authenticates_no_client(tmp_path: Path, word: str) -> None:
     async def body(auth: AuthServer) -> None:
         form = {"client_assertion_type": ASSERTION, "client_assertion": word, "client_id": "nightly"}
         answer = await auth.token(grant_type="client_credentials", **form)
@@ -461,7 +461,7 @@ BAD_JAGS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("more", BAD_JAGS.values(), ids=BAD_JAGS)
-def test_a_word_of_a_provider_that_is_not_right_gives_nothing(tmp_path: Path, more: dict[str, Any]) -> None:
+def test_an_invalid_assertion_of_a_provider_gets_no_token(tmp_path: Path, more: dict[str, Any]) -> None:
     """TK-09."""
 
     async def body(auth: AuthServer) -> None:
@@ -473,7 +473,7 @@ def test_a_word_of_a_provider_that_is_not_right_gives_nothing(tmp_path: Path, mo
     at_idp(tmp_path, body)
 
 
-def test_a_word_of_a_provider_counts_once_and_for_a_client_that_proves_itself(tmp_path: Path) -> None:
+def test_a_providers_assertion_counts_once_and_for_an_authenticated_client(tmp_path: Path) -> None:
     """TK-09."""
 
     async def body(auth: AuthServer) -> None:

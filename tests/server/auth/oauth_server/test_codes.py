@@ -90,7 +90,7 @@ def test_the_answer_carries_code_state_and_issuer_and_nothing_else(tmp_path: Pat
     with_auth_server(tmp_path, body)
 
 
-def test_no_and_nothing_ticked_are_told_to_the_client_with_state_and_issuer(tmp_path: Path) -> None:
+def test_a_denial_and_an_empty_consent_reach_the_client_with_state_and_issuer(tmp_path: Path) -> None:
     async def body(auth: AuthServer) -> None:
         client = await auth.client()
         for person, ticked in ((None, ALL), (ADA, frozenset[str]()), (ADA, frozenset(("tools:unheard-of",)))):
@@ -244,7 +244,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("wrong", "error"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("method", ["none", "client_secret_basic"])
-def test_a_wrong_request_is_told_to_the_client_in_fixed_words(
+def test_a_wrong_request_is_answered_to_the_client_in_fixed_words(
     tmp_path: Path, wrong: dict[str, str | None], error: str, method: str
 ) -> None:
     async def body(auth: AuthServer) -> None:
@@ -452,7 +452,7 @@ def test_a_wrong_redemption_is_refused_in_fixed_words_and_leaves_the_code_as_it_
     with_auth_server(tmp_path, body)
 
 
-def test_a_client_need_not_repeat_the_address_and_if_it_does_it_is_the_one_of_before(tmp_path: Path) -> None:
+def test_a_repeated_redirect_uri_must_equal_the_first_and_may_be_left_out(tmp_path: Path) -> None:
     """TK-02, OAuth 2.1 section 10.2: PKCE binds the code."""
 
     async def body(auth: AuthServer) -> None:
@@ -587,7 +587,7 @@ def test_no_log_holds_a_secret(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     with_auth_server(tmp_path, body)
 
 
-def test_what_a_person_approved_is_remembered_for_exactly_that(tmp_path: Path) -> None:
+def test_an_approval_is_remembered_for_exactly_its_scopes_and_client(tmp_path: Path) -> None:
     """AZ-07."""
 
     async def body(auth: AuthServer) -> None:

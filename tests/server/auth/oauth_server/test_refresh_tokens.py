@@ -132,7 +132,7 @@ def test_used_refresh_tokens_are_not_kept_and_their_reuse_ends_the_family_all_th
     with_auth_server(tmp_path, body)
 
 
-def test_what_is_over_is_swept_though_the_request_that_came_is_refused(tmp_path: Path) -> None:
+def test_expired_rows_are_removed_even_by_a_refused_request(tmp_path: Path) -> None:
     async def body(auth: AuthServer) -> None:
         client = await auth.client()
         await auth.granted(client)

@@ -156,7 +156,7 @@ def test_pr_09_a_token_with_a_wrong_claim_is_refused(claims: dict[str, Any]) -> 
         {"iat": START - LIFETIME, "exp": START + LEEWAY + 1},
     ],
 )
-def test_what_we_never_say_is_refused_though_our_key_signed_it(claims: dict[str, Any]) -> None:
+def test_a_token_we_never_issue_is_refused_though_our_key_signed_it(claims: dict[str, Any]) -> None:
     run(refused(ours(Stored(KEY)).verify, [jose.sign(good(**claims), KEY, "at+jwt")]))
 
 
@@ -235,7 +235,7 @@ def test_a_denied_token_is_refused_at_once_though_it_was_remembered() -> None:
     run(scenario())
 
 
-def test_what_another_process_denies_is_refused_within_seconds() -> None:
+def test_a_token_denied_by_another_process_is_refused_within_seconds() -> None:
     async def scenario() -> None:
         clock, stored = Clock(), Stored(KEY)
         tokens = ours(stored, clock)
@@ -249,7 +249,7 @@ def test_what_another_process_denies_is_refused_within_seconds() -> None:
     run(scenario())
 
 
-def test_what_a_removed_key_signed_is_refused_within_seconds() -> None:
+def test_a_token_of_a_removed_key_is_refused_within_seconds() -> None:
     async def scenario() -> None:
         clock, stored = Clock(), Stored(KEY)
         tokens = ours(stored, clock)

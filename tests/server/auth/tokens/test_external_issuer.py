@@ -256,7 +256,7 @@ def test_a_clock_that_was_set_back_freezes_no_keys() -> None:
     run(scenario())
 
 
-def test_nonsense_waits_for_no_issuer_and_is_refused_while_it_is_down() -> None:
+def test_a_malformed_token_is_refused_while_the_issuer_is_down() -> None:
     web = Web(KEY)
     web.down = True
     tokens = theirs(web)
@@ -283,7 +283,7 @@ def test_a_principal_of_an_outside_token_knows_when_it_ends() -> None:
     assert run(theirs(Web(KEY)).verify(jose.sign(good(THEIRS), KEY, "JWT"))).until == good(THEIRS)["exp"] + 60
 
 
-def test_what_a_removed_key_signed_is_refused_after_the_next_fetch() -> None:
+def test_a_token_of_a_removed_key_is_refused_after_the_next_fetch() -> None:
     async def scenario() -> None:
         clock, web = Clock(), Web(KEY)
         tokens = theirs(web, clock)

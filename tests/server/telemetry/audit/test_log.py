@@ -119,7 +119,7 @@ TAMPERING: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
 
 
 @pytest.mark.parametrize("how", TAMPERING)
-def test_what_was_tampered_with_is_found_and_where(tmp_path: Path, how: str) -> None:
+def test_tampering_is_found_with_its_place(tmp_path: Path, how: str) -> None:
     tamper, said = TAMPERING[how]
     write(tmp_path, "a", "b", "c", "d", "e")
     assert verified(tmp_path).findings == []
@@ -128,7 +128,7 @@ def test_what_was_tampered_with_is_found_and_where(tmp_path: Path, how: str) -> 
 
 
 @pytest.mark.parametrize("how", TAMPERING)
-def test_what_was_tampered_with_is_still_found_when_a_server_went_on(tmp_path: Path, how: str) -> None:
+def test_tampering_is_found_after_a_server_has_continued(tmp_path: Path, how: str) -> None:
     write(tmp_path, "a", "b", "c", "d", "e")
     put(tmp_path, TAMPERING[how][0](raw(tmp_path)))
     write(tmp_path, "f", "g")
@@ -277,9 +277,7 @@ def no_room(bytes: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
-def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_entries_wait_on_a_full_disk_until_there_is_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
         log = opened(tmp_path)
         log.add(entry("a"))
@@ -300,7 +298,7 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(
     ]
 
 
-def test_what_is_too_much_to_wait_is_counted(tmp_path: Path) -> None:
+def test_entries_beyond_the_waiting_limit_are_counted(tmp_path: Path) -> None:
     async def work() -> None:
         log = opened(tmp_path)
         with no_room(0):

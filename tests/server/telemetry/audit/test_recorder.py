@@ -211,7 +211,7 @@ def test_over_stdio_nothing_is_recorded_unless_asked_for_and_over_http_unless_to
                 assert [entry["tool"] for entry in recorded(listening.state)] == ["Bash"]
 
 
-def test_what_lacks_a_scope_is_on_record_with_its_caller_and_no_secret_is(tmp_path: Path) -> None:
+def test_a_call_without_a_scope_is_recorded_with_its_caller_and_without_secrets(tmp_path: Path) -> None:
     with signed_site(tmp_path) as signed:
         poor, rich = signed.token("ada", "client", [READ]), signed.token("eve", "other", SERVED)
         id = session(signed, poor)
@@ -298,7 +298,7 @@ def test_a_damaged_key_stops_the_start(start: Start, tmp_path: Path) -> None:
         ("author=me; keyboard: de", "author=me; keyboard: de"),
     ],
 )
-def test_what_looks_like_a_secret_is_redacted_and_the_rest_is_not(given: str, kept: str) -> None:
+def test_likely_secrets_are_redacted_and_the_rest_is_not(given: str, kept: str) -> None:
     assert redact_text(given) == kept
 
 
