@@ -324,7 +324,7 @@ def _expression(inside: str) -> _Expression:
     names = tuple(inside[len(operator) :].split(","))
     for name in names:
         if not NAME.fullmatch(name):
-            raise UnusableTemplateError(f"{{{inside}}}: {name!a} is no usable variable (letters, digits, _)")
+            raise UnusableTemplateError(f"{{{inside}}}: {name!a} is no variable to match (letters, digits, _)")
     return _Expression(operator, names)
 
 

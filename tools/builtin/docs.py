@@ -215,7 +215,9 @@ async def _convert(reader: PageReader, loaded: LoadedPage, request: PageRequest)
         return _error_output(loaded, readable, request.format)
     if readable.text is None:
         kind = to_line(readable.kind, 100)
-        raise ToolError(f"{shorten_url(page.url)} is {kind}, not text; it reads HTML, PDF, JSON, XML and plain text")
+        raise ToolError(
+            f"{shorten_url(page.url)} is {kind}, not text; ReadDocs reads HTML, PDF, JSON, XML and plain text"
+        )
     return _to_output(loaded, readable, request)
 
 

@@ -57,7 +57,9 @@ class LimitChecks:
         most = min(self._limits.commands or MAX_RUNNING, MAX_RUNNING)
         if len(self._running) >= most:
             option = " (--limit commands)" if most < MAX_RUNNING else ""
-            raise ToolError(f"{most} commands are running, the most{option}: wait for one or end one with KillBgTask")
+            raise ToolError(
+                f"{most} commands are running, the most at once{option}: wait for one, or end one with KillBgTask"
+            )
         if background and not self.has_room:
             raise ToolError(f"{self.too_many_tasks}: end one with KillBgTask")
 

@@ -116,7 +116,7 @@ def test_skills_beyond_the_limit_and_files_that_are_none_are_named_in_the_log_on
     assert list(skills.catalogue()) == ["b", "c"]
     skills.catalogue()
     assert [record.message for record in caplog.records] == [
-        f"of the skills in {tmp_path} 2 are left out: the first 3 by name are read",
+        f"2 skills in {tmp_path} are left out: the first 3 by name are read",
         f"skill {tmp_path / 'a'} is left out: its SKILL.md is a link, or not a file",
     ]
 
