@@ -20,6 +20,8 @@ log = logging.getLogger("toolgate.observers")
 GRANTED = frozenset(("allowed", "approved"))  # decisions after which the tool runs
 ENDS = {"completed": "ok", "failed": "fault", "cancelled": "cancelled"}  # a task's status → how its call ended
 
+UNOBSERVED = "a call could not be observed"
+
 Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
@@ -55,10 +57,12 @@ class Observers:
     """Notify several observers in order."""
 
     def __init__(
-        self, observers: Sequence[Observer] = (), prepare: Callable[[Call], Awaitable[None]] | None = None
+        self, observers: Sequence[Observer] = (), prepare: Callable[[Call], Awaitable[None] | None] | None = None
     ) -> None:
-        """Store the observers. `prepare` runs before each call, for work that takes long."""
+        """`prepare` returns what takes long before a call begins, to be awaited, or None."""
         self._observers = tuple(observers)
+        self._starts = tuple(observer.call_started for observer in observers)
+        self._ends = tuple(observer.call_ended for observer in observers)
         self._prepare = prepare
 
     def wrap(self, answer: Answer) -> Answer:
@@ -68,7 +72,9 @@ class Observers:
 
         async def observing(call: Call) -> dict[str, Any]:
             if self._prepare is not None:
-                await self._prepare(call)
+                preparing = self._prepare(call)
+                if preparing is not None:
+                    await preparing
             self._begin(call)
             try:
                 result = await answer(call)
@@ -99,7 +105,14 @@ class Observers:
                 _notify(observer.scope_missing, principal, client, request)
 
     def _begin(self, call: Call) -> None:
-        call.observed = time.monotonic(), [_notify(observer.call_started, call) for observer in self._observers]
+        starts: list[Any] = []
+        for start in self._starts:
+            try:
+                starts.append(start(call))
+            except Exception:
+                log.exception(UNOBSERVED)
+                starts.append(None)
+        call.observed = time.monotonic(), starts
 
     def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
         if outcome == "error" and call.decision not in GRANTED:
@@ -107,16 +120,18 @@ class Observers:
         assert call.observed is not None  # `_begin` was called
         began, starts = call.observed
         end = CallEnd(outcome, task, time.monotonic() - began if lasted is None else lasted)
-        for observer, begun in zip(self._observers, starts, strict=True):
-            _notify(observer.call_ended, call, begun, end)
+        for ended, begun in zip(self._ends, starts, strict=True):
+            try:
+                ended(call, begun, end)
+            except Exception:
+                log.exception(UNOBSERVED)
 
 
-def _notify(tell: Callable[..., Any], *what: Any) -> Any:
+def _notify(tell: Callable[..., Any], *what: Any) -> None:
     try:
-        return tell(*what)
+        tell(*what)
     except Exception:
-        log.exception("a call could not be observed")
-        return None
+        log.exception(UNOBSERVED)
 
 
 def _of_error(error: BaseException) -> str:

@@ -67,6 +67,8 @@ class CallRateLimiter:
 
     def count(self, principal: str, scope: str = ANY) -> str | None:
         """Count a call, or return why it is refused, without counting it."""
+        if ANY not in self._most and scope not in self._most:
+            return None
         now = self._now()
         self._sweep(now)
         held = list(self._windows_of(principal, scope))

@@ -83,13 +83,19 @@ class RecentCalls:
         self._last_id += 1
         named = tool if isinstance(tool, str) else ""
         seen = RecentCall(self._last_id, named[:MAX_NAME], client[:MAX_NAME], self._now())
-        self._calls.setdefault(principal, deque(maxlen=MAX_CALLS)).append(seen)
-        self._calls.move_to_end(principal)
-        if len(self._calls) > MAX_PRINCIPALS:
-            self._calls.popitem(last=False)
+        calls = self._calls.get(principal)
+        if calls is None:
+            calls = self._calls[principal] = deque(maxlen=MAX_CALLS)
+            if len(self._calls) > MAX_PRINCIPALS:
+                self._calls.popitem(last=False)
+        else:
+            self._calls.move_to_end(principal)
+        calls.append(seen)
         self._notify(principal)
         return seen
 
     def _notify(self, principal: str) -> None:
-        for notify in list(self._watching.get(principal, ())):
-            notify()
+        watching = self._watching.get(principal)
+        if watching:
+            for notify in list(watching):
+                notify()

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,13 @@ class AuditRecorder:
         self._sandbox = sandbox
         self._redact = redact
 
-    async def prepare(self, call: Call) -> None:
+    def prepare(self, call: Call) -> Awaitable[None] | None:
         """Compute the digest of large arguments in a thread: the largest take 50 ms."""
         arguments = call.params.get("arguments")
-        if is_large(arguments):
-            call.digest = await asyncio.to_thread(digest, arguments)
+        return self._digest_in_thread(call, arguments) if is_large(arguments) else None
+
+    async def _digest_in_thread(self, call: Call, arguments: Any) -> None:
+        call.digest = await asyncio.to_thread(digest, arguments)
 
     def call_started(self, call: Call) -> AuditEntry:
         session = call.session
@@ -51,7 +53,7 @@ class AuditRecorder:
     def call_ended(self, call: Call, begun: AuditEntry | None, end: CallEnd) -> None:
         if begun is None:
             return
-        entry = msgspec.structs.replace(begun)
+        entry = msgspec.structs.replace(begun) if end.outcome == "task" else begun  # a task ends once more
         entry.task, entry.decision, entry.outcome = end.task, call.decision, end.outcome
         entry.sandbox = self._sandbox(call.session.principal)
         if call.output is not None and end.outcome != "task":
@@ -82,9 +84,9 @@ class AuditRecorder:
             seq=0,
             time="",
             principal=principal,
-            client=replace_surrogates(client[:MAX_NAME]),
+            client=_clean_name(client),
             session=short_hash(key) if key else "",
-            tool=replace_surrogates(name[:MAX_NAME]) if isinstance(name, str) else "",
+            tool=_clean_name(name) if isinstance(name, str) else "",
             task=None,
             digest=known_digest or digest(arguments if arguments is not None else {}),
             arguments=self._redact(known) if self._redact is not None else None,
@@ -134,6 +136,10 @@ def digest(arguments: Any) -> str:
     return hashlib.sha256(spelled).hexdigest()
 
 
+def _clean_name(name: str) -> str:
+    return name[:MAX_NAME] if name.isascii() else replace_surrogates(name[:MAX_NAME])
+
+
 def _exit(output: Output) -> int | None:
     """Return the exit code of what a tool ran, None if it names none."""
     held = output.structured
@@ -142,13 +148,14 @@ def _exit(output: Output) -> int | None:
 
 
 def _size(output: Output) -> int:
-    return sum(map(_size_of, output.content))
+    size = 0
+    for block in output.content:
+        size += _bytes(block.text) if type(block) is Text else _size_of(block)
+    return size
 
 
 def _size_of(block: Content) -> int:
     match block:
-        case Text(text):
-            return _bytes(text)
         case Image() | Audio():
             return len(block.data)
         case EmbeddedResource(resource):
