@@ -44,10 +44,11 @@ class Claim:
         """Release the whole amount for good."""
         holder = self._holder
         if holder is not None:
-            self.shrink(self.amount)
-            self.withdraw()
             self._holder = None
-            self._budget.leave(holder)
+            if holder.offered:
+                holder.offered.pop(self, None)
+            self._budget.leave(holder, self.amount)
+            self.amount = 0
 
 
 class Budget:
@@ -75,7 +76,12 @@ class Budget:
     def take(self, principal: str, amount: int, end: Callable[[], None] | None = None) -> Claim | None:
         """Return a claim of this size, or None if there is no room. With `end` it is offered at once."""
         claim = self.claim(principal)
-        if not claim.grow(amount):
+        holder = self._holders[principal]
+        if holder.used + amount <= self.each and self.used + amount <= self.all:  # as nearly always
+            claim.amount = amount
+            holder.used += amount
+            self.used += amount
+        elif not claim.grow(amount):
             claim.release()
             return None
         if end is not None:
@@ -116,10 +122,11 @@ class Budget:
             for tell in waiting:
                 tell()
 
-    def leave(self, holder: "_Holder") -> None:
+    def leave(self, holder: "_Holder", amount: int) -> None:
         holder.claims -= 1
         if not holder.claims:
             del self._holders[holder.principal]
+        self.add(holder, -amount)
 
     def _end_of_largest(self, holder: "_Holder", amount: int, claim: Claim | None) -> bool:
         """End a claim of the principal that holds most, or one of `holder`'s if that is the largest."""

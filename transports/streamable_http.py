@@ -79,7 +79,7 @@ class StreamableHttpTransport:
             await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
             return
         forms = parse_accept(headers.get(b"accept"))
-        if not forms:
+        if forms is ReplyForms.NEITHER:
             await refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
             return
         body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
@@ -105,7 +105,7 @@ class StreamableHttpTransport:
             await refuse_for_now(post.send)
         elif missing is not None:
             await (missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200))
-        elif post.needs_stream and ReplyForms.STREAM not in post.accepts:
+        elif post.needs_stream and not post.accepts.has_stream:
             await refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must list text/event-stream")
         elif post.is_stateless:
             await self._stateless.serve(post)
@@ -116,7 +116,9 @@ class StreamableHttpTransport:
         id = post.headers.get(b"mcp-session-id")
         if id is not None:
             try:
-                session = await self._find_session(id, post.principal, self.running.tasks)
+                session = self.sessions.find(id.decode("latin-1"), post.principal)
+                if session is None:
+                    session = await self._wake_session(id, post.principal, self.running.tasks)
             except StateError as error:
                 await refuse_for_now(post.send, str(error))
                 return
@@ -134,21 +136,16 @@ class StreamableHttpTransport:
             fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
             await post.send_answer(Failure(post.id, fault), 400)
 
-    async def _find_session(
-        self, id: bytes, principal: Principal, running: "set[asyncio.Task[Any]] | None" = None
+    async def _wake_session(
+        self, id: bytes, principal: Principal, running: "set[asyncio.Task[Any]]"
     ) -> HttpSession | None:
-        """Return the session `id` if the principal owns it. Raises StateError. Resuming an earlier process's session
-        takes a while; the end of the server waits for that (`running`)."""
-        key = id.decode("latin-1")
-        session = self.sessions.find(key, principal)
-        if session is not None:
-            return session
+        """Resume an earlier process's session `id` if the principal owns it. Raises StateError. That takes a while; the
+        end of the server waits for it (`running`)."""
         arriving = asyncio.current_task()
-        if running is None or arriving is None:
-            return await self.sessions.wake(key, principal)
+        assert arriving is not None
         running.add(arriving)
         try:
-            return await self.sessions.wake(key, principal)
+            return await self.sessions.wake(id.decode("latin-1"), principal)
         finally:
             running.discard(arriving)
 
@@ -183,7 +180,7 @@ class StreamableHttpTransport:
             else:  # a batch that was refused
                 await post.send_answer(reply.answer, 400)
             return
-        create_stream = partial(self._open_stream, session, post) if ReplyForms.STREAM in post.accepts else None
+        create_stream = partial(self._open_stream, session, post) if post.accepts.has_stream else None
         reply = PostReply(create_stream, session)
         self.running.start_reply(post, session.session, reply, session.tasks)
         await reply.wait_decided(self._patience if patience is None else patience)
@@ -209,7 +206,7 @@ class StreamableHttpTransport:
         session = await self._require_session(principal, headers, send)
         if session is None:
             return
-        if ReplyForms.STREAM not in parse_accept(headers.get(b"accept")):
+        if not parse_accept(headers.get(b"accept")).has_stream:
             await refuse(send, 406, "GET is answered by a stream: Accept must list text/event-stream")
             return
         last = headers.get(b"last-event-id")
@@ -254,7 +251,8 @@ class StreamableHttpTransport:
             await refuse(send, 400, "Mcp-Session-Id is missing")
         else:
             try:
-                session = await self._find_session(id, principal)
+                key = id.decode("latin-1")
+                session = self.sessions.find(key, principal) or await self.sessions.wake(key, principal)
             except StateError as error:
                 await refuse_for_now(send, str(error))
                 return None

@@ -33,16 +33,14 @@ class LoopWatchdog:
     def __enter__(self) -> None:
         with self._lock:
             self._running += 1
-            if self._running == 1:
+            if not self._has_calls.is_set():
                 if self._thread is None:
                     self._start()
                 self._has_calls.set()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
-            self._running -= 1
-            if self._running == 0:
-                self._has_calls.clear()
+            self._running -= 1  # the thread finds out by itself: an Event's methods are dear beside a small call
 
     def close(self) -> None:
         self._closed.set()
@@ -56,6 +54,10 @@ class LoopWatchdog:
     def _run(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         while not self._closed.is_set():
             self._has_calls.wait()
+            with self._lock:
+                if not self._running and not self._closed.is_set():
+                    self._has_calls.clear()
+                    continue
             try:
                 self._probe(loop, thread)
             except RuntimeError:  # the loop is closed

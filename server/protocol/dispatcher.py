@@ -9,7 +9,7 @@ import inspect
 import logging
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,17 +99,20 @@ class Dispatcher:
         """
         await self.handle_message(decode(data), session, channel)
 
-    async def handle_message(self, message: Inbound | list[Inbound], session: Session, channel: Channel) -> None:
+    def handle_message(
+        self, message: Inbound | list[Inbound], session: Session, channel: Channel
+    ) -> Coroutine[Any, Any, None]:
         """Answer a decoded message, for a transport that had to read it first."""
+        if isinstance(message, Request):  # as nearly all are
+            return self._answer(message, session, channel)
         if isinstance(message, list):
-            await self._batch(message, session, channel)
-        else:
-            await self._handle_one(message, session, channel)
+            return self._batch(message, session, channel)
+        return self._handle_one(message, session, channel)
 
-    async def _handle_one(self, message: Inbound, session: Session, channel: Channel) -> None:
+    async def _handle_one(
+        self, message: Notification | Response | MalformedMessage, session: Session, channel: Channel
+    ) -> None:
         match message:
-            case Request():
-                await self._answer(message, session, channel)
             case Notification():
                 self._handle_notification(message, session)
             case Response():
@@ -204,7 +207,7 @@ class Dispatcher:
                     if isinstance(message, Request) and message.method == "initialize":
                         answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
                     else:
-                        group.create_task(self._handle_one(message, session, answers))
+                        group.create_task(self.handle_message(message, session, answers))
             if answers.messages:
                 channel.send(answers.messages)
         finally:

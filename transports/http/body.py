@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
-from toolgate.transports.http.asgi import Headers, Receive, Send, refuse
+from toolgate.transports.http.asgi import Headers, Message, Receive, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
 MAX_BODIES = 64 * 2**20  # bytes of one principal's bodies, until their work is done: four of the largest
@@ -83,7 +83,7 @@ class BodyReader:
         try:
             if self._least:
                 return await self._read_counted(principal, task, None, receive, limit)
-            first, more = await _receive_part(receive)
+            first, more = _read_part(await receive())
             if not more and len(first) <= SMALL:
                 return Body(first)
             return await self._read_counted(principal, task, (first, more), receive, limit)
@@ -117,7 +117,7 @@ class BodyReader:
         try:
             claim.grow(self._least)  # no room: all counted bodies are being handled, so a small one may pass
             while True:
-                part, more = first or await _receive_part(receive)
+                part, more = first or _read_part(await receive())
                 first = None
                 size += len(part)
                 if size > limit:
@@ -139,9 +139,8 @@ class BodyReader:
             raise
 
 
-async def _receive_part(receive: Receive) -> tuple[bytes, bool]:
-    """Return the next part, and whether more follows. Raises ClientDisconnectedError."""
-    message = await receive()
+def _read_part(message: Message) -> tuple[bytes, bool]:
+    """Return the part, and whether more follows. Raises ClientDisconnectedError."""
     if message["type"] == "http.disconnect":
         raise ClientDisconnectedError
     part: bytes = message.get("body", b"")

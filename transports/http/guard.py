@@ -33,6 +33,7 @@ DRAIN_TIME = 15.0  # seconds for the rest of a body
 QUIET_TIME = 5.0  # seconds without a byte: then the client waits for the answer
 MAX_DRAINS = 256  # bodies read and discarded at once: more could occupy all connections
 FORWARDED = {b"x-forwarded-for", b"forwarded", b"via"}  # proxies pass `Expect` on, but send the body anyway
+REPEATED = (400, "a header that may occur only once came twice")
 TOO_SLOW = 408  # the status that means that the wait is over
 
 
@@ -90,48 +91,43 @@ class RequestGuard:
         LOG_CONTEXT.set(LogContext(id))  # the server runs each request in its own task
         self.running += 1
         try:
-            receive, drained_send = self._drain.wrap(scope["headers"], receive, send_labelled)
-            await self._check(scope, receive, drained_send, extra)
+            headers = _merge_headers(scope["headers"])
+            receive, drained_send = self._drain.wrap(headers or dict(scope["headers"]), receive, send_labelled)
+            refusal = self._find_refusal(scope, headers)
+            if headers is None or refusal is not None:
+                await refuse(drained_send, *(refusal or REPEATED))
+                return
+            scope["toolgate.headers"] = headers
+            scope["root_path"] = self._prefix
+            origin = headers.get(b"origin")
+            if origin is not None and scope["path"] not in PROBES and scope["path"] not in self._shared:
+                if scope["method"] == "OPTIONS":
+                    wanted = headers.get(b"access-control-request-headers", b"")
+                    await respond(drained_send, 204, cors.answer_preflight(origin, wanted))
+                    return
+                extra += cors.allow_origin(origin)
+            await self._app(scope, receive, drained_send)
         finally:
             self.running -= 1
 
-    async def _check(self, scope: Scope, receive: Receive, send: Send, extra: cors.HeaderLines) -> None:
-        """Serve an allowed request; `extra` are headers of its answer."""
-        headers = _merge_headers(scope["headers"])
+    def _find_refusal(self, scope: Scope, headers: Headers | None) -> tuple[int, str] | None:
+        """Return the status and the sentence that refuse a request with these headers, or None."""
         if headers is None:
-            await refuse(send, 400, "a header that may occur only once came twice")
-            return
-        scope["toolgate.headers"] = headers
-        scope["root_path"] = self._prefix
+            return REPEATED
         if not self._behind_proxy and _is_proxied(headers):
-            await refuse(
-                send,
+            return (
                 403,
                 "with --auth none this server answers no requests from a proxy; the operator can use --auth oauth",
             )
-            return
-        if scope["path"] not in PROBES:
-            host = headers.get(b"host", b"")
-            if host not in self._known_hosts and not self._is_allowed_host(host):
-                await refuse(
-                    send, 421, "this server does not serve this Host; the operator can allow it with --allowed-hosts"
-                )
-                return
-            origin = headers.get(b"origin")
-            if origin is not None and scope["path"] not in self._shared:
-                if not self._is_allowed_origin(origin):
-                    await refuse(
-                        send,
-                        403,
-                        "this Origin may not call this server; the operator can allow it with --allowed-origins",
-                    )
-                    return
-                if scope["method"] == "OPTIONS":
-                    wanted = headers.get(b"access-control-request-headers", b"")
-                    await respond(send, 204, cors.answer_preflight(origin, wanted))
-                    return
-                extra += cors.allow_origin(origin)
-        await self._app(scope, receive, send)
+        if scope["path"] in PROBES:
+            return None
+        host = headers.get(b"host", b"")
+        if host not in self._known_hosts and not self._is_allowed_host(host):
+            return 421, "this server does not serve this Host; the operator can allow it with --allowed-hosts"
+        origin = headers.get(b"origin")
+        if origin is not None and scope["path"] not in self._shared and not self._is_allowed_origin(origin):
+            return 403, "this Origin may not call this server; the operator can allow it with --allowed-origins"
+        return None
 
     def _proxy_id(self, scope: Scope) -> str:
         """Return the id from a trusted proxy, or "" if there is none or it is unfit for a log."""
@@ -185,9 +181,11 @@ class BodyDrain:
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(MAX_DRAINS)
 
-    def wrap(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> tuple[Receive, Send]:
+    def wrap(self, headers: Headers, receive: Receive, send: Send) -> tuple[Receive, Send]:
         """Return `receive` and `send` for one request with these headers, unchanged if its body is small."""
-        if not _may_be_long(headers):
+        length = headers.get(b"content-length", b"")
+        is_long = len(length) > 4 and length.isdigit() and int(length[:19]) > SMALL
+        if not is_long and b"transfer-encoding" not in headers:
             return receive, send
         body = _DrainedBody(receive, send, self._room, waits=_waits_for_continue(headers))
         return body.receive, body.send
@@ -226,16 +224,6 @@ class _DrainedBody:
                         size += len((await self.receive()).get("body", b""))
 
 
-def _may_be_long(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether the body may be longer than one that arrives at once."""
-    is_long = False
-    for name, value in headers:
-        is_long |= name == b"transfer-encoding"
-        is_long |= name == b"content-length" and len(value) > 4 and value.isdigit() and int(value[:19]) > SMALL
-    return is_long
-
-
-def _waits_for_continue(headers: list[tuple[bytes, bytes]]) -> bool:
+def _waits_for_continue(headers: Headers) -> bool:
     """Return whether the client waits for a 100 Continue."""
-    names = {name for name, _ in headers}
-    return b"expect" in names and not names & FORWARDED
+    return b"expect" in headers and FORWARDED.isdisjoint(headers)

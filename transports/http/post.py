@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Flag
+from enum import Enum
 from functools import lru_cache
 from typing import Any
 
@@ -41,19 +41,20 @@ MAX_CACHED = 256  # bytes of an Accept header whose parsed form is cached
 MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of separators take 35 ms
 
 
-class ReplyForms(Flag):
+class ReplyForms(Enum):
     """The accepted forms of a reply: one JSON body, an event stream, either, or neither."""
 
-    NEITHER = 0
-    JSON = 1
-    STREAM = 2
-    EITHER = 3
+    NEITHER = False, False
+    JSON = True, False
+    STREAM = False, True
+    EITHER = True, True
+
+    def __init__(self, _json: bool, stream: bool) -> None:
+        self.has_stream = stream
 
 
-KINDS = {
-    ReplyForms.JSON: ("application/json", "application/*", "*/*"),
-    ReplyForms.STREAM: ("text/event-stream", "text/*", "*/*"),
-}
+FORMS = {form.value: form for form in ReplyForms}
+KINDS = (("application/json", "application/*", "*/*"), ("text/event-stream", "text/*", "*/*"))  # of JSON and of streams
 
 
 @dataclass(eq=False, slots=True)
@@ -263,11 +264,8 @@ def _parse(accept: bytes) -> ReplyForms:
         quality = _parse_quality(parameters)
         if quality is not None:
             qualities[kind] = max(quality, qualities.get(kind, 0.0))
-    taken = ReplyForms.NEITHER
-    for form, ranges in KINDS.items():
-        if next((qualities[kind] for kind in ranges if kind in qualities), 0.0) > 0:
-            taken |= form
-    return taken
+    json, stream = (next((qualities[kind] for kind in kinds if kind in qualities), 0.0) > 0 for kinds in KINDS)
+    return FORMS[json, stream]
 
 
 def _parse_quality(parameters: list[str]) -> float | None:

@@ -22,7 +22,7 @@ from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
 from toolgate.transports.http.asgi import Headers
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import Post, PostReply, ReplyForms, send_accepted
+from toolgate.transports.http.post import Post, PostReply, send_accepted
 from toolgate.transports.http.stream_response import StreamSender
 from toolgate.transports.http.transport import Mirrored, RunningMessages, TransportServices
 
@@ -76,7 +76,7 @@ class StatelessPosts:
         except RpcError as error:
             await post.send_answer(Failure(request.id, error), 400)
             return
-        create_stream = partial(self._create_stream, post.principal) if ReplyForms.STREAM in post.accepts else None
+        create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
         task = self._begin(post, reply)
         if not await reply.wait_decided(self._patience, post.receive):

@@ -35,7 +35,7 @@ def happened(
         told.append(message.get("status", "body"))
 
     async def main() -> None:
-        given = [(name.encode(), value.encode()) for name, value in headers]
+        given = {name.encode(): value.encode() for name, value in headers}
         async with asyncio.timeout(PATIENCE):
             await app({}, *http_guard.BodyDrain().wrap(given, receive, send))
 
@@ -93,7 +93,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long(monkeypatch: pytes
         told.append(message["type"])
 
     async def main() -> None:
-        given = [(b"content-length", b"200000")]
+        given = {b"content-length": b"200000"}
         async with asyncio.timeout(PATIENCE):
             await app({}, *http_guard.BodyDrain().wrap(given, receive, send))
 
