@@ -5,7 +5,7 @@ import contextlib
 import logging
 import pkgutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token, read_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
@@ -55,6 +55,18 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
 log = logging.getLogger("toolgate.http")
+
+
+class EndpointTable:
+    """Serve the transports' endpoints by path, which nearly all requests ask for, and all others through `router`."""
+
+    def __init__(self, endpoints: Mapping[str, Application], router: Application) -> None:
+        self._endpoints = endpoints
+        self._router = router
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        endpoint = None if scope["root_path"] else self._endpoints.get(scope["path"])
+        return (endpoint or self._router)(scope, receive, send)
 
 
 class HttpApp:
@@ -104,14 +116,13 @@ class HttpApp:
         access = self._access = self._open(public_url) if self._open is not None else None
         oauth = self._oauth(access, public_url) if access is not None else None
         pages = oauth.context if oauth is not None else PageContext(public_url, self._config.name)
-        routes: list[BaseRoute] = []  # looked at in this order: what is asked for most comes first
+        endpoints: dict[str, Application] = {}
         for row in self._config.transports:
             transport = self._transports[row.name] = self._create_transport(row)
-            routes += [
-                Route(path, self._authenticate(row.path, app, partial(pages.send_endpoint_page, row.path)))
-                for path, app in transport.endpoints().items()
-            ]
-        routes += [Route("/health", self._health), Route("/ready", self._ready)]
+            send_page = partial(pages.send_endpoint_page, row.path)
+            for path, app in transport.endpoints().items():
+                endpoints[path] = self._authenticate(row.path, app, send_page)
+        routes: list[BaseRoute] = [Route("/health", self._health), Route("/ready", self._ready)]
         routes.append(Route(METRICS, MetricsEndpoint(self._metrics.render, CONTENT_TYPE, choose_token(self._config))))
         if self._config.openai_challenge is not None:
             routes.append(Route(OPENAI_CHALLENGE, self._challenge))
@@ -126,11 +137,11 @@ class HttpApp:
             routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
         routes += self._home(public_url, access, oauth, pages)
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
-        app = Router(routes, redirect_slashes=False)
-        app.default = partial(pages.answer_unknown_path, app.not_found)
+        router = Router([*(Route(*row) for row in endpoints.items()), *routes], redirect_slashes=False)
+        router.default = partial(pages.answer_unknown_path, router.not_found)
         public = urlsplit(public_url)
         guard = RequestGuard(
-            app,
+            EndpointTable(endpoints, router),
             [*self._config.allowed_hosts, public.netloc],
             [*self._config.allowed_origins, f"{public.scheme}://{public.netloc}"],
             loopback=is_loopback(self._config.host),

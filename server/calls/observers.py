@@ -7,8 +7,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from toolgate.server.protocol.errors import InternalError, RpcError
 from toolgate.server.protocol.messages import Request
@@ -25,8 +26,7 @@ UNOBSERVED = "a call could not be observed"
 Answer = Callable[[Call], Awaitable[dict[str, Any]]]
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
+class CallEnd(msgspec.Struct, frozen=True):
     """How a call ended. `outcome` is ok, error (the tool failed), refused, cancelled, fault, asked (the person must
     answer first, and the client calls again), or task: it goes on as the one named `task`, and ends again later."""
 

@@ -40,7 +40,7 @@ class LoopWatchdog:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with self._lock:
-            self._running -= 1  # the thread finds out by itself: an Event's methods are dear beside a small call
+            self._running -= 1  # the thread clears the Event later: its methods are slow beside a small call
 
     def close(self) -> None:
         self._closed.set()
@@ -54,15 +54,14 @@ class LoopWatchdog:
     def _run(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         while not self._closed.is_set():
             self._has_calls.wait()
-            with self._lock:
-                if not self._running and not self._closed.is_set():
-                    self._has_calls.clear()
-                    continue
             try:
                 self._probe(loop, thread)
             except RuntimeError:  # the loop is closed
                 return
             self._closed.wait(PAUSE)
+            with self._lock:
+                if not self._running and not self._closed.is_set():
+                    self._has_calls.clear()
 
     def _probe(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         asked = time.monotonic()

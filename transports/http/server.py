@@ -33,10 +33,11 @@ class HeadJoiningTransport:
     """A transport that sends the head of an answer together with its body: each write is a system call and may wake the
     client."""
 
-    __slots__ = ("_head", "_transport", "is_head_next")
+    __slots__ = ("_head", "_transport", "is_closing", "is_head_next")
 
     def __init__(self, transport: Any) -> None:
         self.is_head_next = False  # the next write is the head of an answer
+        self.is_closing = transport.is_closing
         self._transport = transport
         self._head = b""
 
