@@ -401,7 +401,7 @@ def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     (told,) = (line for line in done.stderr.splitlines() if not re.match(r"[0-9-]+ ", line))  # the rest is the log
-    assert told == f"toolgate: --host, --port: 127.0.0.1:{port}: Address already in use"
+    assert told == f"toolgate: --host, --port: can't listen on 127.0.0.1:{port}: address already in use"
 
 
 # -- what a token for less may be told again
