@@ -19,7 +19,7 @@ LINE = 65_536  # bytes of one answer
 MAX_ASKED = 20_000  # characters of a question: our longest, for an approval, is shorter
 MAX_SHOWN = 500  # of any other text
 MAX_CHOICES = 200  # listed
-NO_TERMINAL = "the server asks for something, and there is no terminal to answer at: declined"
+NO_TERMINAL = "the server asks a question, and there is no terminal to answer it: declined"
 
 
 class Terminal:
@@ -105,7 +105,7 @@ async def _ask_form(terminal: Terminal, params: Mapping[str, Any]) -> dict[str, 
     try:
         reply = await (_ask_fields(terminal, fields) if fields else _ask_yes_no(terminal))
     except asyncio.CancelledError:
-        terminal.write("\nThe server does not wait for this answer any more.\n")
+        terminal.write("\nThe server no longer waits for this answer.\n")
         raise
     if reply["action"] == "cancel":
         terminal.write("\n")
@@ -126,7 +126,7 @@ async def _ask_yes_no(terminal: Terminal) -> dict[str, Any]:
 
 
 async def _ask_fields(terminal: Terminal, fields: list[ElicitationField]) -> dict[str, Any]:
-    terminal.write("(an empty line leaves out what may be left out; Ctrl-D closes the question)\n")
+    terminal.write("(press Enter to skip an optional field or take its default; Ctrl-D closes the question)\n")
     content: dict[str, Any] = {}
     for field in fields:
         terminal.write(_format_field(field))
@@ -183,7 +183,7 @@ def _format_hint(field: ElicitationField) -> str:
     default = field.default
     if isinstance(default, bool):
         default = "y" if default else "n"
-    told = [HINTS.get(field.kind, ""), "" if default is None else f"else {escape_line(str(default), MAX_SHOWN)}"]
+    told = [HINTS.get(field.kind, ""), "" if default is None else f"default {escape_line(str(default), MAX_SHOWN)}"]
     words = ", ".join(word for word in told if word)
     return f" ({words})" if words else ""
 

@@ -303,7 +303,7 @@ def _refuse_unknown(where: str, item: Mapping[str, Any], known: set[str]) -> Non
     unknown = sorted(set(item) - known)
     if unknown:
         raise ToolError(
-            f"{where} has {unknown[0][:MAX_LABEL]!r}, which means nothing here: known are {', '.join(sorted(known))}"
+            f"{where} has {unknown[0][:MAX_LABEL]!r}, which is not one of its members: {', '.join(sorted(known))}"
         )
 
 

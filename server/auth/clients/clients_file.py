@@ -112,7 +112,7 @@ def _uris(row: Mapping[str, Any], *, needed: bool) -> tuple[str, ...]:
     for uri in _texts(row, "redirect_uris"):
         fault = redirect_uris.find_fault(uri, trusted=True)
         if fault is not None:
-            raise ValueError(f"redirect_uris: {fault}")
+            raise ValueError(f"redirect_uris: {uri[:200]!r}: {fault}")
         uris.append(uri)
     for preset in _texts(row, "presets"):
         if preset not in redirect_uris.PRESETS:

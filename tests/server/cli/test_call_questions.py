@@ -109,7 +109,7 @@ def test_a_form_is_filled_in_line_by_line(tmp_path: Path) -> None:
         at.type("A\n")
         at.until("at least 2")
         at.type("Ada\n")
-        assert "  | In years\r\n  | [y/n] y\r\n" in at.until("age (a whole number, else 7): ")
+        assert "  | In years\r\n  | [y/n] y\r\n" in at.until("age (a whole number, default 7): ")
         at.type("old\n")
         at.until("whole number\r\n")
         at.type("\n")
@@ -176,12 +176,12 @@ def test_a_server_at_a_url_asks_through_its_results(tmp_path: Path) -> None:
 def test_a_question_that_is_called_off_and_one_without_a_terminal_end(tmp_path: Path) -> None:
     with called(tmp_path, "--approve", "Bash", "--hold", "1", "Bash", "command=touch x") as at:
         at.until("[y/n] ")
-        at.until("does not wait for this answer any more")
+        at.until("no longer waits for this answer")
         code, said = at.ended()
         assert code == 1 and "no answer within" in said
     with called(tmp_path, "--approve", "Bash", "Bash", "command=touch x", terminal=False) as at:
         code, said = at.ended()
-        assert code == 1 and "there is no terminal to answer at: declined" in said and "declined it" in said
+        assert code == 1 and "there is no terminal to answer it: declined" in said and "declined it" in said
     with called(tmp_path, "--approve", "Bash", "Bash", "command=touch x") as at:
         at.until("[y/n] ")
         at.process.send_signal(signal.SIGINT)  # Ctrl-C

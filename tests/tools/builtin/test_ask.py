@@ -298,7 +298,7 @@ def question(**changes: Any) -> list[Any]:
         (question(header="x" * 13), "question 1: 'header' has 13 characters, at most 12 are allowed"),
         (question(header=3), "question 1: 'header' must be a text"),
         (question(multiSelect="yes"), "question 1: 'multiSelect' must be true or false"),
-        (question(multiselect=True), "question 1 has 'multiselect', which means nothing here"),
+        (question(multiselect=True), "question 1 has 'multiselect', which is not one of its members"),
         (question(options=None), "question 1: 'options' must be a list of 2 to 4"),
         (question(options="ab"), "question 1: 'options' must be a list of 2 to 4"),
         (question(options=["a"]), "question 1: 'options' must be a list of 2 to 4, not 1"),
