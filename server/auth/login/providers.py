@@ -41,9 +41,8 @@ log = logging.getLogger("toolgate.auth")
 
 
 class IdentityProvider(Protocol):
-    """A provider to sign in at, made with `(issuer, client, secret, allowlist, fetch)`. `key` is its name here, `title`
-    its name for people, `issuer` the issuer of its people. `authorize_url` and `complete_sign_in` raise SignInError
-    with a text for people."""
+    """A provider, made with `(issuer, client, secret, allowlist, fetch)`. `key` is its name here, `title` its name for
+    people, `issuer` that of its people. `authorize_url` and `complete_sign_in` raise SignInError with text to show."""
 
     key: str
     title: str
