@@ -102,7 +102,7 @@ def post(url: str, body: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("spoken", SPOKEN.values(), ids=list(SPOKEN))
-def test_the_model_calls_the_next_tool_and_keeps_what_it_was_shown(spoken: Spoken) -> None:
+def test_the_model_calls_the_next_tool_and_records_what_it_was_sent(spoken: Spoken) -> None:
     model = Model(SCRIPT)
     with serve_model(model) as url:
         first = post(url + spoken.path, spoken.ask([]))

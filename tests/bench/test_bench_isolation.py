@@ -15,14 +15,14 @@ pytestmark = [
 ]
 
 
-def test_each_attack_is_felt_and_told(tmp_path: Path) -> None:
+def test_each_attack_is_measured_and_reported(tmp_path: Path) -> None:
     printed = neighbours.report(neighbours.measure(tmp_path, 1, 3, lambda _: None))
     for name in neighbours.ATTACKS:
         (line,) = (line for line in printed.splitlines() if line.startswith(name))
         assert line.endswith(("met", "MISSED"))
 
 
-def test_what_isolation_costs_is_told(tmp_path: Path) -> None:
+def test_the_cost_of_isolation_is_reported(tmp_path: Path) -> None:
     cores = Cores()
     try:
         cost = isolation.measure(tmp_path, cores, 1, 2, lambda _: None)

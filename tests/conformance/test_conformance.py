@@ -35,7 +35,7 @@ def test_the_suite_finds_fault_with_a_server_that_lacks_what_it_asks_for(tmp_pat
     assert set(found.scenarios) == set(expected()["0.1"])
 
 
-def test_a_scenario_that_is_gone_is_amiss(tmp_path: Path) -> None:
+def test_a_missing_scenario_is_a_deviation(tmp_path: Path) -> None:
     with site(tmp_path / "site") as listening:
         found = run("0.1", f"{listening.url}/mcp", tmp_path / "found", "--scenario", "ping")
     assert found.passed == {"ping": 1}

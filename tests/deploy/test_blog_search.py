@@ -218,7 +218,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("kind", ["a pickle", "a shorter vector", "no numbers", "cut off", "another table"])
-def test_a_cache_that_is_not_ours_is_made_anew_and_never_run(examples: Start, tmp_path: Path, kind: str) -> None:
+def test_a_foreign_cache_is_rebuilt_and_never_unpickled(examples: Start, tmp_path: Path, kind: str) -> None:
     blog = write(tmp_path / "blog", POSTS)
     with standing_in(embed) as service:
         env = {"BLOG_SEARCH_DIR": str(blog), "OLLAMA_HOST": service.url}
@@ -267,7 +267,7 @@ MORE = (pytest.param(each, marks=pytest.mark.soak) for each in FAILURES if each 
 
 
 @pytest.mark.parametrize("failure", [*IN_SHORT, *MORE])
-def test_an_ollama_that_fails_is_done_without(examples: Start, tmp_path: Path, failure: str) -> None:
+def test_search_works_without_an_ollama_that_fails(examples: Start, tmp_path: Path, failure: str) -> None:
     with standing_in(lambda *_: FAILURES[failure]) as service:
         blog = write(tmp_path / "blog", POSTS)
         server = examples(env={"BLOG_SEARCH_DIR": str(blog), "OLLAMA_HOST": service.url})

@@ -55,7 +55,7 @@ async def called(running: Container, *commands: str) -> list[str]:
 LOOK = "id -u; touch /usr/x /data/x; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; echo $PATH"
 
 
-def test_somebody_signs_in_and_commands_run_in_a_sandbox_without_any_privilege(running: Container) -> None:
+def test_a_person_signs_in_and_commands_run_in_a_sandbox_without_any_privilege(running: Container) -> None:
     said, python = asyncio.run(called(running, LOOK, "python3 -c 'import sys; print(sys.prefix)'"))
     uid, *lines = said.splitlines()
     assert uid == str(IMAGE.uid)
@@ -88,7 +88,7 @@ def test_nothing_can_be_written_but_the_volume_and_memory(running: Container) ->
     assert {path.stat().st_uid for path in running.data.rglob("*")} == {IMAGE.uid}
 
 
-def test_what_nobody_waits_for_is_reaped_and_the_end_is_orderly(running: Container) -> None:
+def test_orphans_are_reaped_and_the_end_is_orderly(running: Container) -> None:
     running.execute("sh", "-c", "(sleep 0.1 & sleep 0.2 &) & exit")  # comes back when all of them have ended
     assert eventually(lambda: running.zombies() == [])
     assert running.stop() == 0
@@ -113,7 +113,7 @@ def test_where_no_sandbox_can_be_made_the_start_is_refused_with_what_to_give(
     assert list(refused.data.glob("state/keys/*")) == []
 
 
-def test_as_root_with_few_capabilities_an_engine_as_it_is_will_do(root: Root, tmp_path: Path) -> None:
+def test_as_root_with_few_capabilities_the_engines_defaults_suffice(root: Root, tmp_path: Path) -> None:
     """Level `uid`, which needs no namespaces: what the engine masks, it may mask."""
     with container(IMAGE, root, tmp_path, user=0, capabilities=CAPABILITIES, masked=True) as made:
         assert made.serving(), made.log()

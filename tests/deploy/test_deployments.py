@@ -75,7 +75,7 @@ def test_what_kustomize_takes_is_there_and_the_secret_is_an_example() -> None:
     assert names == {"toolgate"}
 
 
-def test_the_other_way_stands_beside_what_it_changes() -> None:
+def test_the_kubernetes_variant_stands_beside_its_base() -> None:
     """kubectl refuses to build on a folder that holds the one it builds."""
     here = DEPLOY / "kubernetes-baseline"
     [base] = read("kubernetes-baseline/kustomization.yaml")["resources"]
@@ -90,7 +90,7 @@ def test_each_of_the_compose_has_an_address_of_its_own() -> None:
     assert len(set(given)) == len(given) == len(compose["services"])
 
 
-def test_the_other_way_needs_no_more_than_the_standard_baseline_gives() -> None:
+def test_the_kubernetes_variant_fits_the_baseline_pod_standard() -> None:
     whole = merged(read("kubernetes/deployment.yaml"), read("kubernetes-baseline/deployment.yaml"))
     kubernetes_validate.validate(whole, "1.33", strict=True)
     pod = whole["spec"]["template"]["spec"]

@@ -173,7 +173,7 @@ def test_sleep_is_bounded(examples: Start, milliseconds: object) -> None:
     assert 'argument "milliseconds"' in examples().error("sleep", {"milliseconds": milliseconds})
 
 
-def test_progress_that_nobody_asked_for_is_not_sent(examples: Start) -> None:
+def test_progress_without_a_token_is_not_sent(examples: Start) -> None:
     server = examples()
     assert "no progressToken" in server.text("progress_test")
     assert server.notes("notifications/progress") == []

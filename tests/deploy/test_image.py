@@ -38,7 +38,7 @@ KEPT = ROOT / "build" / "image"
 PAGE = b"<!doctype html><title>t</title><p id=p>plain</p><script>p.textContent = 'by ' + 'script'</script>"
 
 # On the image's own root too; what ends the server is last, below
-test_somebody_signs_in = quick.test_somebody_signs_in_and_commands_run_in_a_sandbox_without_any_privilege
+test_somebody_signs_in = quick.test_a_person_signs_in_and_commands_run_in_a_sandbox_without_any_privilege
 test_the_health_check_says_whether_it_takes_work = quick.test_the_health_check_says_whether_it_takes_work
 test_nothing_can_be_written_but_the_volume = quick.test_nothing_can_be_written_but_the_volume_and_memory
 
@@ -109,10 +109,10 @@ def test_its_chromium_shows_a_page_from_within_its_own_sandbox(running: Containe
     assert "WITHOUT its own sandbox" not in running.log()
 
 
-test_the_end_is_orderly = quick.test_what_nobody_waits_for_is_reaped_and_the_end_is_orderly
+test_the_end_is_orderly = quick.test_orphans_are_reaped_and_the_end_is_orderly
 
 
-def test_as_root_with_few_capabilities_an_engine_as_it_is_will_do(built: Path, tmp_path: Path) -> None:
+def test_as_root_with_few_capabilities_the_engines_defaults_suffice(built: Path, tmp_path: Path) -> None:
     masked = engine_filter(PROFILE, spaces=False)
     with container(IMAGE, Root(built), tmp_path, user=0, capabilities=CAPABILITIES, masked=True, filter=masked) as made:
         assert made.serving(), made.log()

@@ -103,7 +103,7 @@ def test_the_first_page_is_told_what_happens(served: Served, name: str) -> None:
 
 
 @fronts
-def test_who_hangs_up_is_known_to_have_gone(served: Served, name: str) -> None:
+def test_a_client_that_disconnects_is_noticed(served: Served, name: str) -> None:
     """As a client of 2026-07-28 says that it wants no answer any more."""
     with spoken(served.fronts[name], "http", revision=STATELESS) as client:
         call = client.begin(
@@ -114,7 +114,7 @@ def test_who_hangs_up_is_known_to_have_gone(served: Served, name: str) -> None:
         assert client.text("called_off", {"name": "h" + name}) == "called off"
 
 
-def test_a_silence_longer_than_the_proxies_bear_is_filled(served: Served) -> None:
+def test_a_quiet_stream_outlasts_the_proxies_timeouts(served: Served) -> None:
     with contextlib.ExitStack() as stack:
         clients = [
             stack.enter_context(spoken(served.fronts[name], transport))
@@ -126,7 +126,7 @@ def test_a_silence_longer_than_the_proxies_bear_is_filled(served: Served) -> Non
         assert [client.result(call)["content"][0]["text"] for client, call in calls] == ["over\n"] * len(clients)
 
 
-def test_a_silence_that_is_not_filled_is_cut(served: Served) -> None:
+def test_a_stream_without_pings_is_cut(served: Served) -> None:
     """Or the test above would show nothing."""
     response, _, _ = served.fronts["impatient"].ask("GET", "/mute")
     assert response.status == 504
@@ -274,7 +274,7 @@ PATHS = (
 
 
 @fronts
-def test_no_forged_header_or_host_is_ever_told_to_anybody(served: Served, name: str) -> None:
+def test_no_forged_header_or_host_is_ever_shown(served: Served, name: str) -> None:
     front = served.fronts[name]
     here, good = f"localhost:{front.port}", f"Bearer {front.token}"
     for path in PATHS:
@@ -313,7 +313,7 @@ def test_plain_http_is_sent_to_the_name_that_was_configured(served: Served, name
 
 
 @fronts
-def test_who_fails_to_sign_in_has_the_address_the_proxy_saw(served: Served, name: str) -> None:
+def test_a_failed_sign_in_is_logged_with_the_address_the_proxy_saw(served: Served, name: str) -> None:
     front = served.fronts[name]
     window = front.window()
     window.headers |= {"x-forwarded-for": "203.0.113.9", "forwarded": "for=203.0.113.9"}

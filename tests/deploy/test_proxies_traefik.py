@@ -19,7 +19,7 @@ def read(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["toolgate.yaml", "toolgate-prefix.yaml"])
-def test_what_a_file_names_is_in_it(name: str) -> None:
+def test_each_name_in_a_file_is_defined_in_it(name: str) -> None:
     http = read(name)["http"]
     for router in http["routers"].values():
         assert router["service"] in http["services"]

@@ -113,7 +113,7 @@ def test_a_batch_is_known_to_one_revision(start: Start, revision: str) -> None:
         (b'{"jsonrpc": "2.0", "id": "seven"}', "seven", -32600),
     ],
 )
-def test_what_has_no_readable_id_is_answered_with_null(start: Start, sent: bytes, id: Any, code: int) -> None:
+def test_a_message_without_a_readable_id_is_answered_with_null(start: Start, sent: bytes, id: Any, code: int) -> None:
     server = start()
     server.write(sent + b"\n")
     said = server.wait(lambda message: "error" in message)

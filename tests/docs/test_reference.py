@@ -25,7 +25,7 @@ def test_every_option_is_in_the_table_with_its_variable_and_no_other_is() -> Non
     assert sorted(rows) == sorted((option.flag, option.variable) for option in SERVED)
 
 
-def test_every_command_and_every_flag_of_one_is_told() -> None:
+def test_every_command_and_its_flags_are_in_the_table() -> None:
     text = page("docs/options.md").text
     assert re.findall(r"^\| `toolgate ([a-z ]+[a-z])[^`]*` \|", text, re.M) == list(COMMANDS)
     for command in COMMANDS.values():

@@ -75,7 +75,7 @@ def _soaks(attempt: Attempt, server: str) -> bool:
 
 
 @pytest.mark.parametrize(("tried", "attempt"), [*tries()], indirect=["tried"], scope="module")
-def test_an_attempt_fails_where_its_level_stops_it(tried: Ground, attempt: Attempt) -> None:
+def test_an_attempt_fails_at_each_level_that_stops_it(tried: Ground, attempt: Attempt) -> None:
     level = tried.level
     others = [each for each in ATTEMPTS if each.script and not each.alone and level not in each.untried]
     got = tried.evidence(attempt, others)

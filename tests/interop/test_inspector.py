@@ -51,7 +51,7 @@ def test_the_inspector_calls_a_tool(tmp_path: Path, era: str) -> None:
 
 
 @eras
-def test_the_inspector_tells_an_error_of_a_tool(tmp_path: Path, era: str) -> None:
+def test_the_inspector_reports_an_error_of_a_tool(tmp_path: Path, era: str) -> None:
     call = ("--method", "tools/call", "--tool-name", "ReadImage", "--tool-arg", "file_path=not/absolute.png")
     code, said, besides = inspect(tmp_path, era, *call)
     assert code == 5, besides

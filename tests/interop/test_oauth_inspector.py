@@ -30,7 +30,7 @@ WIDE = struct.pack("HHHH", 50, 4_000, 0, 0)  # rows and columns: no URL is broke
 
 @pytest.mark.brief("modern-dynamic", "sse-document")
 @pytest.mark.parametrize(("era", "known"), crossed(["legacy", "auto", "modern", "sse"], WAYS_IN, later=["auto"]))
-def test_the_inspector_signs_in_once_and_then_uses_what_it_kept(tmp_path: Path, era: str, known: str) -> None:
+def test_the_inspector_signs_in_once_and_then_uses_its_stored_tokens(tmp_path: Path, era: str, known: str) -> None:
     carrier = "sse" if era == "sse" else "http"
     how = ["--transport", "sse"] if era == "sse" else ["--protocol-era", era]
     with gated(tmp_path / "gate") as gate:

@@ -150,7 +150,7 @@ def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: 
         asyncio.run(main(gate))
 
 
-def test_a_client_that_comes_back_signs_in_with_what_it_kept(tmp_path: Path) -> None:
+def test_a_returning_client_signs_in_with_its_stored_tokens(tmp_path: Path) -> None:
     """Unless that has ended: this one then sends the person away anew."""
 
     async def main(gate: Gated) -> None:

@@ -17,7 +17,7 @@ def test_a_burst_is_read_at_full_speed_and_what_follows_at_a_steady_rate() -> No
     assert account.charge(RATE - MIN_CHARGE, 1001.0) == 1002.0
 
 
-def test_time_pays_for_what_was_read_but_not_for_what_will_be() -> None:
+def test_idle_time_pays_off_debt_but_earns_no_credit() -> None:
     account = limiter()
     assert account.charge(int(BURST * RATE), 1000.0) == 1000.0
     assert account.charge(int(BURST * RATE), 2000.0) == 2000.0

@@ -157,7 +157,7 @@ def test_a_session_goes_on_where_it_was(tmp_path: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", ENDS)
-def test_a_client_without_a_session_stands_where_it_stood(tmp_path: Path, number: int) -> None:
+def test_a_client_without_a_session_keeps_its_working_directory(tmp_path: Path, number: int) -> None:
     with after(tmp_path, number) as restarted:
         stateless(restarted(), "Bash", command="mkdir -p deep/er && cd deep/er")
         second = restarted()
@@ -189,7 +189,7 @@ def test_what_a_client_declared_and_subscribed_to_is_remembered(tmp_path: Path) 
 # -- streams
 
 
-def test_a_call_that_kill_9_broke_off_gets_an_error_and_no_other(tmp_path: Path) -> None:
+def test_a_call_interrupted_by_kill_9_gets_an_error_and_no_other(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGKILL) as restarted:
         first = restarted()
         session = begin(first)
@@ -209,7 +209,7 @@ def test_a_call_that_kill_9_broke_off_gets_an_error_and_no_other(tmp_path: Path)
         assert text(called(second, session, "echo", text="on")) == "on"
 
 
-def test_an_answer_that_nobody_took_before_sigterm_is_there_after_it_once(tmp_path: Path) -> None:
+def test_an_undelivered_answer_is_delivered_once_after_sigterm(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGTERM) as restarted:
         first = restarted()
         session = begin(first)
@@ -264,7 +264,7 @@ def test_the_stream_of_a_get_goes_on_under_ids_that_were_never_used(tmp_path: Pa
 
 
 @pytest.mark.parametrize("asked", [b"", b"{", b'{"a": 1}', b"[{}]", b"1.5", b"[" * 20_000])
-def test_an_event_id_that_a_client_makes_up_is_none(shared: Site, asked: bytes) -> None:
+def test_a_forged_event_id_is_unknown(shared: Site, asked: bytes) -> None:
     session = begin(shared)
     packed = base64.urlsafe_b64encode(asked).decode().rstrip("=") or "a"  # one character of base64 is no byte
     name = StreamNames(session).sign(f"00000000.1.{packed}")
@@ -272,7 +272,7 @@ def test_an_event_id_that_a_client_makes_up_is_none(shared: Site, asked: bytes) 
     assert shared.ask("GET", "/mcp", **told)[0].status == 400
 
 
-def test_event_ids_of_another_session_are_none_after_a_restart_either(tmp_path: Path) -> None:
+def test_event_ids_of_another_session_are_unknown_after_a_restart_too(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGKILL) as restarted:
         first = restarted()
         mine, other = begin(first), begin(first)
@@ -286,7 +286,7 @@ def test_event_ids_of_another_session_are_none_after_a_restart_either(tmp_path: 
             assert answer[0].status == 400, event
 
 
-def test_an_answer_to_what_the_server_asked_before_its_end_is_ignored(tmp_path: Path) -> None:
+def test_an_answer_to_an_earlier_servers_question_is_ignored(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGKILL) as restarted:
         first = restarted()
         session = begin(first, elicitation={})
@@ -340,7 +340,7 @@ def test_a_session_that_was_deleted_while_the_state_failed_never_comes_back(tmp_
         assert status(restarted(), session) == 404
 
 
-def test_the_state_names_no_session_so_that_who_reads_it_could_use_it(tmp_path: Path) -> None:
+def test_the_state_holds_no_usable_session_id(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGTERM) as restarted:
         first = restarted()
         session = begin(first)
@@ -354,7 +354,7 @@ def test_the_state_names_no_session_so_that_who_reads_it_could_use_it(tmp_path: 
         assert status(second, session) == 200
 
 
-def test_made_up_ids_write_nothing(tmp_path: Path) -> None:
+def test_forged_session_ids_write_nothing(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGKILL) as restarted:
         session = begin(restarted())
         second = restarted()
@@ -376,7 +376,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_record_that_makes_no_sense_costs_its_session_alone(tmp_path: Path, how: str) -> None:
+def test_a_damaged_record_costs_its_session_alone(tmp_path: Path, how: str) -> None:
     with after(tmp_path, signal.SIGKILL) as restarted:
         first = restarted()
         session = begin(first)
@@ -397,7 +397,7 @@ def test_a_client_that_declares_megabytes_is_served_and_not_remembered(tmp_path:
         assert (status(second, large), status(second, small)) == (404, 200)
 
 
-def test_a_client_that_declares_what_is_too_deep_is_served_like_others(shared: Site) -> None:
+def test_a_client_that_declares_deep_json_is_served_like_others(shared: Site) -> None:
     for depth in range(900, 1_000):  # somewhere in here more can be read than be written within something else
         asked = json.dumps(message("initialize", {"protocolVersion": VERSION, "capabilities": {"x": "deep"}}))
         answer = shared.ask("POST", "/mcp", asked.replace('"deep"', "[" * depth + "]" * depth).encode())[2]
@@ -416,7 +416,7 @@ def test_a_server_that_starts_while_the_state_is_held_takes_sessions_up_when_it_
         assert status(second, session) == 200
 
 
-def test_a_server_whose_state_fails_at_its_start_sends_no_client_away_for_good(tmp_path: Path) -> None:
+def test_a_server_whose_state_fails_at_its_start_loses_no_session(tmp_path: Path) -> None:
     with after(tmp_path, signal.SIGTERM) as restarted:
         first = restarted()
         session, other = begin(first), begin(first)
@@ -440,9 +440,7 @@ def test_two_servers_on_one_state_leave_each_other_their_sessions(tmp_path: Path
 
 
 @pytest.mark.parametrize("number", ENDS)
-def test_of_several_servers_on_one_state_each_goes_on_with_the_clients_that_come_to_it(
-    tmp_path: Path, number: int
-) -> None:
+def test_several_servers_on_one_state_each_resume_their_clients_sessions(tmp_path: Path, number: int) -> None:
     (tmp_path / "two").mkdir()
     with after(tmp_path, number) as restarted, contextlib.ExitStack() as stack:
 
@@ -472,7 +470,7 @@ def test_a_state_that_can_t_be_written_does_not_keep_a_client_from_a_session(tmp
 
 
 @pytest.mark.parametrize("table", ["session", "place"])
-def test_a_place_that_can_t_be_written_down_costs_no_try_a_call(tmp_path: Path, table: str) -> None:
+def test_a_session_that_can_not_be_stored_costs_no_attempt_per_call(tmp_path: Path, table: str) -> None:
     with site(tmp_path, *PROBE) as listening:
         session = begin(listening)
         ask = partial(called, listening, session) if table == "session" else partial(stateless, listening)
@@ -503,7 +501,7 @@ async def answered(here: Inside, session: str, user: str = "ada") -> int:
     return (await here.ask("POST", message("ping"), mcp_session_id=session, x_user=user).started()).status
 
 
-def test_nobody_else_can_take_up_a_session(tmp_path: Path) -> None:
+def test_only_its_owner_can_resume_a_session(tmp_path: Path) -> None:
     session = ""
 
     async def first(here: Inside) -> None:
@@ -520,7 +518,7 @@ def test_nobody_else_can_take_up_a_session(tmp_path: Path) -> None:
     run(first, second, folder=tmp_path)
 
 
-def test_what_is_taken_back_from_an_owner_between_two_servers_ends_what_nobody_has_taken_up(tmp_path: Path) -> None:
+def test_a_grant_revoked_between_two_servers_ends_its_dormant_sessions(tmp_path: Path) -> None:
     session = ""
 
     async def first(here: Inside) -> None:
@@ -541,7 +539,7 @@ def test_what_is_taken_back_from_an_owner_between_two_servers_ends_what_nobody_h
     run(first, second, third, folder=tmp_path)
 
 
-def test_many_that_name_one_session_at_once_find_one(tmp_path: Path) -> None:
+def test_concurrent_requests_resume_one_session(tmp_path: Path) -> None:
     session = ""
 
     async def first(here: Inside) -> None:
@@ -562,7 +560,7 @@ def test_many_that_name_one_session_at_once_find_one(tmp_path: Path) -> None:
     run(first, second, third, folder=tmp_path)
 
 
-def test_a_session_expires_by_the_time_that_no_server_ran_too(tmp_path: Path) -> None:
+def test_time_without_a_server_counts_towards_a_sessions_expiry(tmp_path: Path) -> None:
     sessions: list[str] = []
     now = time.time()
 
@@ -622,7 +620,7 @@ def test_dormant_sessions_count_and_give_way_like_others(tmp_path: Path) -> None
     assert len(rows(tmp_path / "state", "SELECT id FROM session")) == 3
 
 
-def test_of_ten_thousand_records_no_more_are_taken_than_there_may_be(tmp_path: Path) -> None:
+def test_a_server_resumes_no_more_sessions_than_its_limit(tmp_path: Path) -> None:
     async def first(here: Inside) -> None:
         await here.session()
 
@@ -642,7 +640,7 @@ def test_of_ten_thousand_records_no_more_are_taken_than_there_may_be(tmp_path: P
     assert rows(tmp_path / "state", "SELECT count(*) FROM session") == [(500,)]
 
 
-def test_a_server_that_is_ending_sends_nobody_away_for_good(tmp_path: Path) -> None:
+def test_a_server_that_is_ending_loses_no_session(tmp_path: Path) -> None:
     session = ""
 
     async def first(here: Inside) -> None:
@@ -660,7 +658,7 @@ def test_a_server_that_is_ending_sends_nobody_away_for_good(tmp_path: Path) -> N
     run(first, second, folder=tmp_path)
 
 
-def test_which_sessions_are_used_is_noted_now_and_then_and_no_call_writes(tmp_path: Path) -> None:
+def test_last_uses_are_stored_at_intervals_and_no_call_writes(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
         before = rows(tmp_path / "state", "SELECT seen_at, details FROM session")
@@ -689,7 +687,7 @@ def test_the_record_of_an_ended_session_is_removed_as_soon_as_the_state_can_be_w
     run(body, folder=tmp_path, note=0.05)
 
 
-def test_where_a_session_is_too_large_to_be_written_down_it_is_tried_once_a_move(tmp_path: Path) -> None:
+def test_a_session_too_large_to_store_is_tried_once_per_change(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         held = here.sessions.open(ADA)
         assert held is not None
@@ -743,7 +741,7 @@ def test_sigterm_leaves_a_reader_that_takes_nothing_without_a_fault_in_the_log(t
         assert "Traceback" not in listening.log()
 
 
-def test_a_request_whose_session_is_being_taken_up_is_waited_for_at_the_end(tmp_path: Path) -> None:
+def test_the_end_waits_for_a_request_whose_session_is_being_resumed(tmp_path: Path) -> None:
     session = ""
 
     async def first(here: Inside) -> None:
@@ -766,9 +764,7 @@ def test_a_request_whose_session_is_being_taken_up_is_waited_for_at_the_end(tmp_
 
 
 @pytest.mark.parametrize("number", ENDS)
-def test_what_was_revoked_while_no_server_ran_stays_ended_when_its_person_comes_again(
-    tmp_path: Path, number: int
-) -> None:
+def test_a_session_revoked_while_no_server_ran_stays_ended(tmp_path: Path, number: int) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = str(free.getsockname()[1])  # tokens are for one URL
     with after(tmp_path, number, "--auth", "oauth", "--port", port) as restarted:

@@ -128,7 +128,7 @@ def test_a_post_is_held_to_the_same_limits(shared: Site) -> None:
         assert talk.next()["error"]["code"] == -32600
 
 
-def test_the_end_of_the_stream_ends_the_session_and_what_runs_in_it(shared: Site) -> None:
+def test_the_end_of_the_stream_ends_the_session_and_its_calls(shared: Site) -> None:
     seconds = f"96.{os.getpid()}1"
     with talking(shared) as talk:
         talk.post(call("Bash", {"command": f"sleep {seconds}; true"}))
@@ -164,7 +164,7 @@ def test_a_question_and_its_answer_travel_both_ways(shared: Site) -> None:
         assert talk.next()["result"]["content"][0]["text"] == "decline"
 
 
-def test_the_streams_end_when_the_server_ends_and_what_runs_may_finish(listen: Listen) -> None:
+def test_the_streams_end_with_the_server_and_running_calls_may_finish(listen: Listen) -> None:
     site = listen()
     with talking(site) as talk, talking(site) as idle:
         talk.post(call("wait", {"seconds": 1.0}, id=3))

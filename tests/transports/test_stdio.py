@@ -47,7 +47,7 @@ def test_a_line_behind_one_with_a_large_answer_is_not_forgotten(probe: Start) ->
         server.messages.clear()
 
 
-def test_what_json_and_utf8_find_hard_arrives_on_one_line(probe: Start) -> None:
+def test_awkward_unicode_arrives_on_one_line(probe: Start) -> None:
     server = probe()
     assert server.text("odd") == "a?b\n\u2028\r\0é"
     for text in ("\u2028\u2029\x85\x0b\x0c", "\U0001f600", '"\\/\b', ""):
@@ -173,7 +173,7 @@ def test_a_client_that_stops_reading_does_not_make_memory_grow(tmp_path: Path) -
         process.stdout.close()
 
 
-def test_end_of_input_lets_what_runs_finish_within_the_grace(probe: Start) -> None:
+def test_end_of_input_lets_running_calls_finish_within_the_grace(probe: Start) -> None:
     server = probe("--grace", "5")
     id = server.begin("tools/call", {"name": "wait", "arguments": {"seconds": 0.7}})
     assert server.close() == 0

@@ -272,7 +272,7 @@ def test_header_names_are_read_in_any_case_and_twice_only_when_they_agree(shared
 
 
 @pytest.mark.parametrize("method", ["no/such", "initialize", "ping", "logging/setLevel", "resources/subscribe"])
-def test_what_the_stateless_era_does_not_know_is_404(shared: Site, method: str) -> None:
+def test_an_unknown_method_of_the_stateless_era_is_404(shared: Site, method: str) -> None:
     body, told = modern(method)
     response, _, answer = shared.ask("POST", "/mcp", body, **told)
     assert (response.status, answer["id"], answer["error"]["code"]) == (404, 1, -32601)

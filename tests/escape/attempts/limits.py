@@ -362,6 +362,6 @@ HELD_BY: Mapping[str, tuple[str, str, str]] = {
     "calls": (SERVER,) * 3,
 }
 ELSEWHERE = {  # the attack on what takes another server to try
-    "age": ("tests/tools/workspace/test_limits.py", "test_what_a_background_task_detached_is_no_older"),
+    "age": ("tests/tools/workspace/test_limits.py", "test_a_detached_process_of_a_background_task_has_its_age"),
     "calls": ("tests/server/policy/test_rate_limit.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
 }

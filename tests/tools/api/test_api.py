@@ -95,14 +95,14 @@ def test_a_schema_that_reaches_outside_itself_is_refused() -> None:
     assert compile_check({"$ref": "#/$defs/a", "$defs": {"a": {"type": "object"}}})({}) is None
 
 
-def test_a_schema_that_is_none_or_is_endless_is_refused() -> None:
+def test_an_invalid_or_endless_schema_is_refused() -> None:
     with pytest.raises(UnusableSchemaError):
         compile_check({"type": "nonsense"})
     with pytest.raises(UnusableSchemaError):
         compile_check({"anyOf": [{"const": n} for n in range(30_000)]})
 
 
-def test_a_function_that_clients_could_not_be_told_of_is_no_tool() -> None:
+def test_a_function_that_can_not_be_listed_is_no_tool() -> None:
     with pytest.raises(TypeError, match="docstring"):
 
         @tool
@@ -170,7 +170,7 @@ def test_structured_content_that_is_no_object_is_for_the_newest_revision_only(co
     assert new.call("numbers")["structuredContent"] == [1, 2, 3]
 
 
-def test_a_tool_that_says_no_is_a_result(connect: Start) -> None:
+def test_a_tool_error_is_a_result(connect: Start) -> None:
     assert connect().error("refuse") == "no: try something else"
 
 
@@ -190,7 +190,7 @@ def test_a_name_declared_twice_raises_and_names_both_places() -> None:
 # -- what rides along
 
 
-def test_what_ended_meanwhile_is_told_once_as_the_last_block(connect: Start) -> None:
+def test_a_notice_is_delivered_once_as_the_last_block(connect: Start) -> None:
     server = connect(fresh=True)
     task = server.call("BackgroundBash", {"command": "exit 3"})["structuredContent"]["task_id"]
     news: list[str] = []
@@ -205,7 +205,7 @@ def test_what_ended_meanwhile_is_told_once_as_the_last_block(connect: Start) -> 
     assert len(server.call("echo", {"text": "x"})["content"]) == 1
 
 
-def test_an_active_plan_holds_back_what_changes_things(connect: Start) -> None:
+def test_an_active_plan_refuses_tools_that_change_things(connect: Start) -> None:
     server = connect()
     server.call("PlanMode", {"action": "enter", "goal": "think"})
     for name, arguments in (
@@ -221,7 +221,7 @@ def test_an_active_plan_holds_back_what_changes_things(connect: Start) -> None:
     assert server.text("change") == "changed"
 
 
-def test_a_plan_of_the_stateless_era_holds_the_next_request_back(connect: Start) -> None:
+def test_a_plan_of_the_stateless_era_applies_to_the_next_request(connect: Start) -> None:
     server = connect(revision=STATELESS)
     server.call("PlanMode", {"action": "enter", "goal": "think"})
     assert "plan" in server.error("change")

@@ -13,5 +13,5 @@ def test_the_closest_choice_is_found_whatever_its_case(word: str, choice: str | 
     assert closest(word, ["Bash", "command", "timeout"]) == choice
 
 
-def test_a_word_of_a_megabyte_costs_no_more_than_a_short_one() -> None:
+def test_comparing_a_megabyte_of_name_is_as_cheap_as_a_short_one() -> None:
     assert closest("command" * 150_000, ["command" * 9, "timeout"]) == "command" * 9

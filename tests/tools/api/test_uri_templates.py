@@ -181,7 +181,7 @@ def test_a_value_of_any_kind_is_matched_where_it_is_harmless(text: str) -> None:
         "a{b}",
     ],
 )
-def test_no_value_is_a_way_out_of_a_root_or_no_text(text: str, raw: str) -> None:
+def test_no_value_leads_out_of_a_root_or_is_no_text(text: str, raw: str) -> None:
     assert UriTemplate(text).match(with_value(text, raw)) is None
 
 
@@ -210,7 +210,7 @@ def test_a_value_is_decoded_once(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", KINDS)
-def test_what_is_expanded_matches_with_the_same_values(text: str) -> None:
+def test_an_expanded_uri_matches_with_the_same_values(text: str) -> None:
     template = UriTemplate(text)
     for value in "a", "50%25 off", "a b%41", "é%", "%", "100%", "a+b", "a=b&c", "日本", "a#b", "a:b", "'\"<>":
         assert template.match(template.expand({"v": value})) == {"v": value}
@@ -291,7 +291,7 @@ def test_a_template_that_can_not_be_matched_is_refused(text: str, reason: str) -
     assert reason in str(caught.value)
 
 
-def test_a_template_tells_its_variables_and_its_beginning() -> None:
+def test_a_template_has_its_variables_and_its_prefix() -> None:
     template = UriTemplate("note://caffè/{name}{?from,to}{#part}")
 
     assert template.text == "note://caffè/{name}{?from,to}{#part}"
@@ -301,7 +301,7 @@ def test_a_template_tells_its_variables_and_its_beginning() -> None:
 
 
 @pytest.mark.parametrize("uri", ["x:", "note:///a", "http://[::1]:80/a?b=c&d#e", "urn:a:b", "x:%2e", "a+b-c.d:e"])
-def test_a_uri_is_one(uri: str) -> None:
+def test_a_valid_uri_is_accepted(uri: str) -> None:
     check_uri(uri)
     check_uri("x:" + "a" * (MAX_URI - 2))
 
@@ -327,7 +327,7 @@ def test_a_uri_is_one(uri: str) -> None:
         ("x:" + "a" * MAX_URI, "longer than 8192"),
     ],
 )
-def test_what_is_no_uri_is_refused(uri: str, reason: str) -> None:
+def test_an_invalid_uri_is_refused(uri: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         check_uri(uri)
 

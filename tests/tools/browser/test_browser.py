@@ -166,7 +166,7 @@ def test_the_source_is_the_one_that_scripts_made(world: World) -> None:
     assert '<p id="a">made</p>' in text(output)
 
 
-def test_what_comes_late_is_waited_for(world: World) -> None:
+def test_late_content_is_waited_for(world: World) -> None:
     late = "<p id=a></p><script>setTimeout(() => { a.textContent = 'came late' }, %d)</script>"
     assert "came late" in text(world.read({"/": html(late % 300)}))
     assert "came late" in text(world.read({"/": html(late % 1800)}, wait_ms=2_500))
@@ -256,7 +256,7 @@ def test_a_page_that_goes_on_for_ever_is_read_as_it_is(world: World, monkeypatch
 
 
 @pytest.mark.parametrize(("status", "asks"), [(401, {"www-authenticate": 'Basic realm="page"'}), (404, {})])
-def test_a_fault_without_a_word_is_told_as_one(world: World, status: int, asks: dict[str, str]) -> None:
+def test_an_error_status_without_a_body_is_an_error(world: World, status: int, asks: dict[str, str]) -> None:
     output = world.read({"/": (status, {"content-type": "text/html", **asks}, b"")})
     assert output.is_error
     assert f"{world.url()} answered with HTTP status {status}" in text(output)
@@ -280,13 +280,13 @@ def test_a_page_that_breaks_off_is_read_as_far_as_it_came(world: World) -> None:
 
 
 @SOAK
-def test_a_page_that_can_not_be_unpacked_is_told(world: World) -> None:
+def test_a_page_that_can_not_be_decoded_is_an_error(world: World) -> None:
     output = world.read({"/": (200, {"content-type": "text/html", "content-encoding": "gzip"}, b"no such thing")})
     assert "it broke off: read as far as it came" in text(output)
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(30, marks=SOAK)])
-def test_too_many_redirects_are_told(world: World, count: int) -> None:
+def test_too_many_redirects_are_an_error(world: World, count: int) -> None:
     output = world.read({f"/{n}": redirect(f"/{n + 1}") for n in range(count)} | {f"/{count}": html("x")}, "/0")
     assert output.is_error
     assert "redirects more than 10 times" in text(output)
@@ -333,7 +333,7 @@ def test_a_page_at_a_private_address_is_refused(world: World, way: str) -> None:
         "http://me:secret@127.0.0.1/",
     ],
 )
-def test_what_is_not_http_is_refused(world: World, url: str) -> None:
+def test_a_url_that_is_not_http_is_refused(world: World, url: str) -> None:
     output = world.run(world.call(url))
     assert output.is_error
     output = world.read({"/": redirect(url)})
@@ -428,7 +428,7 @@ def test_a_name_that_rebinds_is_looked_up_and_checked_each_time(world: World) ->
 
 
 @pytest.mark.both
-def test_only_pages_of_ours_get_through_the_gateway(world: World) -> None:
+def test_only_the_servers_own_pages_get_through_the_proxy(world: World) -> None:
     browser = world.reader.browser
     assert browser is not None
     world.read({"/": html("x")})
@@ -552,7 +552,7 @@ def test_a_page_that_never_begins_is_given_up(world: World, monkeypatch: pytest.
     assert "sent nothing within 1 s" in text(output)
 
 
-def test_a_browser_that_starts_too_late_for_the_page_is_told_of(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_browser_that_starts_too_late_for_the_page_is_an_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_load, "PAGE_TIME", -1.0)
     output = world.read({"/": silent})
     assert output.is_error
@@ -560,9 +560,7 @@ def test_a_browser_that_starts_too_late_for_the_page_is_told_of(world: World, mo
 
 
 @pytest.mark.parametrize("when", ["onload = for_ever", pytest.param("setTimeout(for_ever, 300)", marks=SOAK)])
-def test_a_page_whose_scripts_never_end_is_read_all_the_same(
-    world: World, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_a_page_whose_scripts_never_end_is_still_read(world: World, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     monkeypatch.setattr(page_load, "PAGE_TIME", 3.0)
     output = world.read({"/": html(f"<p>Here: {PROSE}</p><script>function for_ever() {{ for (;;); }} {when}</script>")})
     assert "Here: " in text(output)
@@ -701,7 +699,7 @@ def chromium_pid(world: World) -> int:
 
 
 @pytest.mark.both
-def test_its_sandbox_is_on_and_it_has_nothing_of_the_servers(world: World) -> None:
+def test_the_browsers_sandbox_is_on_and_it_inherits_nothing_of_the_servers(world: World) -> None:
     world.read({"/": html("x")})
     pid = chromium_pid(world)
     assert "--no-sandbox" not in command(pid)
@@ -738,9 +736,7 @@ def test_a_browser_that_dies_takes_its_pages_and_comes_back(world: World) -> Non
 
 
 @pytest.mark.soak
-def test_who_has_a_page_in_a_browser_that_another_page_hung_is_given_another(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_in_a_hung_browser_is_loaded_in_another(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.place.pages.clear()
     world.place.pages.update({"/": html("<p>x</p>"), "/long": html(f"<p>Here: {PROSE}</p>")})
 
@@ -871,7 +867,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_a_browser_that_does_not_start_is_done_without(world: World, folder: Path) -> None:
+def test_read_docs_works_without_a_browser_that_does_not_start(world: World, folder: Path) -> None:
     world.place.pages.update({"/": html(f"<p>{PROSE}</p>")})
 
     told = folder / "told"
@@ -888,7 +884,7 @@ def test_a_browser_that_does_not_start_is_done_without(world: World, folder: Pat
     assert told.read_text() == "started\n"  # not at each call
 
 
-def test_a_driver_that_ends_at_once_is_done_without(
+def test_read_docs_works_without_a_driver_that_ends_at_once(
     world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a library of its own is missing, it ends before it says a word."""
@@ -924,7 +920,7 @@ def script(folder: Path, body: str) -> str:
     return str(path)
 
 
-def test_where_its_sandbox_can_not_be_had_it_is_done_without_and_said(world: World, folder: Path) -> None:
+def test_a_browser_without_its_own_sandbox_starts_and_says_so(world: World, folder: Path) -> None:
     place = script(
         folder,
         f"""case "$*" in
@@ -942,7 +938,7 @@ def test_where_its_sandbox_can_not_be_had_it_is_done_without_and_said(world: Wor
 
 
 @pytest.mark.both
-def test_https_is_read_through_the_gateway_and_its_certificate_is_checked(world: World, folder: Path) -> None:
+def test_https_is_read_through_the_proxy_and_its_certificate_is_checked(world: World, folder: Path) -> None:
     server, _ = certificate(folder, "shop.test")
     key = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes()).public_key()
     der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)

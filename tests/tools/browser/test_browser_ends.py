@@ -77,7 +77,7 @@ def test_a_driver_that_kills_what_it_started_leaves_no_process_and_no_file(
     assert server.poll() is None
 
 
-def test_who_waits_is_served_by_principal_in_turn() -> None:
+def test_waiting_principals_take_turns() -> None:
     served: list[str] = []
 
     async def one(turns: FairQueue, principal: str) -> None:

@@ -135,9 +135,7 @@ def test_the_form_is_what_each_revision_allows(revision: str, has_multi_select: 
         ({"question_1": None, "question_1_other": None}, ""),
     ],
 )
-def test_an_answer_to_a_choice_is_an_option_or_the_persons_own_words(
-    tmp_path: Path, content: Any, expected: str
-) -> None:
+def test_an_answer_to_a_choice_is_an_option_or_free_text(tmp_path: Path, content: Any, expected: str) -> None:
     assert selected(tmp_path, [DATABASE], content) == [expected]
 
 
@@ -151,9 +149,7 @@ def test_an_answer_to_a_choice_is_an_option_or_the_persons_own_words(
         ({"question_1": ["types"] * 1_000}, ["types"]),
     ],
 )
-def test_an_answer_to_several_is_options_and_the_persons_own_words(
-    tmp_path: Path, content: Any, expected: list[str]
-) -> None:
+def test_an_answer_to_multi_select_is_options_and_free_text(tmp_path: Path, content: Any, expected: list[str]) -> None:
     assert selected(tmp_path, [CHECKS], content) == [expected]
 
 
@@ -220,7 +216,7 @@ def test_declined_cancelled_and_unanswered_are_told_apart(tmp_path: Path) -> Non
     ("action", "outcome", "told"),
     [("decline", "declined", "declined at once"), ("cancel", "cancelled", "closed at once")],
 )
-def test_what_nobody_had_time_to_decline_is_told_as_such_with_the_questions(
+def test_an_instant_refusal_is_reported_as_such_with_the_questions(
     tmp_path: Path, action: str, outcome: str, told: str
 ) -> None:
     output = asked(tmp_path, [DATABASE], Person(lambda _: {"action": action}, hasty=True))
@@ -313,7 +309,7 @@ def question(**changes: Any) -> list[Any]:
         (question(options=["a", "x" * 201]), "at most 200"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_question_it_is_in(tmp_path: Path, questions: Any, told: str) -> None:
+def test_an_error_names_the_question_at_fault(tmp_path: Path, questions: Any, told: str) -> None:
     person = accepting({})
     assert told in refused(asked(tmp_path, questions, person))
     assert person.asked == []

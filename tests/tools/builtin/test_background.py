@@ -15,7 +15,7 @@ from tests.tools.shell_commands import (
 from toolgate.tools.api.services import Settings
 
 
-def test_what_is_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> None:
+def test_a_command_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         me.settings = Settings(hold=0.3)
         output = await me.bash("echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 4")
@@ -48,7 +48,7 @@ def test_what_is_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> N
     on_caller(body, tmp_path)
 
 
-def test_what_became_a_background_task_keeps_its_timeout(tmp_path: Path) -> None:
+def test_a_command_that_became_a_background_task_keeps_its_timeout(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         me.settings = Settings(hold=0.1)
         task = (await me.bash("sleep 600", timeout=400)).structured["task_id"]
@@ -60,7 +60,7 @@ def test_what_became_a_background_task_keeps_its_timeout(tmp_path: Path) -> None
     on_caller(body, tmp_path)
 
 
-def test_what_a_command_leaves_running_becomes_a_background_task_at_once(tmp_path: Path) -> None:
+def test_processes_left_running_become_a_background_task_at_once(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         output = await me.bash("cd /; echo begun; sleep 600 & exit 3", timeout=2000)
         task = output.structured["task_id"]
@@ -104,7 +104,7 @@ def test_a_background_task_lives_and_is_read_and_is_killed(tmp_path: Path) -> No
     on_caller(body, tmp_path)
 
 
-def test_a_task_that_ended_by_itself_is_told_once_and_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_task_that_ended_by_itself_is_announced_once_and_stays_as_it_was(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         task = (await me.call("BackgroundBash", command="printf out; exit 5")).structured["task_id"]
         assert await me.workspace.wait(task, BOUND)

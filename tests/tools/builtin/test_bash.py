@@ -189,7 +189,7 @@ def test_a_flood_is_streamed_by_its_newest_part(tmp_path: Path) -> None:
         ({"command": ": " + "x" * 140_000}, "140,002 bytes"),
     ],
 )
-def test_what_can_not_be_run_is_refused_with_a_reason(tmp_path: Path, arguments: Any, says: str) -> None:
+def test_a_command_that_can_not_run_is_refused_with_a_reason(tmp_path: Path, arguments: Any, says: str) -> None:
     async def body(me: Caller) -> None:
         output = await me.call("Bash", **arguments)
         assert output.is_error and output.structured is None
@@ -207,7 +207,9 @@ def test_what_can_not_be_run_is_refused_with_a_reason(tmp_path: Path, arguments:
         ({"PATH": "/nowhere"}, "bash is not on the PATH '/nowhere'"),
     ],
 )
-def test_an_environment_that_will_not_do_is_a_reason(tmp_path: Path, environment: dict[str, str], says: str) -> None:
+def test_an_unusable_environment_is_refused_with_a_reason(
+    tmp_path: Path, environment: dict[str, str], says: str
+) -> None:
     async def body(me: Caller) -> None:
         output = await me.bash("true")
         assert output.is_error and says in text_of(output)
@@ -215,7 +217,7 @@ def test_an_environment_that_will_not_do_is_a_reason(tmp_path: Path, environment
     on_caller(body, tmp_path, {"PATH": ENVIRONMENT["PATH"], **environment})
 
 
-def test_a_workspace_that_is_gone_is_a_reason(tmp_path: Path) -> None:
+def test_a_command_in_a_removed_workspace_is_refused_with_a_reason(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         me.workspace.root.rmdir()
         told = text_of(await me.bash("true"))

@@ -98,7 +98,7 @@ def test_a_ninth_is_refused_with_the_limit(tmp_path: Path) -> None:
         ({"action": "pause"}, "action"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
+def test_a_wrong_argument_is_an_error_that_names_it(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
     async def body() -> None:
         async with Lent(tmp_path) as lent:
             assert told in refused(await lent.call(set_callback, **arguments))

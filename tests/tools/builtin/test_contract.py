@@ -162,7 +162,7 @@ def test_the_first_line_of_each_description_is_a_whole_sentence(start: Start, re
         assert all(line.strip() for line in rest[1:]) and not any(rest[:1]), name  # one empty line sets it apart
 
 
-def test_limits_and_defaults_are_said_in_words_too(start: Start) -> None:
+def test_limits_and_defaults_are_in_the_descriptions_too(start: Start) -> None:
     for name, tool in listed(start()).items():
         for field, declared in tool["inputSchema"]["properties"].items():
             for keyword in ("default", "minimum", "maximum"):

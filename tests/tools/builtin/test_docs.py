@@ -193,7 +193,7 @@ def test_text_that_is_no_html_stays_as_it_is(kind: str, body: str) -> None:
         ("video/mp4\x1b[31m", b"x", "video/mp4"),
     ],
 )
-def test_what_is_not_text_is_named_and_refused(kind: str, body: bytes, named: str) -> None:
+def test_a_page_that_is_not_text_is_named_and_refused(kind: str, body: bytes, named: str) -> None:
     output = read({"/": (200, {"content-type": kind}, body)})
     assert output.is_error
     assert named in text(output)
@@ -212,7 +212,7 @@ def locked(password: str, algorithm: str) -> Answer:
 
 
 @pytest.mark.parametrize("algorithm", ["RC4-128", "AES-128", "AES-256"])
-def test_a_pdf_that_needs_a_password_is_told_and_one_that_only_forbids_printing_is_read(algorithm: str) -> None:
+def test_a_pdf_with_a_password_is_refused_and_one_that_only_forbids_printing_is_read(algorithm: str) -> None:
     output = read({"/": locked("secret", algorithm)})
     assert output.is_error
     assert text(output) == "http://site/ is a PDF that needs a password; look for an open version of it"
@@ -250,7 +250,7 @@ def test_the_url_is_the_one_redirects_led_to() -> None:
 
 
 @pytest.mark.parametrize(("status", "headers"), [(300, {}), (305, {}), (300, {"location": "/other"}), (302, {})])
-def test_what_is_no_redirect_is_read_though_its_status_is_like_one(status: int, headers: dict[str, str]) -> None:
+def test_a_3xx_page_that_is_no_redirect_is_read(status: int, headers: dict[str, str]) -> None:
     headers = {"content-type": "text/html", **headers}
     output = read({"/": (status, headers, b"<p>Several choices</p>")})
     assert text(output).endswith("Several choices")
@@ -363,7 +363,7 @@ def test_a_hostile_page_is_read_in_bounded_time_and_size(name: str) -> None:
     assert len(readable.text) <= convert.MAX_TEXT
 
 
-def test_what_the_model_is_told_is_small_and_true() -> None:
+def test_the_description_is_small_and_true() -> None:
     assert len(read_docs.description) < 450
     assert read_docs.input["required"] == ["url"]
     assert read_docs.input["properties"]["format"]["enum"] == ["text", "html", "markdown"]

@@ -101,7 +101,7 @@ def test_a_picture_within_the_budget_is_sent_untouched(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bmp", "tiff"])
-def test_what_clients_do_not_show_becomes_png(kind: str) -> None:
+def test_formats_that_clients_do_not_show_become_png(kind: str) -> None:
     output = look(picture(kind))
     assert sent(output).format == "PNG"
     assert output.structured["scaled"] is False
@@ -168,7 +168,7 @@ def test_transparency_survives_as_png_and_becomes_white_as_jpeg() -> None:
     assert (shown.format, shown.getpixel((50, 50))) == ("JPEG", (255, 255, 255))
 
 
-def test_a_picture_is_turned_upright_when_it_is_encoded_anew() -> None:
+def test_a_picture_is_rotated_upright_when_it_is_encoded_again() -> None:
     exif = pillow.Exif()
     exif[0x0112] = 6  # the camera was held on its side
     data = picture("jpeg", (3000, 1000), exif=exif)
@@ -248,7 +248,7 @@ def test_a_file_cut_short_is_an_error(kind: str) -> None:
         (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "damaged"),
     ],
 )
-def test_what_is_no_picture_is_an_error_that_says_so(data: bytes, named: str) -> None:
+def test_a_file_that_is_no_picture_is_an_error_that_says_so(data: bytes, named: str) -> None:
     output = look(data)
     assert output.is_error
     assert text(output).startswith("/pictures/a.png")
@@ -277,7 +277,7 @@ def test_the_workspace_decides_which_files_may_be_read() -> None:
     assert text(output) == "relative.png is not an absolute path"
 
 
-def test_what_the_model_is_told_is_small_and_true() -> None:
+def test_the_description_is_small_and_true() -> None:
     assert len(read_image.description) < 450
     assert read_image.input["required"] == ["file_path"]
     hints = read_image.annotations

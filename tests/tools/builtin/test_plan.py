@@ -15,7 +15,7 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 
 @pytest.mark.parametrize("session", ["", "s"])
-def test_a_plan_is_entered_told_and_left(tmp_path: Path, session: str) -> None:
+def test_a_plan_is_entered_reported_and_left(tmp_path: Path, session: str) -> None:
     async def body() -> None:
         async with Lent(tmp_path, session=session) as lent:
             nothing = {"active": False, "goal": "", "plan_file": None, "started_at": None}
@@ -105,7 +105,7 @@ def test_a_plan_that_cannot_be_written_stays_active(tmp_path: Path) -> None:
         ({"action": "pause"}, "action"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
+def test_a_wrong_argument_is_an_error_that_names_it(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
     async def body() -> None:
         async with Lent(tmp_path) as lent:
             assert told in refused(await lent.call(plan_mode, **arguments))

@@ -98,7 +98,7 @@ def suggested(server: Server, template: str, variable: str, value: str) -> list[
     return values
 
 
-def test_what_is_built_in_is_listed_with_its_templates(connect: Start) -> None:
+def test_the_built_in_resources_are_listed_with_their_templates(connect: Start) -> None:
     server = connect(fresh=True, revision="2025-03-26")
     found = listed(server)
     assert found["plan://current"] == {
@@ -112,7 +112,7 @@ def test_what_is_built_in_is_listed_with_its_templates(connect: Start) -> None:
     assert templates[:4] == ["task://{id}", "bg://{id}/output", "skill://{name}/{+path}", "file:///{+path}"]
 
 
-def test_what_is_built_in_is_sound_and_has_its_scope() -> None:
+def test_each_built_in_resource_is_valid_and_has_its_scope() -> None:
     scopes = {}
     skills = Skills([Path(__file__).parents[3] / "tools" / "skills_builtin"])
     for part in (*builtin_tools.builtin_parts(skills), *builtin_tools.skill_parts(skills)):
@@ -217,7 +217,7 @@ def test_a_callback_that_fired_is_in_the_inbox_also_after_a_restart(start: Start
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_follower_is_told_as_a_background_task_writes_and_when_it_ends(
+def test_a_subscriber_is_notified_of_a_background_tasks_output_and_end(
     connect: Start, tmp_path: Path, revision: str
 ) -> None:
     server = connect(fresh=True, revision=revision)
@@ -246,7 +246,7 @@ def test_a_follower_is_told_as_a_background_task_writes_and_when_it_ends(
     assert suggested(server, "bg://{id}/output", "id", "") == ["1"]
 
 
-def test_the_end_of_a_task_without_output_is_told(connect: Start, tmp_path: Path) -> None:
+def test_a_subscriber_is_notified_of_the_end_of_a_task_without_output(connect: Start, tmp_path: Path) -> None:
     server = connect(fresh=True)
     go = tmp_path / "go"
     os.mkfifo(go)
@@ -259,7 +259,7 @@ def test_the_end_of_a_task_without_output_is_told(connect: Start, tmp_path: Path
 
 
 @pytest.mark.parametrize("tool", ["BackgroundBash", "Bash"])
-def test_a_follower_may_come_before_the_background_task(start: Start, tool: str, tmp_path: Path) -> None:
+def test_a_client_may_subscribe_before_the_background_task_exists(start: Start, tool: str, tmp_path: Path) -> None:
     server = start("--hold", "1", revision="2025-11-25")
     follow(server, "bg://1/output")
     began = told(server, "bg://1/output")
@@ -272,7 +272,7 @@ def test_a_follower_may_come_before_the_background_task(start: Start, tool: str,
     more()
 
 
-def test_of_much_output_the_end_is_read_and_the_rest_named(connect: Start) -> None:
+def test_long_output_is_read_from_its_end_and_the_rest_is_named(connect: Start) -> None:
     server = connect(fresh=True)
     server.text("BackgroundBash", {"command": "seq 1 100000"})
     assert eventually(lambda: "exited" in server.text("ListBgTasks"))
@@ -302,7 +302,7 @@ def test_a_foreground_command_is_no_resource(connect: Start) -> None:
 # -- files
 
 
-def test_files_are_read_as_what_they_are(connect: Start, tmp_path: Path) -> None:
+def test_files_are_read_as_text_or_blob_by_their_content(connect: Start, tmp_path: Path) -> None:
     server = connect(fresh=True)
     work = tmp_path / "work"
     files = {
@@ -332,7 +332,7 @@ def test_files_are_read_as_what_they_are(connect: Start, tmp_path: Path) -> None
     }
 
 
-def test_a_folder_is_read_as_the_names_in_it_and_the_root_is_listed_without_what_is_hidden(
+def test_a_folder_is_read_as_its_names_and_the_root_is_listed_without_hidden_entries(
     connect: Start, tmp_path: Path
 ) -> None:
     server = connect(fresh=True)
@@ -352,7 +352,7 @@ def test_a_folder_is_read_as_the_names_in_it_and_the_root_is_listed_without_what
     ]
 
 
-def test_the_servers_own_folder_is_not_there_though_the_workspace_holds_it(connect: Start, tmp_path: Path) -> None:
+def test_the_servers_own_folder_is_not_found_even_inside_the_workspace(connect: Start, tmp_path: Path) -> None:
     server = connect("--workspace", str(tmp_path), revision=STATELESS)
     server.text("TaskManager", {"action": "create", "query": "one"})
     (tmp_path / "link").symlink_to(tmp_path / "state")
@@ -373,7 +373,7 @@ def test_a_large_folder_costs_a_bounded_list(connect: Start, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_what_is_outside_is_not_there(connect: Start, tmp_path: Path, revision: str) -> None:
+def test_a_file_outside_the_workspace_is_not_found(connect: Start, tmp_path: Path, revision: str) -> None:
     server = connect(fresh=True, revision=revision)
     work = tmp_path / "work"
     (tmp_path / "secret").write_text("secret")
@@ -396,7 +396,7 @@ def test_what_is_outside_is_not_there(connect: Start, tmp_path: Path, revision: 
     assert read(server, f"file://{work}/fi%6Ce")["text"] == "mine"
 
 
-def test_what_is_no_file_or_too_large_is_told_without_being_opened(
+def test_a_device_or_a_too_large_file_is_refused_without_being_opened(
     connect: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = connect(fresh=True)
@@ -419,7 +419,7 @@ def test_what_is_no_file_or_too_large_is_told_without_being_opened(
 
 
 @pytest.mark.parametrize("revision", ERAS)
-def test_a_follower_is_told_when_a_file_is_edited_replaced_removed_and_made(
+def test_a_subscriber_is_notified_when_a_file_is_edited_replaced_removed_and_made(
     connect: Start, tmp_path: Path, revision: str
 ) -> None:
     file, folder = tmp_path / "work" / "file", tmp_path / "work" / "folder"
@@ -444,7 +444,7 @@ def test_a_follower_is_told_when_a_file_is_edited_replaced_removed_and_made(
     inner_told()
 
 
-def test_a_follower_is_told_when_a_link_is_switched_and_when_a_folder_above_is_moved(
+def test_a_subscriber_is_notified_when_a_link_is_switched_and_when_a_parent_is_moved(
     connect: Start, tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
@@ -513,7 +513,7 @@ def test_every_name_has_a_uri_that_leads_back_to_it(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ["a\\b", "a\nb", "a\x7fb", "a\udce9b", "a\u2028b"])
-def test_a_name_nobody_can_read_has_no_uri(name: str) -> None:
+def test_a_name_that_can_not_be_decoded_has_no_uri(name: str) -> None:
     from toolgate.tools.api import uri_templates as uris
 
     assert uris.encode_path(name) is None
@@ -536,7 +536,7 @@ async def _ask(here: Inside, user: str, method: str, **params: Any) -> Any:
     return await here.ask("POST", message, **headers, **({"mcp_name": name} if name else {})).json()
 
 
-def test_each_principal_has_its_own(tmp_path: Path) -> None:
+def test_each_principal_has_its_own_resources(tmp_path: Path) -> None:
     async def body() -> None:
         async with inside(tmp_path) as here:
             started = await _ask(here, "ada", "tools/call", name="BackgroundBash", arguments={"command": "echo $PWD"})
@@ -570,7 +570,7 @@ async def _listed(here: Inside, user: str) -> Any:
         params = {"cursor": answer["nextCursor"]}
 
 
-def test_a_follower_hears_of_its_own_only(tmp_path: Path) -> None:
+def test_a_subscriber_is_notified_of_its_own_resources_only(tmp_path: Path) -> None:
     async def body() -> None:
         async with inside(tmp_path) as here:
             heard: list[str] = []

@@ -121,7 +121,7 @@ def test_skills_beyond_the_limit_and_files_that_are_none_are_named_in_the_log_on
     ]
 
 
-def test_what_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
+def test_a_skill_that_is_not_utf_8_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, "latin").write_bytes(b"---\nname: latin\ndescription: caf\xe9\n---\n")
     assert found(tmp_path) == {}
 
@@ -176,7 +176,7 @@ def test_the_catalogue_is_always_as_the_folders_are(tmp_path: Path) -> None:
     assert skills.catalogue() == {}
 
 
-def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_skill_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "one")
     monkeypatch.setattr("toolgate.tools.builtin.skills.skills.RACY_NS", -(10**12))
     skills = Skills([tmp_path])
@@ -188,7 +188,7 @@ def test_what_has_not_changed_is_not_read_again(tmp_path: Path, monkeypatch: pyt
     assert skills.catalogue()["one"].description == "something longer"
 
 
-def test_what_took_yaml_is_kept_for_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yaml_results_are_cached_for_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolgate.tools.builtin.skills.skills.RACY_NS", -(10**12))
     write(tmp_path / "skills", "plain")
     Skills([tmp_path / "skills"], tmp_path / "cache.json").catalogue()
@@ -291,7 +291,7 @@ def test_arguments_without_a_place_for_them_are_appended(tmp_path: Path) -> None
     assert said(invoked(tmp_path, "plain")) == f"Do it.{end}"
 
 
-def test_the_files_told_of_are_bounded(tmp_path: Path) -> None:
+def test_the_listed_files_are_bounded(tmp_path: Path) -> None:
     folder = write(tmp_path / "skills", "many").parent
     for number in range(150):
         (folder / f"{number:03}").touch()
@@ -311,7 +311,7 @@ def test_the_files_told_of_are_bounded(tmp_path: Path) -> None:
         ("x" * 10_000, "… is not a skill".replace("… is", "…' is")),
     ],
 )
-def test_a_name_that_is_none_is_refused_with_those_there_are(tmp_path: Path, name: str, told: str) -> None:
+def test_an_unknown_skill_is_refused_with_the_known_names(tmp_path: Path, name: str, told: str) -> None:
     write(tmp_path / "skills", "one")
     text = refused(invoked(tmp_path, name))
     assert told in text
@@ -334,7 +334,7 @@ def test_the_built_in_skill_is_there_and_needs_no_yaml() -> None:
         assert name in body
 
 
-def test_what_is_watched_are_the_skill_folders_or_the_nearest_above(tmp_path: Path) -> None:
+def test_the_skill_folders_or_their_nearest_parents_are_watched(tmp_path: Path) -> None:
     write(tmp_path / "there", "one")
     folders = [tmp_path / "there", tmp_path / "not" / "there" / "yet", BUILT_IN]
     assert Skills(folders).watch_roots() == [tmp_path, tmp_path / "there", tmp_path / "there" / "one"]

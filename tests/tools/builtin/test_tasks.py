@@ -119,7 +119,7 @@ def test_lists_are_filtered_by_query_in_names_and_steps(tmp_path: Path) -> None:
         ({"action": "destroy", "query": ""}, "action"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
+def test_an_error_names_what_would_be_right(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
     async def body() -> None:
         async with Lent(tmp_path) as lent:
             for name in ("one", "same a", "same b"):
@@ -133,7 +133,7 @@ def test_what_is_wrong_is_said_with_what_would_be_right(tmp_path: Path, argument
     run(body())
 
 
-def test_what_an_action_has_no_use_for_is_ignored(tmp_path: Path) -> None:
+def test_an_action_ignores_arguments_it_does_not_use(tmp_path: Path) -> None:
     async def body() -> None:
         async with Lent(tmp_path) as lent:
             made = await lent.call(task_manager, action="create", query="", text="one", task_id=0, step_id=0)

@@ -154,7 +154,7 @@ def test_of_a_group_out_of_memory_the_largest_dies_and_the_hit_is_told(found: Cg
     end(bystander)
 
 
-def test_nought_is_no_limit(found: Cgroups) -> None:
+def test_zero_is_no_limit(found: Cgroups) -> None:
     group = found.group(NAME, memory=0, processes=0)
     hog, forker = python(group, HOG), python(group, FORKER)
     assert line(hog) == "had it"
@@ -238,7 +238,7 @@ def test_groups_made_inside_a_group_go_with_it(found: Cgroups) -> None:
     assert not any(entrance.parent.exists() for entrance in group.procs_files)
 
 
-def test_a_closed_group_lets_nobody_in_and_closes_again(found: Cgroups) -> None:
+def test_a_closed_group_can_not_be_entered_and_closes_again(found: Cgroups) -> None:
     group = found.group(NAME)
     assert group.close()
     late = started(group, "sleep", "60")
@@ -313,7 +313,7 @@ def test_groups_can_be_made_and_closed_on_many_threads_at_once(found: Cgroups) -
         assert all(threads.map(borne, range(64), timeout=PATIENCE)), "several the same"
 
 
-def test_what_cannot_be_killed_is_said_in_time(found: Cgroups) -> None:
+def test_kill_and_close_give_up_on_a_frozen_process_in_time(found: Cgroups) -> None:
     freezer = Path("/sys/fs/cgroup/freezer") / f"toolgate-test-{os.getpid()}"
     if not freezer.parent.is_dir():
         pytest.skip("only the freezer of cgroup v1 keeps a process from SIGKILL")
@@ -390,7 +390,7 @@ def with_read_only(*mounts: str) -> str:
     return subprocess.run(command, text=True, capture_output=True, timeout=PATIENCE, check=True).stdout.strip()
 
 
-def test_what_cannot_be_written_is_lacking_and_said(found: Cgroups) -> None:
+def test_a_controller_that_cannot_be_written_is_lacking_with_its_reason(found: Cgroups) -> None:
     mounts = [each.split()[4] for each in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup" in each]
     if len(mounts) > 1:
         memory = next(each for each in mounts if "memory" in each)

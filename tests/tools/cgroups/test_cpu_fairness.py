@@ -40,14 +40,14 @@ class Clock:
         self.manners.update(groups)
 
 
-def test_who_takes_much_gives_way_and_who_takes_little_does_not() -> None:
+def test_a_busy_group_is_throttled_and_a_quiet_one_is_not() -> None:
     clock, busy, modest = Clock(), Figures(), Figures()
     for _ in range(10):
         clock.passes(busy, modest, shares=(1.9, 0.2))
     assert (busy.told, modest.told) == ([True], [])
 
 
-def test_who_was_quiet_for_a_while_need_not_give_way_any_more() -> None:
+def test_a_group_that_was_quiet_for_a_while_gets_its_weight_back() -> None:
     clock, group = Clock(), Figures()
     clock.passes(group, shares=(0.0,))
     clock.passes(group, shares=(1.0,))
@@ -61,7 +61,7 @@ def test_who_was_quiet_for_a_while_need_not_give_way_any_more() -> None:
     assert group.told == [True, False]
 
 
-def test_a_group_that_nobody_counts_is_left_alone() -> None:
+def test_a_group_without_a_cpu_counter_is_skipped() -> None:
     clock, group = Clock(), Figures()
     group.used = None
     for _ in range(3):
@@ -87,7 +87,7 @@ def weights(group: cgroups.Group) -> list[int]:
     ]
 
 
-def test_a_real_group_gives_way_and_comes_back(found: Cgroups) -> None:
+def test_a_real_group_is_throttled_and_gets_its_weight_back(found: Cgroups) -> None:
     group = found.group(NAME, processes=10)
     assert weights(group) == [100], "no weight: it takes a cgroup with the cpu controller that can be written"
     assert group.throttle(True) and 9 <= weights(group)[0] <= 10

@@ -80,7 +80,7 @@ READ = {
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
-def test_limits_are_written_in_the_words_of_the_version(kind: str, tmp_path: Path) -> None:
+def test_limits_are_written_in_the_format_of_the_version(kind: str, tmp_path: Path) -> None:
     dialect, files = WRITTEN[kind]
     for name in files:
         (tmp_path / name).touch()
@@ -103,7 +103,7 @@ def test_weights_and_processes_stay_within_what_the_kernel_takes(dialect: Cgroup
 
 
 @pytest.mark.parametrize("kind", READ)
-def test_hits_and_use_are_read_in_the_words_of_the_version(kind: str, tmp_path: Path) -> None:
+def test_hits_and_use_are_read_in_the_format_of_the_version(kind: str, tmp_path: Path) -> None:
     dialect, files = READ[kind]
     group = Group([GroupFolder(tmp_path, ALL, dialect)], NONE)
     assert group.hits() == Hits()
@@ -113,7 +113,7 @@ def test_hits_and_use_are_read_in_the_words_of_the_version(kind: str, tmp_path: 
     assert group.cpu_seconds() == 2.5
 
 
-def test_what_no_hierarchy_counts_is_not_told(tmp_path: Path) -> None:
+def test_an_uncounted_statistic_is_none(tmp_path: Path) -> None:
     group = Group([GroupFolder(tmp_path, frozenset({"pids"}), V1)], NONE)
     assert group.cpu_seconds() is None
 
@@ -214,7 +214,7 @@ def test_v2_takes_kills_and_removes(delegated: tuple[Path, frozenset[str]]) -> N
     assert not sign_in_server.folder.path.exists()
 
 
-def test_v2_sweeps_a_dead_servers_house_and_no_living_one(delegated: tuple[Path, frozenset[str]]) -> None:
+def test_v2_sweeps_a_dead_servers_group_and_no_living_one(delegated: tuple[Path, frozenset[str]]) -> None:
     top, controllers = delegated
     V2.prepare(top, controllers, False)
     dead, mine = (Cgroups([ServerGroup(GroupFolder(top / new_name(), controllers, V2))], {}) for _ in range(2))

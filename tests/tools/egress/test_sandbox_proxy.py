@@ -140,7 +140,7 @@ def test_a_name_is_resolved_here_and_refused_if_any_address_of_it_is_private() -
     run(work())
 
 
-def test_a_host_that_does_not_answer_is_told_with_the_reason() -> None:
+def test_a_host_that_does_not_answer_is_reported_with_the_reason() -> None:
     async def work() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             closed = taken.getsockname()[1]
@@ -176,7 +176,7 @@ def test_mail_is_not_sent_from_a_sandbox() -> None:
         b"\r\n" * 2**17,
     ],
 )
-def test_what_is_no_question_for_a_proxy_is_told_so(head: bytes) -> None:
+def test_a_request_that_is_not_for_a_proxy_is_refused_as_such(head: bytes) -> None:
     async def work() -> None:
         async with way_out(NOTHING) as (outlet, port):
             assert (await sent(port, head)).startswith(b"HTTP/1.1 400 send the proxy http://host/path, or CONNECT ")
@@ -246,7 +246,7 @@ def test_a_refused_upload_still_sees_why() -> None:
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_tunnel_whose_client_has_said_all_still_brings_the_answer(
+def test_a_tunnel_whose_client_has_closed_its_side_still_brings_the_answer(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -271,7 +271,7 @@ def test_a_tunnel_whose_client_has_said_all_still_brings_the_answer(
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def test_who_says_nothing_or_only_half_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_sends_nothing_or_half_a_head_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlets, "HEAD_TIME", 0.2)
 
     async def work() -> None:
@@ -335,7 +335,7 @@ def test_a_thousand_at_once_are_all_answered_though_not_all_at_once(
     run(work(), loop)
 
 
-def test_one_outlet_takes_no_place_from_another() -> None:
+def test_one_proxy_takes_no_connection_from_another() -> None:
     async def work() -> None:
         room = SharedProxyLimits(most=40)
         async with (
@@ -670,7 +670,9 @@ def test_a_command_in_a_network_of_its_own_is_told_why_it_does_not_reach_what_is
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_an_answer_to_who_has_gone_is_the_end_of_a_connection(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+def test_an_answer_to_a_client_that_has_gone_closes_the_connection(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
     """And no fault, of which the log would have a traceback."""
 
     async def work() -> None:

@@ -116,7 +116,7 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
         await outside.close()
 
 
-def test_who_stops_all_of_its_user_is_ended_all_the_same(
+def test_a_command_that_stops_all_processes_of_its_user_is_still_killed(
     as_user: Callable[[int, str], "subprocess.Popen[bytes]"],
 ) -> None:
     for _ in range(5):  # it was a race
@@ -135,7 +135,7 @@ while True:
 """
 
 
-def test_what_outlived_its_server_is_ended_by_the_next_and_nothing_of_one_that_lives(
+def test_processes_of_a_dead_server_are_ended_by_the_next_and_none_of_a_living_one(
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:
     def swept() -> list[str]:
@@ -191,7 +191,7 @@ def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, le
     asyncio.run(body())
 
 
-def test_a_user_that_something_still_runs_as_is_given_to_nobody(
+def test_a_user_with_running_processes_is_not_assigned(
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:
     """Its workspace is gone, and it isn't: whoever came next would share files and signals with it."""
@@ -202,7 +202,7 @@ def test_a_user_that_something_still_runs_as_is_given_to_nobody(
     assert survivor.poll() is None
 
 
-def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
+def test_a_used_user_is_assigned_again_last(folder: Path) -> None:
     """What it left in /tmp, or as shared memory, would be the next one's."""
     given: list[int] = []
     for _ in range(len(IDLE) - 2):
@@ -213,7 +213,7 @@ def test_a_user_is_not_given_again_while_others_were_not(folder: Path) -> None:
     assert sorted(given) == list(IDLE[1:-1])
 
 
-def test_a_workspace_is_given_with_what_was_its_owners_and_nothing_that_is_linked_there(folder: Path) -> None:
+def test_a_workspace_changes_owner_with_its_files_but_not_linked_ones(folder: Path) -> None:
     root, others = folder / "workspaces" / "ada", folder / "shadow"
     (root / "deep").mkdir(parents=True)
     others.write_text("root's")
@@ -238,7 +238,7 @@ def test_servers_of_different_state_folders_begin_with_different_users(folder: P
     assert len(given) > 1
 
 
-def test_no_user_is_given_by_servers_of_two_state_folders(folder: Path) -> None:
+def test_servers_of_two_state_folders_never_assign_the_same_user(folder: Path) -> None:
     roots = [folder / state / name for state in ("one", "two") for name in ("ada", "bob")]
     for root in roots:
         root.mkdir(parents=True)
@@ -253,7 +253,7 @@ def test_no_user_is_given_by_servers_of_two_state_folders(folder: Path) -> None:
     assert users.assign_user(last, UIDS[:6]) == given[0]
 
 
-def test_a_workspace_that_came_with_a_user_of_somebody_else_gets_one_of_its_own(folder: Path) -> None:
+def test_a_copied_workspace_with_a_foreign_owner_gets_its_own_user(folder: Path) -> None:
     """A state folder that was copied here."""
     here, copy = folder / "one" / "ada", folder / "two" / "ada"
     here.mkdir(parents=True)
@@ -268,7 +268,9 @@ def test_a_workspace_that_came_with_a_user_of_somebody_else_gets_one_of_its_own(
     assert users.assign_user(here, IDLE) == uid
 
 
-def test_a_giving_that_was_broken_off_goes_on_with_the_same_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_change_of_owner_continues_with_the_same_user(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
     for name in ("a", "b", "c"):
@@ -304,7 +306,7 @@ def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, m
         users.assign_user(root, IDLE)
 
 
-def test_a_workspace_however_deep_is_given(folder: Path) -> None:
+def test_a_workspace_of_any_depth_changes_owner(folder: Path) -> None:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
     nested(root, DEEP)
@@ -314,7 +316,7 @@ def test_a_workspace_however_deep_is_given(folder: Path) -> None:
 
 
 @needs_bwrap
-def test_without_a_user_of_their_own_commands_find_no_process_that_is_not_filtered(folder: Path) -> None:
+def test_commands_as_the_servers_user_find_no_unfiltered_process(folder: Path) -> None:
     """The first process of bwrap's has the same user: whoever writes to its memory would be without a filter."""
 
     async def body() -> None:
@@ -328,7 +330,7 @@ def test_without_a_user_of_their_own_commands_find_no_process_that_is_not_filter
 
 
 @needs_bwrap
-def test_what_is_hidden_in_a_workspace_stays_so_whatever_is_renamed_above_it(folder: Path) -> None:
+def test_a_hidden_path_in_a_workspace_stays_hidden_when_its_parents_are_renamed(folder: Path) -> None:
     async def body() -> None:
         root = folder / "workspaces" / "ada"
         secret = root / "deep" / "down" / "state"
@@ -345,9 +347,7 @@ def test_what_is_hidden_in_a_workspace_stays_so_whatever_is_renamed_above_it(fol
 
 
 @needs_bwrap
-def test_what_is_left_where_commands_leave_word_is_removed_by_a_thread(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leftover_directory_records_are_removed_by_a_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be any number of files, and everybody's answers come from the event loop."""
     removed: dict[str, int] = {}
     unlink = os.unlink
@@ -373,7 +373,7 @@ def test_what_is_left_where_commands_leave_word_is_removed_by_a_thread(
         *("here x", "here 1\nstarted 0\nstarted 0", "nonsense", "x" * (MAX_SAID + 1), "exited 0 0\nexited 0 0"),
     ],
 )
-def test_what_no_supervisor_says_ends_the_sandbox(said: str) -> None:
+def test_a_message_that_no_supervisor_sends_ends_the_sandbox(said: str) -> None:
     """What runs in it may say it; no number of it gets anywhere."""
 
     async def body() -> None:
@@ -424,7 +424,7 @@ for number in (438, 440, 442, 443, 447, 457, 458, 467):
 
 
 @needs_bwrap
-def test_calls_that_the_filter_s_library_never_heard_of_are_refused(folder: Path) -> None:
+def test_system_calls_unknown_to_libseccomp_are_refused(folder: Path) -> None:
     """Debian 12's knows none of those of Linux 6.8 and later, which its kernels from elsewhere have."""
 
     async def body() -> None:
@@ -437,7 +437,7 @@ def test_calls_that_the_filter_s_library_never_heard_of_are_refused(folder: Path
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
 @pytest.mark.parametrize("ids", [(64_001, 64_002), (64_002, 64_001)])
-def test_whoever_is_the_real_or_the_effective_user_of_a_process_is_active(ids: tuple[int, int]) -> None:
+def test_the_real_and_the_effective_user_of_a_process_are_active(ids: tuple[int, int]) -> None:
     script = f"import os, sys; os.setresuid({ids[0]}, {ids[1]}, 0); print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

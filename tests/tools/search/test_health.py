@@ -44,7 +44,7 @@ async def sent(request: Request, answer: Answer) -> None:
 # -- engines that rest
 
 
-def test_an_engine_that_keeps_failing_is_left_alone_and_tried_again() -> None:
+def test_an_engine_that_keeps_failing_is_skipped_and_tried_again() -> None:
     async def body(place: Street) -> None:
         for n in range(3):
             assert (await place.statuses(f"q{n}"))["github"] == ("error", 0)
@@ -73,7 +73,7 @@ def test_an_engine_that_keeps_failing_is_left_alone_and_tried_again() -> None:
     within({"github": BROKEN, "hackernews": FINE}, body)
 
 
-def test_after_its_rest_one_search_tries_it_and_the_others_go_on() -> None:
+def test_after_its_rest_one_search_tries_the_engine_and_the_others_skip_it() -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def held(request: Request) -> None:
@@ -99,7 +99,7 @@ def test_after_its_rest_one_search_tries_it_and_the_others_go_on() -> None:
     within({"github": BROKEN, "hackernews": FINE}, body)
 
 
-def test_a_search_that_is_cancelled_while_it_tries_an_engine_leaves_the_try_to_the_next() -> None:
+def test_a_search_cancelled_during_a_trial_leaves_the_trial_to_the_next() -> None:
     asked = asyncio.Event()
 
     async def held(request: Request) -> None:
@@ -141,7 +141,7 @@ def test_a_search_that_is_cancelled_while_it_tries_an_engine_leaves_the_try_to_t
         (answered("slow down", 429, retry_after="999999"), 3600),
     ],
 )
-def test_an_engine_is_left_alone_for_as_long_as_it_says(answer: Answer, seconds: int) -> None:
+def test_an_engine_is_skipped_for_as_long_as_it_asks(answer: Answer, seconds: int) -> None:
     async def body(place: Street) -> None:
         await place.find("first")
         place.clock.now += seconds - 1
@@ -155,7 +155,7 @@ def test_an_engine_is_left_alone_for_as_long_as_it_says(answer: Answer, seconds:
     within({"stackexchange": answer}, body)
 
 
-def test_what_is_no_date_is_no_wait() -> None:
+def test_an_invalid_retry_after_is_no_wait() -> None:
     for headers in ({"retry-after": "soon"}, {"retry-after": "-5"}, {"retry-after": "Sun, 06 Nov 1994 08:49:37 GMT"}):
         assert parse_wait(Page("http://a.example/", 429, headers, b"", False)) == 0
 
@@ -189,7 +189,7 @@ def test_rests_grow_up_to_ten_minutes() -> None:
     assert rests == [30, 30, 60, 120, 240, 480, 600, 600, MAX_REST]
 
 
-def test_failures_of_questions_put_together_count_as_one_and_make_no_rest_longer() -> None:
+def test_failures_of_concurrent_queries_count_as_one_and_prolong_no_rest() -> None:
     now = 0.0
     health = EngineHealth("x", lambda: now)
     failure = EngineOutcome("x", "error", reason="HTTP 500", is_engine_fault=True)
@@ -230,7 +230,7 @@ def test_a_search_that_is_repeated_asks_only_the_engines_that_failed() -> None:
     within({"hackernews": FINE, "marginalia": shapes.without("marginalia"), "github": BROKEN}, body)
 
 
-def test_nobody_learns_what_another_caller_looked_for() -> None:
+def test_a_cached_answer_reveals_no_other_callers_query() -> None:
     async def body(place: Street) -> None:
         await place.search.ask("one", "secret", 5)
         (outcome,) = await place.search.ask("two", "secret", 5)
@@ -271,7 +271,7 @@ def test_a_search_that_is_cancelled_takes_nothing_from_the_same_one_of_another_c
     within({"github": held}, body)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_cached_answers_are_bounded() -> None:
     recent = AnswerCache(lambda: 0.0)
     for n in range(MAX_ANSWERS + 50):
         recent.store("me", f"q{n}", EngineOutcome("x", "ok"))
@@ -332,7 +332,7 @@ async def order(turns: FairQueue, waiting: list[tuple[str, Tally]]) -> list[int]
     return came
 
 
-def test_turns_go_round_among_callers_and_to_the_search_that_has_least() -> None:
+def test_turns_rotate_among_callers_and_go_to_the_search_with_fewest_engines() -> None:
     some = [Tally(1), Tally(1), Tally(0), Tally(2), Tally(0)]
     greedy, modest = [("greedy", tally) for tally in some], [("modest", Tally(9)), ("modest", Tally(9))]
 
@@ -344,7 +344,7 @@ def test_turns_go_round_among_callers_and_to_the_search_that_has_least() -> None
     asyncio.run(scenario())
 
 
-def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
+def test_the_turn_of_a_cancelled_search_goes_to_the_next() -> None:
     async def scenario() -> None:
         turns = FairQueue(1, "questions")
         entered: list[str] = []
@@ -363,7 +363,7 @@ def test_a_turn_that_comes_to_one_who_has_gone_is_the_next_ones() -> None:
     asyncio.run(scenario())
 
 
-def test_questions_of_one_engine_are_read_together() -> None:
+def test_pages_of_one_engine_are_read_in_one_job() -> None:
     async def body(place: Street) -> None:
         sizes: list[int] = []
         do = place.workers.run_job
@@ -399,7 +399,7 @@ def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None
     within({name: shapes.with_results(name) for name in ("duckduckgo", "mojeek", "yahoo")}, body, deadline=8.0)
 
 
-def test_that_no_worker_was_free_is_not_held_against_an_engine() -> None:
+def test_a_busy_worker_is_not_counted_against_an_engine() -> None:
     async def body(place: Street) -> None:
         workers = place.workers
         async with workers.turn("search", "x"), workers.turn("search", "y"):
@@ -438,7 +438,7 @@ def test_a_slow_engine_takes_no_connection_from_the_others() -> None:
 
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(7.0, True), (8.0, False)])
-def test_an_engine_whose_turn_comes_too_late_is_not_asked_and_not_blamed(waited: float, is_asked: bool) -> None:
+def test_an_engine_whose_turn_comes_too_late_is_not_queried_and_not_blamed(waited: float, is_asked: bool) -> None:
     async def body(place: Street) -> None:
         turns = place.search._queues["github"]
         async with contextlib.AsyncExitStack() as taken:
@@ -509,7 +509,7 @@ def test_connections_are_used_again() -> None:
     within({"hackernews": FINE}, body)
 
 
-def test_an_engine_that_nobody_serves_is_an_error_with_its_reason() -> None:
+def test_an_engine_that_does_not_listen_is_an_error_with_its_reason() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/"

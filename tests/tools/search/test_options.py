@@ -15,7 +15,7 @@ from toolgate.tools.search import choose_engines, read_keys
 from toolgate.tools.search.engines import ENGINES, KEYED
 
 
-def test_engines_are_chosen_by_name_and_may_be_elsewhere() -> None:
+def test_engines_are_chosen_by_name_and_may_have_another_address() -> None:
     names = ["github", " HackerNews ", "mdn=http://127.0.0.1:1/x", "searxng=https://s.example/sub/"]
     engines = {engine.name: engine.url for engine in choose_engines(names)}
     assert list(engines) == ["github", "hackernews", "mdn", "searxng"]
@@ -39,7 +39,7 @@ def test_an_address_or_a_key_adds_its_engine_to_the_standard_ones() -> None:
         ("tavily=https://t.example/", "TOOLGATE_TAVILY_API_KEY"),
     ],
 )
-def test_what_can_not_be_asked_is_refused_with_what_to_do(entry: str, told: str) -> None:
+def test_an_unusable_engine_entry_is_refused_with_what_to_do(entry: str, told: str) -> None:
     with pytest.raises(ValueError) as error:
         choose_engines(["github", entry])
     assert told in str(error.value)
@@ -54,7 +54,7 @@ def test_keys_come_from_a_file_and_the_environment_beats_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("line", ["SECRET", "altavista = SECRET", "exa = SECRET\x7f", "exa = SECRET é", "exa ="])
-def test_a_key_that_can_not_be_used_is_refused_without_being_told(tmp_path: Path, line: str) -> None:
+def test_an_unusable_key_is_refused_without_being_shown(tmp_path: Path, line: str) -> None:
     file = tmp_path / "keys"
     file.write_text(line)
     with pytest.raises(ValueError) as error:

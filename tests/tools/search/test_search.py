@@ -128,7 +128,7 @@ BEHAVIOURS: dict[str, tuple[Answer | None, str, str]] = {  # what all engines do
 
 
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
-def test_whatever_an_engine_does_has_its_status(behaviour: str) -> None:
+def test_each_behaviour_of_an_engine_has_its_status(behaviour: str) -> None:
     answer, status, why = BEHAVIOURS[behaviour]
     of = {"nothing": shapes.without, "captcha": shapes.refusing}.get(behaviour, lambda _: answer)
     names = [name for name in NAMES if behaviour != "nonsense" or name not in ("brave-api", "serper")]
@@ -265,7 +265,7 @@ def test_an_engine_may_not_lead_to_a_private_address(target: str) -> None:
     assert table(search(answers)) == {"github": ("error", 0), "mojeek": ("error", 0), "hackernews": ("ok", 1)}
 
 
-def test_what_is_posted_is_not_posted_elsewhere() -> None:
+def test_a_post_does_not_follow_a_redirect() -> None:
     async def scenario() -> None:
         async with street({"serper": redirect("/elsewhere", 307), "startpage": redirect("/elsewhere", 307)}) as place:
             assert await place.statuses() == {"serper": ("error", 0), "startpage": ("error", 0)}
@@ -274,7 +274,7 @@ def test_what_is_posted_is_not_posted_elsewhere() -> None:
     asyncio.run(scenario())
 
 
-def test_what_engines_say_is_made_plain() -> None:
+def test_results_of_engines_are_cleaned() -> None:
     odd = [
         {
             "full_name": "<b>bold</b> &amp; \x1b[31mred\x00\n  li\u202e\u2063\U000e0141\U000e0061ne",
@@ -312,7 +312,7 @@ def test_markup_without_an_end_takes_no_time_that_grows_with_its_square() -> Non
     assert time.process_time() - start < 1  # it was five
 
 
-def test_a_result_through_the_engines_counter_is_its_target() -> None:
+def test_a_redirect_link_of_an_engine_is_replaced_by_its_target() -> None:
     href = "//duckduckgo.com/l/?uddg=https%3A%2F%2Ffrobs.example%2Fguide%3Fa%3D1&amp;rut=x"
     page = f'<div class="result__body"><h2>F</h2><a class="result__snippet" href="{href}">f</a></div>'
     (found,) = search({"duckduckgo": shapes.page(page)}).structured["results"]
@@ -357,12 +357,12 @@ def test_at_most_twenty_results_are_given() -> None:
     assert len(fuse_rankings([("one", found), ("two", found[::-1])])) == 20
 
 
-def test_a_pick_says_where_it_found_no_list() -> None:
+def test_a_missing_list_of_results_is_an_error_with_its_path() -> None:
     with pytest.raises(ValueError, match=r"a\.b"):
         JsonPaths("a.b", "title", ("url",))(b'{"a": {"b": {}}}')
 
 
-def test_what_the_model_is_told_is_small_and_true() -> None:
+def test_the_description_is_small_and_true() -> None:
     assert len(web_search.description) < 450
     assert web_search.input["required"] == ["query"]
     hints = web_search.annotations

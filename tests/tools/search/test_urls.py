@@ -47,7 +47,7 @@ def test_two_pages_are_two(one: str, two: str) -> None:
 @pytest.mark.parametrize(
     "url", [*NONE, "https://a.example/" + "x" * 2_000, "http://" + "ü" * 300, "https://u:p@a.example/"]
 )
-def test_what_is_no_web_page_has_no_key(url: str) -> None:
+def test_a_url_that_is_no_web_page_has_no_key(url: str) -> None:
     assert page_key(url) is None
 
 
@@ -61,11 +61,11 @@ def test_what_is_no_web_page_has_no_key(url: str) -> None:
         ("https://a.example/?b=&&c", "https://a.example/?b=&&c"),
     ],
 )
-def test_what_tracks_is_not_passed_on(url: str, plain: str) -> None:
+def test_tracking_parameters_are_removed(url: str, plain: str) -> None:
     assert remove_tracking(url) == plain
     assert page_key(url) == page_key(plain)
 
 
-def test_a_counter_without_a_target_leads_nowhere() -> None:
+def test_a_redirect_link_without_a_target_is_no_result() -> None:
     assert unwrap_redirect("//duckduckgo.com/l/?x=1") == ""
     assert unwrap_redirect("//a.example/x") == "https://a.example/x"

@@ -118,7 +118,7 @@ def test_an_address_that_is_not_public_may_not(address: str, kind: str) -> None:
     assert check_address(address, AddressPolicy()) == kind
 
 
-def test_what_is_allowed_is_allowed_by_address_by_network_and_by_name() -> None:
+def test_exceptions_are_by_address_by_network_and_by_name() -> None:
     allowed = AddressPolicy.parse(["127.0.0.1", "10.0.0.0/8", "::1", "[fd00::1]", "Intranet.Example.", "fe80::/10"])
     for address in ("127.0.0.1", "10.200.0.1", "::1", "fd00::1", "fe80::1%eth0"):
         assert check_address(address, allowed) is None
@@ -138,7 +138,7 @@ def test_an_entry_that_is_no_host_address_or_network_is_a_value_error(entry: str
         AddressPolicy.parse([entry])
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_a_text_that_is_no_address_is_refused() -> None:
     assert check_address("example.org", AddressPolicy()) == "not an address"
 
 
@@ -250,7 +250,7 @@ def test_redirects_are_followed_relative_ones_too() -> None:
     "target", ["http://127.0.0.2/", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "file:///etc/passwd",
                "http://x:y@127.0.0.1/", "//2130706434/", "http://localhost.localdomain.test/"],
 )  # fmt: skip
-def test_each_hop_is_vetted_anew(target: str) -> None:
+def test_each_hop_is_vetted_again(target: str) -> None:
     async def scenario() -> None:
         async with site({"/": redirect(target)}) as place:
             web = Web(
@@ -487,7 +487,7 @@ async def nothing(request: Request) -> None:
 
 
 @pytest.mark.parametrize("page", [headless, gibberish, nothing])
-def test_what_is_not_http_is_a_tool_error(page: Callable[[Request], Awaitable[None]]) -> None:
+def test_an_answer_that_is_not_http_is_a_tool_error(page: Callable[[Request], Awaitable[None]]) -> None:
     async def scenario() -> None:
         async with site({"/": page}) as place:
             with pytest.raises(PageUnreachableError, match="could not fetch"):
@@ -528,7 +528,7 @@ def test_the_system_resolves_names_and_addresses() -> None:
     run(scenario())
 
 
-def test_a_name_is_looked_up_once_for_all_who_want_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_lookups_of_a_name_share_one(monkeypatch: pytest.MonkeyPatch) -> None:
     looked, go = [], threading.Event()
 
     def answer(host: str, port: int, type: int, flags: int) -> list[object]:

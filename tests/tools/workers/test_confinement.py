@@ -141,7 +141,7 @@ def test_a_worker_has_no_privilege_left(job: str) -> None:
     assert int(found["oom_score_adj"][0]) >= 500
 
 
-def test_what_the_confinement_lacks_is_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_confinement_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         workers = Workers()
         workers._filter = b""
@@ -180,7 +180,7 @@ LISTENER = """if True:
 
 
 @pytest.mark.parametrize("job", DOCUMENTS)
-def test_no_document_needs_what_a_worker_gave_up(job: str) -> None:
+def test_no_document_needs_a_file_or_module_after_confinement(job: str) -> None:
     documents = list(DOCUMENTS[job]())
     given = msgspec.msgpack.encode(documents)
     ended = subprocess.run([sys.executable, "-c", LISTENER, job], input=given, capture_output=True, timeout=60)

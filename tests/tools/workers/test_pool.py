@@ -96,7 +96,7 @@ def test_a_job_over_its_time_is_ended_and_the_next_goes_on() -> None:
     run(body())
 
 
-def test_the_system_ends_a_job_that_nobody_waits_for() -> None:
+def test_the_system_ends_a_job_that_no_server_waits_for() -> None:
     """What a server that is gone, or hangs, can't do: the limit on processor time is the worker's own."""
     script = (
         "import resource, sys; from toolgate.tools.workers import messages as jobs, worker; jobs.CPU = 0\n"

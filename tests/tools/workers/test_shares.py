@@ -124,7 +124,7 @@ def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waitin
     assert ended.index("ada") <= 2 * pool.MAX_AT_ONCE
 
 
-def test_pages_that_never_come_hold_up_nobody_elses() -> None:
+def test_pages_that_never_arrive_delay_no_other_callers_pages() -> None:
     async def scenario() -> None:
         async with site({"/never": never, "/": b"<p>Here"}) as place:
             reader = page_reader(["127.0.0.1"])
@@ -180,7 +180,7 @@ def test_text_that_is_slow_to_decode_does_not_hold_up_the_loop() -> None:
     assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE)) < 0.1
 
 
-def test_one_has_its_share_and_another_finds_the_rest() -> None:
+def test_one_principal_has_its_share_and_another_finds_the_rest() -> None:
     async def scenario() -> None:
         turns = FairQueue(6, "pages", per_principal=4)
         taking = [asyncio.ensure_future(turns.acquire("eve", 5)) for _ in range(6)]
@@ -199,7 +199,7 @@ def test_one_has_its_share_and_another_finds_the_rest() -> None:
     asyncio.run(scenario())
 
 
-def test_who_waits_too_long_or_with_too_many_is_told_what_helps() -> None:
+def test_a_caller_that_waits_too_long_or_with_too_many_is_told_what_helps() -> None:
     async def scenario() -> None:
         turns = FairQueue(1, "pictures", max_waiting=2)
         await turns.acquire("ada")

@@ -40,7 +40,7 @@ METER = r"printf '10%%\r50%%\r100%%\033[K\r\nend\r\n'"
         ("bell\x07 tab\tnul\x00 ü", "bell tab\tnul\x00 ü"),
     ],
 )
-def test_what_a_terminal_acts_on_is_gone_and_of_a_meter_the_last_state_stays(raw: str, text: str) -> None:
+def test_escape_sequences_are_removed_and_the_last_state_of_a_meter_stays(raw: str, text: str) -> None:
     data = raw.encode()
     assert clean_output(data, final=True) == (text, len(data))
 
@@ -82,7 +82,7 @@ def test_text_that_a_meter_is_written_over_stays(raw: str, text: str) -> None:
         ("".join(f"\x1b[32m{state}\x1b[0m\b" for state in "/-|" * 9) + " \b\n", " \n"),
     ],
 )
-def test_of_meters_as_programs_write_them_the_last_state_stays(raw: str, text: str) -> None:
+def test_the_last_state_of_real_programs_meters_stays(raw: str, text: str) -> None:
     data = raw.encode()
     assert clean_output(data, final=True) == (text, len(data))
     for size in (1, 7, 11):
@@ -190,7 +190,7 @@ def test_reads_lose_and_repeat_nothing_where_they_split_a_sequence(tmp_path: Pat
     on_caller(body, tmp_path)
 
 
-def test_a_running_task_is_read_up_to_what_is_whole(tmp_path: Path) -> None:
+def test_a_running_task_is_read_up_to_its_last_whole_sequence(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         command = r"printf 'one \033[1;3'; read -r _ < <(until [ -e go ]; do sleep 0.01; done; echo); printf '1mtwo\n'"
         task = (await me.call("BackgroundBash", command=command)).structured["task_id"]
@@ -203,7 +203,7 @@ def test_a_running_task_is_read_up_to_what_is_whole(tmp_path: Path) -> None:
     on_caller(body, tmp_path)
 
 
-def test_what_is_held_back_is_no_progress(tmp_path: Path) -> None:
+def test_output_that_is_held_back_is_no_progress(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         me.wants_progress = True
         await me.bash(r"printf 'one \033[1;3'; sleep 1.2; printf '1mtwo\n'; sleep 0.3")

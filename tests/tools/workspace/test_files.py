@@ -21,7 +21,7 @@ from toolgate.tools.workspace import files
 from toolgate.tools.workspace.workspace import Workspace
 
 
-def test_a_file_is_read_through_the_door(tmp_path: Path) -> None:
+def test_a_file_inside_the_root_is_read(tmp_path: Path) -> None:
     async def body(mine: Workspace) -> None:
         path = mine.root / "file"
         path.write_bytes(b"x" * 1000)
@@ -35,7 +35,7 @@ def test_a_file_is_read_through_the_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("verb", ["read", "look", "entries"])
-def test_a_link_that_is_switched_while_it_is_looked_at_leads_nobody_to_what_is_private(
+def test_a_link_switched_during_a_read_does_not_reach_the_private_folder(
     tmp_path: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = Path(os.path.realpath(tmp_path))
@@ -133,7 +133,7 @@ def test_nothing_outside_is_opened_while_a_file_and_a_link_change_places(tmp_pat
         ("{root}/loop", "too many levels of symbolic links"),
     ],
 )
-def test_what_must_not_be_read_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
+def test_a_forbidden_read_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
     async def body(mine: Workspace) -> None:
         root = mine.root
         (root / "big").write_bytes(b"x" * 1001)
@@ -223,7 +223,7 @@ def test_a_file_is_written_below_the_root_whole(tmp_path: Path) -> None:
         ("x" * 300 + ".md", "can't be written"),
     ],
 )
-def test_what_must_not_be_written_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
+def test_a_forbidden_write_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
     async def body(mine: Workspace) -> None:
         root = mine.root
         (tmp_path / "out").mkdir()

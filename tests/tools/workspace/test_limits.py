@@ -175,7 +175,7 @@ def test_memory_of_a_background_task(here: Street) -> None:
     assert "the limit of 134,217,728 bytes of memory" in said
 
 
-def test_processes_and_threads_and_somebody_else_has_as_many(here: Street) -> None:
+def test_processes_and_threads_are_limited_per_principal(here: Street) -> None:
     said = here.bash(f"exec {THREADS.format(60)}")
     assert said.is_error and "the limit of 40 processes" in said.text
     here.call("BackgroundBash", command=f"{THREADS.format(30)}; sleep 600")
@@ -315,7 +315,7 @@ def test_programs_do_without_room_reserved_ahead(here: Street) -> None:
     )
 
 
-def test_what_a_background_task_detached_is_no_older(here: Street) -> None:
+def test_a_detached_process_of_a_background_task_has_its_age(here: Street) -> None:
     """It has left the session and the parent that began it."""
     root = Path(here.bash("pwd").text.strip())
     task = here.call("BackgroundBash", command="setsid -f sh -c 'echo $$ > pid; exec sleep 613' & sleep 600")

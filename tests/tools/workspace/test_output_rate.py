@@ -11,7 +11,7 @@ from toolgate.tools.workspace.spool import MAX_OUTPUT
 from toolgate.tools.workspace.workspace import Workspace
 
 
-def test_what_is_not_kept_is_read_at_a_part_of_the_rate() -> None:
+def test_output_that_is_not_kept_is_read_at_a_part_of_the_rate() -> None:
     assert [output_cost(size, is_kept=True) for size in (2, 2**20)] == [MIN_CHARGE, 2**20]
     assert [output_cost(size, is_kept=False) for size in (2, 2**20)] == [MIN_CHARGE * DISCARDED, 2**20 * DISCARDED]
 

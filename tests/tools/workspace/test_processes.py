@@ -198,7 +198,7 @@ def test_a_zygote_that_died_is_replaced(tmp_path: Path) -> None:
     on_workspace(body, tmp_path)
 
 
-def test_a_zygote_that_does_not_answer_is_replaced_and_what_it_was_asked_happens_once(
+def test_a_zygote_that_does_not_answer_is_replaced_and_its_command_runs_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolgate.tools.workspace.process.START_WITHIN", 0.3)

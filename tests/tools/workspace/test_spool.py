@@ -268,7 +268,7 @@ def test_on_a_full_disk_old_output_makes_room(tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_spool_that_was_removed_is_made_anew(tmp_path: Path) -> None:
+def test_a_removed_spool_is_made_again(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         first = (await me.call("BackgroundBash", command="echo one; exec sleep 600")).structured["task_id"]
         await me.bash(f"rm -rf {tmp_path}/spool")
@@ -282,7 +282,7 @@ def test_a_spool_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     on_caller(body, tmp_path)
 
 
-def test_what_takes_the_place_of_a_file_of_the_spool_holds_nobody_up(tmp_path: Path) -> None:
+def test_wrong_file_types_in_a_spool_block_no_command(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     (folder / "2").mkdir(parents=True)
     for pipe in (folder / "last-id", folder / "ended.lock", folder / "2" / "output"):
@@ -304,7 +304,7 @@ def test_what_takes_the_place_of_a_file_of_the_spool_holds_nobody_up(tmp_path: P
     on_workspace(body, tmp_path)
 
 
-def test_a_count_of_ids_that_is_a_folder_is_made_anew(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_last_id_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "spool" / "last-id" / "deep").mkdir(parents=True)
 
     async def body(mine: Workspace) -> None:

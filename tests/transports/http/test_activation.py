@@ -81,7 +81,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_who_connects_while_no_server_runs_is_answered_by_the_next_one(manager: Manager, number: int) -> None:
+def test_a_connection_made_while_no_server_runs_is_answered_by_the_next_one(manager: Manager, number: int) -> None:
     port = str(manager.port)
     before = manager.ask()
     with running(manager.start("--port", port)) as first:
@@ -113,7 +113,7 @@ def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: Man
         assert process.wait(PATIENCE) == 0
 
 
-def test_commands_inherit_neither_the_socket_nor_what_was_said_of_it(manager: Manager, tmp_path: Path) -> None:
+def test_commands_inherit_neither_the_socket_nor_its_variables(manager: Manager, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.mkdir()
     told = tmp_path / "told"
@@ -140,7 +140,7 @@ def test_commands_inherit_neither_the_socket_nor_what_was_said_of_it(manager: Ma
         ("9" * 5_000, {}, "must be numbers"),
     ],
 )
-def test_what_is_said_wrongly_is_a_wrong_command_line(
+def test_malformed_socket_variables_are_a_usage_error(
     manager: Manager, count: str, more: dict[str, str], said: str
 ) -> None:
     with running(manager.start("--port", str(manager.port), count=count, **more)) as process:
@@ -164,7 +164,7 @@ def test_without_signing_in_no_socket_off_loopback_is_served(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["unix", "connected", "udp", "file"])
-def test_what_is_no_listening_tcp_socket_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_descriptor_that_is_no_listening_tcp_socket_is_refused(tmp_path: Path, kind: str) -> None:
     with contextlib.ExitStack() as stack:
         if kind == "unix":
             held = socket.socket(socket.AF_UNIX)
@@ -187,7 +187,7 @@ def test_what_is_no_listening_tcp_socket_is_refused(tmp_path: Path, kind: str) -
         assert "LISTEN_FDS: " in manager.log.read_text()
 
 
-def test_what_was_meant_for_another_process_is_left_alone(manager: Manager) -> None:
+def test_a_socket_for_another_process_is_ignored(manager: Manager) -> None:
     with running(manager.start("--port", "0", LISTEN_PID="1")) as process:
         assert eventually(lambda: "serving http" in manager.log.read_text())
         assert "handed over" not in manager.log.read_text()

@@ -106,7 +106,7 @@ def test_the_addresses_of_one_sender_hold_a_part_of_the_connections(flood: str) 
     assert len(connections) == 0
 
 
-def test_connections_that_are_all_in_use_leave_room_to_others(tmp_path: Path) -> None:
+def test_a_sender_whose_connections_are_all_in_use_leaves_room_to_others(tmp_path: Path) -> None:
     connections = Connections(64)
     busy = [Wire(connections, "192.0.2.1") for _ in range(16)]
     assert all(wire.place.begin_request() for wire in busy)
@@ -115,7 +115,7 @@ def test_connections_that_are_all_in_use_leave_room_to_others(tmp_path: Path) ->
     assert all(wire.is_open for wire in busy)
 
 
-def test_a_proxy_that_is_trusted_holds_as_many_as_there_may_be() -> None:
+def test_a_trusted_proxy_may_hold_all_connections() -> None:
     connections = Connections(64, lambda address: address == "10.0.0.2")
     for address, most in (("10.0.0.2", 64), ("10.0.0.3", 16)):
         wires = [Wire(connections, address) for _ in range(100)]
@@ -154,7 +154,7 @@ def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_an
 
 
 @pytest.mark.parametrize("begun", [b"", b"username=", b"username=" + b"a" * 5_000])
-def test_forms_that_do_not_come_hold_a_part_of_the_connections(begun: bytes, tmp_path: Path, descriptors: None) -> None:
+def test_unfinished_forms_hold_only_a_part_of_the_connections(begun: bytes, tmp_path: Path, descriptors: None) -> None:
     head = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\n"
     most = MAX_FORMS // MAX_FORM
     with sign_in_server(tmp_path) as gate, contextlib.ExitStack() as stack:
@@ -281,7 +281,7 @@ async def resumed(here: Inside, session: str, stream: str, **headers: str) -> in
     return again.status
 
 
-def test_what_streams_keep_for_a_principal_is_bounded_over_all_its_sessions(tmp_path: Path) -> None:
+def test_events_of_a_principals_streams_are_bounded_over_all_its_sessions(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         sessions = [await here.session("2025-06-18") for _ in range(4)]
         bob = await here.session("2025-06-18", x_user="bob")

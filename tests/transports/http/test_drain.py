@@ -51,28 +51,28 @@ def test_a_refusal_waits_for_the_end_of_a_large_body(header: tuple[str, str]) ->
     assert happened(header) == [*WHOLE, 401, "body"]
 
 
-def test_what_is_small_or_waits_for_leave_or_was_too_slow_is_refused_at_once() -> None:
+def test_a_small_waiting_or_slow_body_is_refused_at_once() -> None:
     assert happened(("content-length", "2000")) == [401, "body"]
     assert happened(("content-length", "200000"), ("expect", "100-continue")) == [401, "body"]
     assert happened(("content-length", "200000"), status=408) == [408, "body"]
 
 
-def test_who_was_given_leave_to_send_is_waited_for() -> None:
+def test_a_refusal_waits_for_a_client_that_got_100_continue() -> None:
     """Behind a proxy what it still sends would else be taken for its next request."""
     assert happened(("content-length", "200000"), ("expect", "100-continue"), begun=True) == [*WHOLE, 401, "body"]
 
 
-def test_a_proxy_that_passes_the_word_on_is_not_believed_to_wait() -> None:
+def test_a_proxy_that_forwards_expect_is_not_believed_to_wait() -> None:
     told = (("content-length", "200000"), ("expect", "100-continue"), ("x-forwarded-for", "192.0.2.1"))
     assert happened(*told) == [*WHOLE, 401, "body"]
 
 
-def test_where_many_send_for_nothing_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_refused_bodies_one_more_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_guard, "MAX_DRAINS", 0)
     assert happened(("content-length", "200000")) == [401, "body"]
 
 
-def test_no_more_is_read_for_nothing_than_four_times_what_is_ever_taken() -> None:
+def test_a_refused_body_is_read_up_to_four_times_the_limit() -> None:
     endless = itertools.repeat(b"x" * 2**20)
     told = happened(("transfer-encoding", "chunked"), parts=endless)
     assert told == [2**20] * 64 + [401, "body"]

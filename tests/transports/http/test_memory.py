@@ -87,7 +87,7 @@ def test_a_batch_takes_no_more_memory_than_its_answers_may(tmp_path: Path) -> No
         assert resident(listening.process.pid) < 450 * MIB
 
 
-def test_answers_that_nobody_reads_are_refused_in_the_end(tmp_path: Path) -> None:
+def test_unread_answers_are_refused_in_the_end(tmp_path: Path) -> None:
     with site(tmp_path) as listening:
         requests = reads(tmp_path / "work", 60)
         id = opened(listening, "2025-06-18")
@@ -153,7 +153,7 @@ def test_a_stranger_has_no_large_form_read(tmp_path: Path) -> None:
         assert resident(signed.site.process.pid) - before < 40 * MIB
 
 
-def test_what_is_kept_for_resumption_is_bounded_for_a_principal(tmp_path: Path) -> None:
+def test_events_kept_for_resumption_are_bounded_for_a_principal(tmp_path: Path) -> None:
     """One session keeps little; a principal may have three hundred."""
     with site(tmp_path) as listening:
         request = reads(tmp_path / "work", 1)[0]

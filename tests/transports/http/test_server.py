@@ -226,7 +226,7 @@ def test_a_huge_head_is_refused_whether_it_ends_or_not(shared: Site) -> None:
         b"GET /health HTTP/1.1\r\nHo st: localhost\r\n\r\n",
     ],
 )
-def test_what_is_no_request_is_400_and_others_are_served(shared: Site, bad: bytes) -> None:
+def test_a_malformed_request_is_400_and_others_are_served(shared: Site, bad: bytes) -> None:
     assert raw(shared, bad).startswith(b"HTTP/1.1 400")
     assert shared.ask("GET", "/health")[0].status == 200
 
@@ -238,7 +238,7 @@ def test_pipelined_requests_are_answered_in_order(shared: Site) -> None:
     assert came.index(b'"ok"') < came.index(b'"ready"')
 
 
-def test_hundreds_of_half_requests_hold_nobody_up_and_leave_nothing(shared: Site) -> None:
+def test_hundreds_of_half_requests_delay_no_client_and_leave_nothing(shared: Site) -> None:
     folder = Path(f"/proc/{shared.process.pid}/fd")  # where a watcher of files may be about to begin, too
 
     def sockets() -> int:
@@ -274,7 +274,7 @@ def memory(pid: int) -> int:
     raise AssertionError("no VmRSS")
 
 
-def test_clients_that_never_read_cost_a_bounded_amount_and_hold_nobody_up(listen: Listen) -> None:
+def test_clients_that_never_read_cost_bounded_memory_and_delay_no_other(listen: Listen) -> None:
     site = listen()
     session = opened(site)
     assert site.ask("GET", "/health")[0].status == 200
@@ -328,7 +328,7 @@ def test_a_second_of_silence_costs_nothing_even_with_open_streams(listen: Listen
 # -- the end
 
 
-def test_what_runs_may_finish_and_streams_end_well(listen: Listen) -> None:
+def test_running_calls_may_finish_and_streams_end_in_order(listen: Listen) -> None:
     site = listen()
     session = opened(site)
     standing = stream(site, None, {"Mcp-Session-Id": session}, "GET")
@@ -362,7 +362,7 @@ def test_what_runs_may_finish_and_streams_end_well(listen: Listen) -> None:
         connection.close()
 
 
-def test_what_is_stuck_is_killed_after_the_grace_with_its_children(listen: Listen) -> None:
+def test_a_stuck_call_is_killed_after_the_grace_with_its_children(listen: Listen) -> None:
     site = listen("--grace", "0.5")
     mark = f"95.{os.getpid()}1"
     call = request("tools/call", {"name": "Bash", "arguments": {"command": f"(setsid sleep {mark} &); sleep {mark}"}})
@@ -458,7 +458,7 @@ def test_a_port_in_use_is_told_with_the_option(tmp_path: Path) -> None:
 # -- older HTTP
 
 
-def test_what_speaks_http_1_0_gets_a_stream_that_ends_with_the_connection(shared: Site) -> None:
+def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_the_connection(shared: Site) -> None:
     """Chunks came with HTTP/1.1 (RFC 9112 section 6.1): proxies that know none would take them for a part of it."""
     body, told = modern("tools/call", {"name": "wait", "arguments": {"seconds": 0.1}}, progressToken="p")
     data = json.dumps(body).encode()

@@ -212,7 +212,7 @@ def test_a_connection_of_an_older_revision_stays(tmp_path: Path) -> None:
 # -- the stream of a GET
 
 
-def test_what_nobody_asked_for_comes_on_the_get_stream_and_on_one_only(tmp_path: Path) -> None:
+def test_unrequested_messages_come_on_one_get_stream_only(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
         streams = [await here.ask("GET", mcp_session_id=session).started() for _ in range(3)]
@@ -228,7 +228,7 @@ def test_what_nobody_asked_for_comes_on_the_get_stream_and_on_one_only(tmp_path:
     run(body, tmp_path)
 
 
-def test_what_came_while_nobody_read_waits_and_is_told_once(tmp_path: Path) -> None:
+def test_messages_wait_for_a_reader_and_are_sent_once(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
         change(here)
@@ -363,7 +363,7 @@ def test_streams_that_were_not_fetched_are_forgotten_oldest_first(tmp_path: Path
 # -- isolation
 
 
-def test_nobody_gets_at_another_principals_session(tmp_path: Path) -> None:
+def test_a_principal_can_not_use_another_principals_session(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         session = await here.session()
         call = here.call(session, 7, "wait", {"seconds": 0.5})
@@ -419,7 +419,7 @@ def test_an_answer_to_a_question_counts_only_in_the_session_that_was_asked(tmp_p
     run(body, tmp_path)
 
 
-def test_a_cancellation_of_the_stateless_era_stops_nobody(tmp_path: Path) -> None:
+def test_a_cancellation_of_the_stateless_era_stops_no_call(tmp_path: Path) -> None:
     """Request ids and subscription ids are the connection's: the same ones on two connections are two things."""
 
     async def body(here: Inside) -> None:

@@ -47,7 +47,7 @@ def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
     assert chosen["f7"] == [("f7.0", "mo", "mo", False), ("f7.1", "tu", "tu", True)]
 
 
-def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
+def test_typed_values_become_an_answer_of_the_schemas_types() -> None:
     typed = {
         "f0": "Ada",
         "f1": "",
@@ -64,7 +64,7 @@ def test_what_was_typed_becomes_an_answer_of_the_schemas_types() -> None:
     assert forms.find_error(SCHEMA, answer) is None
 
 
-def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
+def test_a_value_that_does_not_fit_stays_for_the_error_message() -> None:
     answer = elicitation_form.read_answer(SCHEMA, {"f0": "Ada", "f2": "old", "f4": "on"})
     assert answer == {"name": "Ada", "age": "old", "sure": True}
     assert forms.find_error(SCHEMA, answer) == "age: enter a number."
@@ -72,7 +72,7 @@ def test_what_does_not_fit_is_left_for_a_word_about_it() -> None:
     assert elicitation_form.read_answer({"properties": {"a": 1}}, {"f0": "x"}) == {}
 
 
-def test_numbers_beyond_reading_say_nothing_in_a_schema() -> None:
+def test_unreadable_numbers_in_a_schema_are_ignored() -> None:
     for number in (10**400, -(10**400), float("inf"), float("nan"), 1e15):
         declared = {"type": "number", "minimum": number, "maximum": number, "default": number}
         (field,) = elicitation_form.form_fields({"properties": {"n": declared}})

@@ -114,7 +114,7 @@ def test_a_program_is_told_the_same_in_json_and_no_more(signed: Signed) -> None:
         assert signed.site.ask(method, path, b"stop=1" if form else None, **form)[0].status == status
 
 
-def test_without_signing_in_whoever_is_at_this_machine_sees_what_runs(shared: Site) -> None:
+def test_without_sign_in_every_user_of_this_machine_sees_running_work(shared: Site) -> None:
     response, body, _ = shared.ask("GET", "/", accept="text/html")
     assert response.status == 200 and b"Running for you" in body and b"/login" not in body
     assert shared.ask("GET", "/", accept="text/html", host="evil.example")[0].status == 421
@@ -142,7 +142,7 @@ def test_a_long_answer_gets_through_and_one_that_is_too_long_is_told_to_the_scri
         assert response.status == status and text in said["told"]
 
 
-def test_where_others_sign_people_in_there_is_the_public_part_alone(tmp_path: Path) -> None:
+def test_with_an_external_issuer_only_the_public_part_is_shown(tmp_path: Path) -> None:
     """And with a path of its own, all of it is below that."""
     url = "https://tools.example/box"
     with site(tmp_path, "--auth", "https://login.example", "--public-url", url, "--accept-unsandboxed") as listening:
@@ -237,7 +237,7 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
             page.get_by_text("No questions waiting.").wait_for()
 
 
-def test_who_signs_out_sees_nothing_more_in_any_tab(arrive: Any, ada: Somebody) -> None:
+def test_after_a_sign_out_no_tab_is_updated(arrive: Any, ada: Somebody) -> None:
     """However much there is to tell meanwhile."""
     id = ada.run("while sleep 0.05; do echo more; done")
     page = arrive("ada")
@@ -292,7 +292,7 @@ def _csrf(page: str) -> str:
     return page.partition('action="/"')[2].split('name="csrf" value="', 1)[1].partition('"')[0]
 
 
-def test_a_stream_brings_its_own_persons_news_alone_and_there_are_only_so_many(
+def test_a_stream_shows_its_persons_news_only_and_streams_are_limited(
     signed: Signed, ada: Somebody, bob: Somebody
 ) -> None:
     cookies = {one: "; ".join(f"{n}={v}" for n, v in one.browser().cookies.items()) for one in (ada, bob)}
@@ -329,7 +329,7 @@ def _opens(signed: Signed, cookie: str) -> bool:
         return connection.getresponse().status == 200
 
 
-def test_hostile_words_stay_words(arrive: Any, ada: Somebody) -> None:
+def test_hostile_text_is_escaped(arrive: Any, ada: Somebody) -> None:
     page = arrive("ada")
     is_live(page)
     quoted = HOSTILE.replace("'", "'\"'\"'")

@@ -41,7 +41,7 @@ class _Home:
         }
 
 
-def test_pages_share_a_look_and_a_costly_one_is_followed_by_a_pause() -> None:
+def test_pages_share_an_update_and_a_costly_one_is_followed_by_a_pause() -> None:
     async def body() -> None:
         home = _Home()
         seen = HomeCache(cast(HomePage, home), ANONYMOUS)
@@ -58,7 +58,7 @@ def test_pages_share_a_look_and_a_costly_one_is_followed_by_a_pause() -> None:
     asyncio.run(body())
 
 
-def test_where_a_proxy_says_who_it_is_a_stream_soon_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_behind_a_signing_in_proxy_is_soon_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home_events, "PROXIED", 0.05)
     monkeypatch.setattr(home_events, "PACE", 0.01)
     sent: list[Any] = []
