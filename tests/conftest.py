@@ -1,5 +1,5 @@
-"""Fixtures: servers of one's own, started on request and ended, checked, after the test; and one that the tests
-of a module share which leave nothing behind."""
+"""Fixtures: servers started on request, ended and checked after the test; and one shared server per module, for tests
+that leave nothing behind."""
 
 import contextlib
 import gc
@@ -16,9 +16,9 @@ from tests.clients.raw_http_client import Site, site, spoken
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
 
-gc.disable()  # what is made until all is collected stays
+gc.disable()  # objects from the imports stay
 
-SLOW = (  # these wait more than they work: begun first, they wait beside the others
+SLOW = (  # these mostly wait: started first, they wait beside the others
     "watchdog/test_watchdog.py",
     "deploy/test_bare_machine.py",
     "deploy/test_wheel.py",
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "both: `make test` takes it with the other kind of Chromium, too")
 
 
-@pytest.hookimpl(tryfirst=True)  # before those of the soak are left out
+@pytest.hookimpl(tryfirst=True)  # before the soak tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
@@ -130,8 +130,9 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture(params=TRANSPORTS)
 def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """A client on each transport in turn: `connect(*options, revision=…, capabilities=…, answer=…)`. Over HTTP the
-    server is the shared one, unless options are given or `fresh=True`."""
+    """Start a client on each transport in turn: `connect(*options, revision=…, capabilities=…, answer=…)`.
+
+    Over HTTP it uses the shared server, unless options are given or `fresh=True`."""
     with contextlib.ExitStack() as stack:
 
         def begin(*options: str, fresh: bool = False, **how: Any) -> Server:

@@ -1,8 +1,7 @@
-"""Which changes of a line the tests do not notice: `python -m tests.mutants [--each N] [--seed N] [MODULE …]`.
+"""Find changes of a line that the tests do not notice: `python -m tests.mutants [--each N] [--seed N] [MODULE …]`.
 
-Of each module a sample of its mutants is tried, one at a time, in a copy of the repository with an environment of its
-own, by the narrow tests of `SUITES`. A mutant that those do not notice may be noticed by others, or mean the same.
-"""
+Of each module a sample of its mutants is tried, one at a time, in a copy of the repository with its own environment, by
+the narrow tests of `SUITES`. Other tests may notice a surviving mutant, or it may be equivalent."""
 
 import argparse
 import ast
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SLOWEST = 120.0  # seconds for the tests of a mutant, which may wait for ever: the slowest of `SUITES` take a third
+SLOWEST = 120.0  # seconds for the tests of a mutant, which may hang: the slowest of `SUITES` take a third
 
 ISSUING = (
     "oauth_server/test_codes.py",
@@ -29,7 +28,7 @@ ISSUING = (
     "oauth_server/test_clients.py",
     "login/test_providers.py",
 )
-SUITES: dict[str, tuple[str, ...]] = {  # the module, or folder, and its tests
+SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     "server/state/sealed_state.py": ("tests/server/state/test_sealed_state.py",),
     "server/auth/login/throttle.py": ("tests/server/auth/login/test_accounts.py",),
     "server/auth/login/accounts.py": ("tests/server/auth/login/test_accounts.py",),
@@ -106,7 +105,7 @@ SWAPS: dict[type[ast.AST], type[ast.AST]] = {
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A change of the text between two places, in bytes, of a module."""
+    """A replacement of a module's text between two byte offsets."""
 
     module: str
     line: int
@@ -120,7 +119,7 @@ class Mutant:
 
 
 def mutants(module: str) -> list[Mutant]:
-    """All of a module's."""
+    """Return all mutants of a module."""
     text = (ROOT / module).read_bytes()
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -138,7 +137,7 @@ def mutants(module: str) -> list[Mutant]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """What does something at run time, and is no word of the log."""
+    """Yield the nodes that act at run time, except logging."""
     for child in _run(node):
         match child:
             case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom() | ast.Assert() | ast.JoinedStr():
@@ -148,14 +147,14 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log")))):
                 continue
             case ast.Assign() | ast.AnnAssign() if isinstance(node, ast.Module):
-                continue  # a limit's own value is a choice: tests go by its name
+                continue  # a limit's own value is a choice: tests use its name
             case _:
                 yield child
                 yield from _statements(child)
 
 
 def _run(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a node but for annotations."""
+    """Yield the parts of a node except annotations."""
     match node:
         case ast.FunctionDef(args=given, body=body) | ast.AsyncFunctionDef(args=given, body=body):
             yield from (*given.defaults, *filter(None, given.kw_defaults), *body)
@@ -166,7 +165,7 @@ def _run(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _changed(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
-    """What of a node is replaced, and by what."""
+    """Yield the replaceable parts of a node, and their replacements."""
     match node:
         case ast.Compare(ops=[op], comparators=[right], left=left) if type(op) in SWAPS:
             yield node, ast.unparse(ast.Compare(left, [_swapped(op)], [right]))
@@ -201,7 +200,7 @@ def _is_text(*sides: ast.expr) -> bool:
 
 
 def modules(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Files, and their tests."""
+    """Return files and their tests."""
     found: dict[str, tuple[str, ...]] = {}
     for name, suite in SUITES.items():
         paths = sorted((ROOT / name).glob("*.py")) if (ROOT / name).is_dir() else [ROOT / name]
@@ -211,7 +210,7 @@ def modules(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 @contextlib.contextmanager
 def copied() -> Iterator[Path]:
-    """The repository as it is now, elsewhere, and what runs its tests."""
+    """Yield a copy of the repository with an environment for its tests."""
     with tempfile.TemporaryDirectory(prefix="toolgate-mutants-") as folder:
         there = Path(folder)
         listed = subprocess.run(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True)
@@ -224,9 +223,9 @@ def copied() -> Iterator[Path]:
 
 
 def passes(there: Path, suite: Sequence[str]) -> bool:
-    """Whether the tests do, and end."""
+    """Return whether the tests pass, and end."""
     words = [str(there / ".venv/bin/python"), "-m", "pytest", "-x", "-q", *suite]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # a mutant of the same second would be taken for it
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}  # else two mutants of a second share their bytecode
     tests = subprocess.Popen(
         words, cwd=there, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -241,7 +240,7 @@ def passes(there: Path, suite: Sequence[str]) -> bool:
 
 
 def tried(there: Path, mutant: Mutant, suite: Sequence[str]) -> bool:
-    """Whether nobody notices it."""
+    """Return whether the tests miss it."""
     path = there / mutant.module
     text = path.read_bytes()
     path.write_bytes(text[: mutant.begin] + mutant.after.encode() + text[mutant.end :])

@@ -1,4 +1,4 @@
-"""Name the agents: their programs, how each is given a server and a model, and what keeps it off the network."""
+"""Name the agents: their programs, their configuration of server and model, and how they are kept off the network."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parent
 MODULES = FOLDER / "node_modules"
 INSTALL = "make agents"
 ARCH = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-CALL = 20  # seconds for a call, of agents that wait for good where a connection breaks off
+CALL = 20  # seconds for a call, for agents that wait for ever on a broken connection
 LONGEST = 100  # seconds that an agent may run
 PROMPT = "Go on as the script says."
 
@@ -40,8 +40,8 @@ class Agent:
     arguments: Sequence[str]  # of a run without a screen
     configure: Callable[[Place], dict[str, str]]  # writes its files; gives its environment
     login: Sequence[str]  # the arguments that sign in at the server
-    asks: str = ""  # what it asks first, on its screen; Enter is yes
-    tokens: str = ""  # a pattern of the file it has tokens in, where signing in does not end it
+    asks: str = ""  # its first question on the screen; Enter means yes
+    tokens: str = ""  # a pattern of its token file, if its login does not end by itself
 
 
 def packaged(*parts: str) -> Path:
@@ -59,7 +59,7 @@ def version(agent: Agent) -> str:
 
 
 def surroundings(place: Place, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the whole environment of an agent: nothing of the tests' own goes in but the path."""
+    """Return the whole environment of an agent: of the tests' own only PATH."""
     home = str(place.home)
     return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": home, "TERM": "dumb", **environment}
 

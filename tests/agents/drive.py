@@ -1,4 +1,4 @@
-"""Write the script that the model follows, and what its calls meet: a page, a skill, a picture, a plugin, a search."""
+"""Write the script that the model follows, and its page, skill, picture, plugin and search engine."""
 
 import contextlib
 import http.server
@@ -23,7 +23,7 @@ REMINDER = "Repair the lamp"
 TODO = "Paint the fence"
 GOAL = "Mow the lawn"
 PLUGIN_TOOL = "measure_lantern"
-LATER = "weigh_lantern"  # a plugin that comes while the agent runs
+LATER = "weigh_lantern"  # a plugin added while the agent runs
 TASK = re.compile(r'(?:background task |"task_id": ?)(\d+)')
 FOUND = "A history of lanterns"
 PLUGIN = '''
@@ -60,7 +60,7 @@ class Scene:
 
     @property
     def options(self) -> list[str]:
-        """Return the options that the server is started with."""
+        """Return the options of the server."""
         folders = {"state": "state", "workspace": "work", "skills": "skills", "plugins": "plugins"}
         named = [word for option, name in folders.items() for word in (f"--{option}", str(self.folder / name))]
         web = ["--allow-private", "127.0.0.1", "--engines", f"searxng={self.pages}/"]
@@ -117,7 +117,7 @@ def _write_tools(scene: Scene) -> dict[str, Step]:
 
 
 def task_of(step: str) -> Callable[[Mapping[str, Shown]], dict[str, int]]:
-    """Return what finds, as a model would, the background task in what was shown of a step."""
+    """Return a function that finds, as a model would, the background task in the answer of a step."""
 
     def find(shown: Mapping[str, Shown]) -> dict[str, int]:
         found = TASK.search(shown[step].text)
@@ -144,7 +144,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serve_pages() -> Iterator[str]:
-    """Serve the page, and a SearXNG that finds one; gives the URL."""
+    """Serve the page, and a SearXNG that finds it; yield the URL."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()

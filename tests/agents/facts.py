@@ -1,4 +1,4 @@
-"""Say what a model must have been sent in a run, and which of it an agent withholds by itself."""
+"""Name the facts that a model must be sent in a run, and which of them an agent withholds by itself."""
 
 import json
 import re
@@ -17,14 +17,14 @@ SOON = 15.0  # seconds
 
 @dataclass
 class Outcome:
-    """What came of a run."""
+    """The outcome of a run."""
 
     code: int = -1  # the agent's exit code
     done: bool = False  # whether the script was followed to its end
     shown: dict[str, Shown] = field(default_factory=dict)  # by the name of the step
-    offered: dict[str, list[str]] = field(default_factory=dict)  # names of tools, when the step was due
+    offered: dict[str, list[str]] = field(default_factory=dict)  # tool names offered when the step was due
     seconds: dict[str, float] = field(default_factory=dict)  # that the agent took for the step
-    first: str = ""  # the first request that offered our tools, as JSON
+    first: str = ""  # the first request that offered Toolgate's tools, as JSON
     instructions: str = ""  # the server's
     output: str = ""  # the end of what the agent printed
 
@@ -35,11 +35,11 @@ class Outcome:
         return self.shown[step].images if step in self.shown else 0
 
     def says(self, step: str, *patterns: str) -> bool:
-        """Return whether the model was sent all of it as the answer of the step."""
+        """Return whether the answer of the step matches all patterns."""
         return all(re.search(pattern, self.text(step)) for pattern in patterns)
 
     def mentions(self, pattern: str, *, but: tuple[str, ...] = ()) -> bool:
-        """Return whether any answer says it, other than those of the steps named."""
+        """Return whether any answer matches, other than those of the steps `but`."""
         return any(self.says(step, pattern) for step in self.shown if step not in but)
 
 
@@ -111,9 +111,7 @@ FACTS: Mapping[str, Fact] = {
     "after the cut": Fact("the next call", ("http",), lambda run: run.says("after the cut", "after-66")),
 }
 
-LIMITS: Mapping[
-    tuple[str, str], str
-] = {  # what an agent does not pass on, whatever the server does: (agent, fact) -> why
+LIMITS: Mapping[tuple[str, str], str] = {  # facts that an agent never passes on: (agent, fact) → why
     ("claude-code", "cut"): "it waits for `MCP_TOOL_TIMEOUT`",
     ("codex", "new plugin"): "it lists the tools once, and ignores `list_changed`",
 }

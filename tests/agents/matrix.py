@@ -1,4 +1,4 @@
-"""Write the table of docs/clients.md: what `test_agents` holds each agent to. `make reference` puts it there."""
+"""Write the table of docs/clients.md from the facts of `test_agents`. `make reference` puts it there."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from tests.agents.facts import FACTS, LIMITS
 
 
 def write_table() -> str:
-    """Return the table: a row a fact, a column an agent."""
+    """Return the table: a row per fact, a column per agent."""
     head = ["what the model gets", *(f"{agent.title} {version(agent)}" for agent in AGENTS.values())]
     lines = [head, ["---"] * len(head), *_rows()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -1,4 +1,4 @@
-"""Serve a model that follows a script, to agents of every kind, and record what they send it."""
+"""Serve a scripted model to agents of every kind, and record what they send it."""
 
 import contextlib
 import http.server
@@ -13,12 +13,12 @@ from typing import Any
 from tests.agents.dialects import DIALECTS, Dialect, Shown
 
 DONE = "That is all."
-END = "end"  # the step after the last: there is nothing to call any more
+END = "end"  # the step after the last: no call
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A call that the model makes. Its arguments may come of what was shown before; `before` runs once, first."""
+    """A call that the model makes. Its arguments may come from earlier answers; `before` runs once, first."""
 
     tool: str
     arguments: Mapping[str, Any] | Callable[[Mapping[str, Shown]], Mapping[str, Any]] = field(default_factory=dict)
@@ -27,17 +27,17 @@ class Step:
 
 @dataclass
 class Record:
-    """What the model was sent so far."""
+    """The requests that the model was sent."""
 
     first: str = ""  # the first request that is part of the script
     shown: dict[str, Shown] = field(default_factory=dict)  # by the name of the step
     offered: dict[str, list[str]] = field(default_factory=dict)  # the server's tools, when the step was due
-    seconds: dict[str, float] = field(default_factory=dict)  # from the call to the first request that shows its result
+    seconds: dict[str, float] = field(default_factory=dict)  # from the call to the first request with its result
     done: bool = False
 
 
 class Model:
-    """The scripted model. An agent that asks again is given the same step again."""
+    """The scripted model. An agent that repeats a request gets the same step."""
 
     def __init__(self, script: Mapping[str, Step], log: Path | None = None) -> None:
         self.record = Record()
@@ -49,7 +49,7 @@ class Model:
         self._lock = threading.Lock()
 
     def answer(self, path: str, body: Any) -> Iterator[Any]:
-        """Return the events of the answer to a request, or raise KeyError if it is none for a model."""
+        """Return the events of the answer to a request. Raises KeyError for one that is not for a model."""
         dialect = next((one for part, one in DIALECTS.items() if part in path), None)
         if dialect is None or path.endswith("/count_tokens"):
             raise KeyError(path)
@@ -66,7 +66,7 @@ class Model:
         offers = dialect.offers(body)
         deferred = dialect.deferred(body)
         if not offers and not deferred:
-            return dialect.say(body, "{}")  # a title, a summary, a classifier: no part of the script
+            return dialect.say(body, "{}")  # a title, a summary or a classifier: not part of the script
         self.record.first = self.record.first or json.dumps(body)
         shown = dialect.shown(body)
         for step in shown:
@@ -132,7 +132,7 @@ def _event(event: Any) -> bytes:
 
 @contextlib.contextmanager
 def serve_model(model: Model) -> Iterator[str]:
-    """Serve the model on a free port; gives its URL."""
+    """Serve the model on a free port; yield its URL."""
     handler = type("Handler", (_Handler,), {"model": model})
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True

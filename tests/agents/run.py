@@ -1,8 +1,7 @@
-"""Run one agent against one server, in a network of its own, and tell what its model was sent.
+"""Run one agent against one server, in a network of its own, and return what its model was sent.
 
-`run_agent` is the way in; it starts this file as a program in namespaces with nothing but a loopback interface, whose
-processes end with it.
-"""
+`run_agent` is the way in. It starts this file as a program in namespaces with only a loopback interface, and its
+processes end with it."""
 
 import argparse
 import contextlib
@@ -33,14 +32,14 @@ CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's o
     "http": ("--auth", "none"),
     "signin": ("--auth", "oauth", "--registration", "dynamic"),
 }
-DEADLINE = 150.0  # seconds a run may take: most take 5 to 20, on an idle machine
-TAIL = 3000  # characters of what an agent printed, for whoever reads why a test failed
+DEADLINE = 150.0  # seconds for a run: most take 5 to 20 on an idle machine
+TAIL = 3000  # characters of the agent's output, shown when a test fails
 NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 UP = 0x1  # IFF_UP
 
 
 def run_agent(agent: str, carrier: str, folder: Path) -> Outcome:
-    """Run an agent in namespaces of its own. What breaks the run is the outcome's output."""
+    """Run an agent in its own namespaces. A failure of the run is in the outcome's output."""
     folder.mkdir(parents=True)
     words = [*_apart(), sys.executable, "-m", "tests.agents.run", agent, carrier, str(folder)]
     with (folder / "run.log").open("wb") as log:
@@ -51,7 +50,7 @@ def run_agent(agent: str, carrier: str, folder: Path) -> Outcome:
             log.write(f"not over after {DEADLINE} s".encode())
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # the namespaces end with it, and all that is in them
+                os.killpg(process.pid, signal.SIGKILL)  # ends the namespaces with all their processes
             process.wait()
     result = folder / "outcome.json"
     if not result.exists():
@@ -62,7 +61,7 @@ def run_agent(agent: str, carrier: str, folder: Path) -> Outcome:
 
 
 def _apart() -> list[str]:
-    """Return the command that starts a program in namespaces; an ordinary user has them as root of a user namespace."""
+    """Return the command that starts a program in namespaces. An ordinary user needs a user namespace for that."""
     more = [] if os.geteuid() == 0 else ["--map-root-user"]
     return [*NAMESPACES, *more, "--"]
 
@@ -74,7 +73,7 @@ def _bring_up_loopback() -> None:
 
 
 def _ask_instructions(scene: Scene) -> str:
-    """Return what a server with these options tells of itself."""
+    """Return the instructions of a server with these options."""
     client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client}
     words = [COMMAND, *scene.options]
@@ -95,7 +94,7 @@ def _served(scene: Scene, carrier: str) -> Iterator[HttpServer | None]:
 
 
 def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
-    """Let the agent follow the script, and gather what its model was sent."""
+    """Let the agent follow the script, and collect what its model was sent."""
     with serve_pages() as pages:
         scene = Scene(folder, pages)
         scene.prepare()

@@ -1,4 +1,4 @@
-"""Start a Toolgate that listens, kill it, and start it again where it was."""
+"""Start a Toolgate that listens, kill it, and restart it at the same address."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from tests.servers.forked_command import COMMAND
 
 
 class HttpServer:
-    """A server at `url`, a person's for `tests.server.auth.http_browser.Person`."""
+    """A server at `url`, for `tests.server.auth.http_browser.Person`."""
 
     def __init__(self, scene: Scene, *options: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -28,7 +28,7 @@ class HttpServer:
         return self._log.read_text(errors="replace")
 
     def restart(self) -> None:
-        """End the server by kill -9, and start it again."""
+        """Kill the server by kill -9, and start it again."""
         self._process.kill()
         self._process.wait()
         self._process = self._start()

@@ -1,4 +1,4 @@
-"""Sign an agent in without a screen: its own command, and a person who goes where it sends a browser."""
+"""Sign an agent in without a screen: run its login command, and follow its URL as a person."""
 
 import contextlib
 import fcntl
@@ -24,7 +24,7 @@ QUESTION = re.compile(r"http://[^\s\x1b\x07\"]+code_challenge=[^\s\x1b\x07\"]+(?
 
 
 class Login:
-    """The agent's own command on a terminal of its own, which a browser of its own is opened from."""
+    """The agent's login command on its own terminal, with a fake browser."""
 
     def __init__(self, agent: Agent, place: Place, environment: Mapping[str, str]) -> None:
         self._agent = agent
@@ -46,7 +46,7 @@ class Login:
             start_new_session=True,
         )
         os.close(its)
-        self._reader = threading.Thread(target=self._read, daemon=True)  # a terminal that is full blocks the agent
+        self._reader = threading.Thread(target=self._read, daemon=True)  # a full terminal blocks the agent
         self._reader.start()
 
     @property
@@ -54,7 +54,7 @@ class Login:
         return self._said.decode(errors="replace")
 
     def question(self) -> str | None:
-        """Return the URL that a person is sent to: of the browser that was opened, or printed."""
+        """Return the URL for the person, which the agent opened or printed."""
         found = QUESTION.search(self._asked.read_text()) or QUESTION.search(self.said)
         return found and found[0]
 
@@ -85,7 +85,7 @@ class Login:
 
 
 def sign_in(agent: Agent, place: Place, environment: Mapping[str, str], server: HttpServer) -> None:
-    """Run the agent's login to its end. Fails where the agent does, or asks nobody."""
+    """Run the agent's login to its end. Fails if the agent fails or asks for no sign-in."""
     login = Login(agent, place, environment)
     try:
         assert eventually(login.is_asking), login.said
@@ -102,7 +102,7 @@ def sign_in(agent: Agent, place: Place, environment: Mapping[str, str], server: 
 
 
 def _fake_browsers(folder: Path, asked: Path) -> Path:
-    """Make commands that open a browser, which write down where they are sent."""
+    """Make commands that stand in for a browser and record the URLs they open."""
     folder.mkdir()
     for name in BROWSERS:
         (folder / name).write_text(f'#!/bin/sh\necho "$@" >>{asked}\n')

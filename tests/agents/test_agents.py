@@ -1,4 +1,4 @@
-"""Real agents send their model all that Toolgate answers, over stdio, over HTTP and signed in, and after a restart."""
+"""Real agents send their model all of Toolgate's answers, over stdio, over HTTP and signed in, and after a restart."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.soak
 
 @pytest.fixture(scope="module")
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    """Give the outcome of a run: `ran(agent, carrier)`. All that the selected tests need run, two at a time: they wait
-    more than they work."""
+    """Return the outcome of a run: `ran(agent, carrier)`. The runs of all selected tests go two at a time, as they
+    mostly wait."""
     chosen = [item.callspec.params for item in request.session.items if item.path == request.path]
     folder = tmp_path_factory.mktemp("agents")
     pool = ThreadPoolExecutor(2)

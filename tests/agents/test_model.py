@@ -1,4 +1,4 @@
-"""The scripted model speaks each interface that agents speak, and holds to its script."""
+"""The scripted model speaks each interface that agents speak, and follows its script."""
 
 import json
 import urllib.error
@@ -106,10 +106,10 @@ def test_the_model_calls_the_next_tool_and_records_what_it_was_sent(spoken: Spok
     model = Model(SCRIPT)
     with serve_model(model) as url:
         first = post(url + spoken.path, spoken.ask([]))
-        assert first == post(url + spoken.path, spoken.ask([]))  # whoever asks again is told the same
+        assert first == post(url + spoken.path, spoken.ask([]))  # a repeated request gets the same answer
         second = post(url + spoken.path, spoken.ask(spoken.called(first)))
     assert "ReadDocs" in json.dumps(second)
-    assert "out" in json.dumps(second)  # an argument that comes of what was shown
+    assert "out" in json.dumps(second)  # an argument from an earlier answer
     assert model.record.shown == {"shell": Shown("out", 1)}
     assert model.record.offered == {step: ["Bash", "ReadDocs"] for step in SCRIPT}
     assert not model.record.done

@@ -19,7 +19,7 @@ QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, commands=10)
 QUICK_HTTP = WebEffort(rounds=1, seconds=0.15, warm=0.05, held_rounds=1, held=200, settle=0.3, idle=1.0)
 
 
-UNPINNED = ("isolation", "neighbours")  # what commands cost and take is a matter of the whole machine
+UNPINNED = ("isolation", "neighbours")  # commands use the whole machine
 
 
 def main() -> None:

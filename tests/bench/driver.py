@@ -1,4 +1,4 @@
-"""A raw-wire client for stdio servers: writes lines, reads lines, checks each answer. Knows no SDK."""
+"""A raw-wire client for stdio servers: writes lines, reads lines, checks each answer. It imports no SDK."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ CHUNK = 1 << 18  # bytes a read
 
 
 class Message(msgspec.Struct):
-    """Anything a server sends."""
+    """Any message of a server."""
 
     id: int | str | None = None
     result: msgspec.Raw = msgspec.Raw()
@@ -33,8 +33,8 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Expected:
-    """One answer taken apart, to tell whether others hold the same result: a comparison of bytes where decoding a long
-    list each time would measure this client."""
+    """A parsed answer that others are compared with by bytes: decoding a long list each time would measure this
+    client."""
 
     def __init__(self, line: bytes) -> None:
         self.result = bytes(_decode(line).result)
@@ -42,7 +42,8 @@ class Expected:
         self._after = len(line) - self._before - len(self.result)
 
     def id(self, line: bytes) -> int | str | None:
-        """The id of an answer with that result. None: no answer. Raises RuntimeError for any other result."""
+        """Return the id of an answer with this result, or None for another message. Raises RuntimeError for another
+        result."""
         for begin in (self._before, len(line) - self._after - len(self.result)):  # the id may come first or last
             if begin >= 0 and line.startswith(self.result, begin):
                 return _decode(line[:begin] + b"null" + line[begin + len(self.result) :]).id
@@ -53,7 +54,7 @@ class Expected:
 
 
 class Cores:
-    """Where the two sides run: each on a core of its own, where the machine has two and lets us choose."""
+    """The cores of client and server: one each, if the machine has two and allows the choice."""
 
     def __init__(self) -> None:
         can = hasattr(os, "sched_setaffinity")
@@ -61,7 +62,7 @@ class Cores:
         self.pinned = len(self._all) >= 2
 
     def server(self) -> None:
-        """What is started from here on runs on the server's core."""
+        """Run later processes on the server's core."""
         self._go(self._all[:1])
 
     def driver(self) -> None:
@@ -108,14 +109,14 @@ class Peer:
         self._exchange(memoryview(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'))
 
     def request(self, method: str, params: dict[str, Any]) -> Any:
-        """The decoded result of one request. Raises RuntimeError for an error."""
+        """Return the result of one request. Raises RuntimeError for an error."""
         return msgspec.json.decode(_decode(self._one(method, params)).result)
 
     def pipeline(
         self, method: str, params: dict[str, Any], count: int, window: int, good: Callable[[Any], bool]
     ) -> float:
-        """Calls a second with `window` in flight. Each id must be answered once, with a result that is
-        `good` the first time and the same, byte for byte, from then on."""
+        """Return the calls per second with `window` in flight. Each id must be answered once; the first result must be
+        `good`, and all others equal it byte for byte."""
         expected = Expected(self._one(method, params))
         if not good(msgspec.json.decode(expected.result)):
             raise RuntimeError(f"a wrong answer to {method}: {expected.result[:500]!r}")
@@ -137,7 +138,7 @@ class Peer:
         return count / (time.perf_counter() - begun)
 
     def latencies(self, method: str, params: dict[str, Any], count: int) -> list[float]:
-        """Seconds of each of `count` calls, one after another."""
+        """Return the seconds of each of `count` calls, one after another."""
         taken = []
         for _ in range(count):
             begun = time.perf_counter()
@@ -146,7 +147,7 @@ class Peer:
         return taken
 
     def memory(self) -> int:
-        """Resident memory in KiB, children included."""
+        """Return the resident memory in KiB, children included."""
         total, pids = 0, [self.process.pid]
         while pids:
             pid = pids.pop()
@@ -170,7 +171,7 @@ class Peer:
         return _encode({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params}) + b"\n"
 
     def _one(self, method: str, params: dict[str, Any]) -> bytes:
-        """The line that answers one request."""
+        """Return the line that answers one request."""
         unwritten = memoryview(self._line(method, params))
         while True:
             unwritten, answers = self._exchange(unwritten)
@@ -182,7 +183,7 @@ class Peer:
                     return line
 
     def _exchange(self, unwritten: memoryview) -> tuple[memoryview, list[bytes]]:
-        """Write what the pipe takes, then read what has come, and wait for it only when all is written."""
+        """Write what the pipe takes, then read what has arrived; wait only when all is written."""
         if unwritten:
             with contextlib.suppress(BlockingIOError):
                 unwritten = unwritten[os.write(self._sink, unwritten) :]

@@ -1,5 +1,5 @@
-"""The floor: a blocking read, msgspec decode, encode, write loop. Answers tools/list with the list in
-the file named by its argument, and everything else with the same echo."""
+"""The floor: a loop of blocking read, msgspec decode, encode and write. It answers tools/list with the list in the file
+named by its argument, and any other request with the same echo."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-"""What isolation costs: `Bash true` under `bwrap` beside bare spawns of bwrap and of bash, in turns; the first command
-of a principal; what an idle sandbox holds; and the start of a server with and without."""
+"""Measure the cost of isolation: `Bash true` under `bwrap` beside bare spawns of bwrap and bash; a principal's first
+command; an idle sandbox; and a server's start with and without sandboxes."""
 
 import os
 import re
@@ -16,14 +16,14 @@ from tests.bench.people import Town, town
 
 BARE = ("bash", "-c", "true")
 WRAPPED = ("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", *BARE)
-TARGET = 3.0  # ms that ours may add to a bare bwrap
+TARGET = 3.0  # ms that Toolgate may add to a bare bwrap
 NEWCOMERS = 8
 
 
 @dataclass
 class Cost:
-    """Seconds of `Bash true`, a bare bwrap, a bare bash, a principal's first command, the start of a server with and
-    without a sandbox; `held`: KiB (PSS) of an idle sandbox."""
+    """Seconds of `Bash true`, a bare bwrap, a bare bash, a principal's first command, a server's start with and without
+    a sandbox; `held`: KiB (PSS) of an idle sandbox."""
 
     ours: list[float] = field(default_factory=list)
     wrapped: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Cost:
 
 
 def measure(folder: Path, cores: Cores, rounds: int, calls: int, tell: Callable[[str], None]) -> Cost:
-    cores = Cores()  # its own: unpinned, commands have the whole machine, as what they are held against
+    cores = Cores()  # unpinned: commands have the whole machine, like the bare spawns
     cores.pinned = False
     cost = Cost()
     for turn in range(rounds):
@@ -62,7 +62,7 @@ def _commands(place: Town, cores: Cores, calls: int, cost: Cost) -> None:
 
 
 def _newcomers(place: Town, cost: Cost) -> float:
-    """KiB a sandbox."""
+    """Return the KiB of a sandbox."""
     before = _pss(place.site.process.pid)
     for number in range(NEWCOMERS):
         cost.first.append(place.person(f"newcomer-{number}").call("Bash", command="true")[0])
@@ -70,7 +70,7 @@ def _newcomers(place: Town, cost: Cost) -> float:
 
 
 def _pss(server: int) -> int:
-    """Of all below the server, which itself does not count."""
+    """Return the PSS of all processes below the server, without itself."""
     total, pids = 0, _children(server)
     while pids:
         pid = pids.pop()
@@ -91,7 +91,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _spawned(words: Sequence[str]) -> float:
-    """Seconds to start it, read its output to the end and collect it."""
+    """Return the seconds to start it, read its output and collect it."""
     program = shutil.which(words[0]) or words[0]
     begun = time.perf_counter()
     done = subprocess.run([program, *words[1:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)

@@ -1,4 +1,4 @@
-"""What is measured, and how: rounds in which each side has its turn, so that the machine's moods hit all."""
+"""Measure stdio in rounds in which each side takes a turn, so that the machine's load affects all sides."""
 
 import os
 import shutil
@@ -19,23 +19,23 @@ IMPORT, SHELL, BARE_SHELL = "import asyncio", "Bash true", "bash -c true"
 YARDSTICKS = "yardsticks"
 LARGE_TEXT = "x" * 100_000
 WINDOW = 64  # calls in flight
-LARGE_WINDOW = 8  # large ones: 800 kB under way, more than any pipe holds
+LARGE_WINDOW = 8  # large ones: 800 kB in flight, more than any pipe holds
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is done. `seconds`: of one throughput figure in one round, about."""
+    """How much is measured. `seconds`: of one throughput figure in one round, about."""
 
     rounds: int
     starts: int = 2
-    idle: float = 2.5  # seconds before memory is looked at
+    idle: float = 2.5  # seconds before memory is measured
     calls: int = 400  # sequential ones
     seconds: float = 0.6
     commands: int = 30  # shell commands
 
 
 class Figures:
-    """side → metric → one value a round. The units are those of the report's columns."""
+    """side → metric → one value per round, in the units of the report's columns."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -50,7 +50,8 @@ class Figures:
         return statistics.median(self._values[side, metric])
 
     def ratio(self, side: str, metric: str, other: str, of: str) -> float:
-        """Of two sides: the median over pairs that were measured one after the other: the pace of a machine changes."""
+        """Return the median ratio of two sides over pairs measured one after the other, as the machine's speed
+        changes."""
         ours, theirs = self._values[side, metric], self._values[other, of]
         if len(ours) != len(theirs):
             return statistics.median(ours) / statistics.median(theirs)
@@ -58,9 +59,9 @@ class Figures:
 
 
 def measure(sides: Sides, effort: Effort, tell: Callable[[str], None]) -> Figures:
-    """All figures. Raises RuntimeError or TimeoutError when a side breaks."""
+    """Return all figures. Raises RuntimeError or TimeoutError when a side breaks."""
     figures = Figures()
-    _starts(sides, Figures(), 1)  # unmeasured: what the first start caches is there from now on
+    _starts(sides, Figures(), 1)  # unmeasured: it fills the caches
     for turn in range(1, effort.rounds + 1):
         tell(f"round {turn} of {effort.rounds}: start-up")
         _starts(sides, figures, effort.starts)
@@ -106,7 +107,7 @@ def _memory(sides: Sides, figures: Figures, effort: Effort) -> None:
         for name in sides.commands:
             peers[name] = sides.start(name)
             _open(peers[name], sides)
-        time.sleep(effort.idle)  # what is measured is the state after nothing happened
+        time.sleep(effort.idle)  # the idle state is measured
         for name, peer in peers.items():
             figures.add(name, MEMORY, peer.memory() / 1024)
     finally:
@@ -141,7 +142,7 @@ def _says(text: str) -> Callable[[Any], bool]:
 def _rate(
     peer: Peer, effort: Effort, method: str, params: dict[str, Any], window: int, good: Callable[[Any], bool]
 ) -> float:
-    """Calls a second, warm: two runs before the one that counts find out how many calls fill the time."""
+    """Return calls per second, warm: two earlier runs find out how many calls fill the time."""
     rate = peer.pipeline(method, params, 2 * window, window, good)
     rate = peer.pipeline(method, params, _count(rate, effort.seconds, window), window, good)
     return peer.pipeline(method, params, _count(rate, effort.seconds, window), window, good)
@@ -152,7 +153,7 @@ def _count(rate: float, seconds: float, window: int) -> int:
 
 
 def _shell(sides: Sides, figures: Figures, effort: Effort) -> None:
-    """What our Bash tool adds to starting bash: its p50, in ms, beside a bare spawn on the same core."""
+    """Measure what the Bash tool adds to starting bash: its p50 in ms, beside a bare spawn on the same core."""
     call = {"name": "Bash", "arguments": {"command": "true"}}
     with sides.start(OURS) as peer:
         _open(peer, sides)
@@ -167,7 +168,7 @@ def _shell(sides: Sides, figures: Figures, effort: Effort) -> None:
 
 
 def _spawn() -> float:
-    """Seconds to start `bash -c true`, read its output to the end and collect it."""
+    """Return the seconds to start `bash -c true`, read its output and collect it."""
     bash = shutil.which("bash") or "/bin/bash"
     begun = time.perf_counter()
     source, sink = os.pipe()

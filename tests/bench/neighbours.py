@@ -1,6 +1,7 @@
-"""What one principal feels while another does its worst: p99 of `ping` and of Bash `echo`, quiet and attacked in turns.
-Server, attacks and this client share the machine's cores, unpinned: what the client waits for a core counts too.
-"""
+"""Measure one principal's latency while another misbehaves: p99 of `ping` and of Bash `echo`, quiet and attacked in
+turns.
+
+Server, attacks and this client share the machine's cores, unpinned, so the client's wait for a core counts too."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -66,7 +67,7 @@ def _attacked(eve: Person, command: str) -> Generator[None, None, None]:
 
 
 def _feel(ada: Person, pinging: Person, echoes: int, felt: Felt) -> None:
-    """Pings go on beside the commands: what holds up the server's loop is felt by them."""
+    """Run pings beside the commands: they show delays of the server's loop."""
     over = threading.Event()
 
     def ping() -> None:

@@ -1,4 +1,4 @@
-"""A server behind sign-in whose people have sandboxes, and calls of theirs, timed. Knows the wire; measures nothing."""
+"""A server behind sign-in whose principals have sandboxes, and timed calls of theirs."""
 
 import itertools
 import time
@@ -16,11 +16,11 @@ from tests.bench.http.driver import FIRST_ID, SESSIONS, Client, Site
 from tests.bench.sides import BIN, environment
 from tests.server.auth.minted_tokens import Signed
 
-UIDS = "30000-39999"  # apart from those of other servers on this machine, which end theirs
+UIDS = "30000-39999"  # separate from other servers' on this machine, which end their users' processes
 
 
 class Person:
-    """Somebody with one session."""
+    """A client with one session."""
 
     def __init__(self, port: int, bearer: str) -> None:
         self._client = Client(port, replace(SESSIONS, headers={**SESSIONS.headers, "Authorization": bearer}))
@@ -29,7 +29,7 @@ class Person:
         self._ids = itertools.count(FIRST_ID + 1)
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[float, Any]:
-        """Seconds until the answer, and its result. Raises RuntimeError for an error."""
+        """Return the seconds until the answer, and its result. Raises RuntimeError for an error."""
         before, after = self._client.request(method, params)
         begun = time.perf_counter()
         answer = self._client.exchange(b"%b%d%b" % (before, next(self._ids), after))
@@ -50,7 +50,7 @@ class Person:
 
 
 class Town:
-    """A server, and who came to it."""
+    """A server and its clients."""
 
     def __init__(self, site: Site, state: Path) -> None:
         self.site = site

@@ -1,6 +1,5 @@
-"""A warm ReadDocs of a static page beside Playwright alone, in turns: the same Chromium program, the same page, and for
-Playwright the same half second without news (`networkidle`).
-"""
+"""Compare a warm ReadDocs of a static page with Playwright alone, in turns: the same Chromium, the same page, and the
+same half second of quiet (`networkidle`)."""
 
 import asyncio
 import os
@@ -22,11 +21,11 @@ from toolgate.tools.workers.pool import Workers
 PAGE = (
     b"<!doctype html><title>Page</title><h1>Page</h1>" + b"<p>Some words of a static page, and more of them.</p>" * 200
 )
-TARGET = 1.5  # times what Playwright alone takes
+TARGET = 1.5  # times the duration of Playwright alone
 
 
 def measure(rounds: int, calls: int, tell: Callable[[str], None]) -> tuple[float, float]:
-    """Medians in seconds: ours, and Playwright's."""
+    """Return the medians in seconds: ReadDocs' and Playwright's."""
     return asyncio.run(_measured(rounds * calls, tell))
 
 

@@ -1,4 +1,4 @@
-"""The figures as two tables: absolutes, and ratios against what we hold ourselves to."""
+"""Format the figures as two tables: absolutes, and ratios against their targets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ COLUMNS = {  # metric → heading
 
 @dataclass(frozen=True)
 class Target:
-    """A ratio of ours to another's in one run, and where it should be: at most or at least `limit`. With nobody to be
-    held against (`to` is ""), the figure itself."""
+    """A ratio of Toolgate's figure to another's in one run, and its limit: at most or at least `limit`. Without another
+    (`to` is ""), the figure itself."""
 
     says: str
     metric: str
     to: str
     limit: float
     at_least: bool
-    of: str = ""  # a yardstick's metric instead of the other's same one
+    of: str = ""  # another metric of the other side, instead of the same one
     side: str = OURS
 
     def ratio(self, figures: Figures) -> float:
@@ -65,7 +65,7 @@ TARGETS = (
 
 
 def report(figures: Figures) -> str:
-    """Both tables and the shell's line, ready to print."""
+    """Return both tables and the shell's line."""
     sides = (OURS, PYTHON, TYPESCRIPT, FLOOR)
     return "\n".join(
         (
@@ -80,7 +80,7 @@ def report(figures: Figures) -> str:
 
 
 def absolutes(figures: Figures, sides: Sequence[str], columns: Mapping[str, str]) -> list[str]:
-    """A line a side; a blank where it has no such figure."""
+    """Return a line per side; a missing figure is blank."""
     rows = [["", *columns.values()]]
     for side in sides:
         rows.append([side, *(_number(figures.median(side, at)) if figures.has(side, at) else "" for at in columns)])
@@ -88,7 +88,7 @@ def absolutes(figures: Figures, sides: Sequence[str], columns: Mapping[str, str]
 
 
 def ratios(figures: Figures, targets: Sequence[Target]) -> list[str]:
-    """A line a target, and whether it is met."""
+    """Return a line per target, with whether it is met."""
     rows = [["", "ratio", "wanted", ""]]
     for target in targets:
         ratio = target.ratio(figures)

@@ -1,5 +1,5 @@
-"""How long a search takes when its engines take 0.1 to 5 s each: stand-ins on loopback that answer when their time has
-come. It should be the slowest engine's time, or the deadline; a search that asked one after another takes the sum."""
+"""Measure a search whose engines take 0.1 to 5 s each: stand-ins on loopback that answer after their time. It should
+take the slowest engine's time, or the deadline, not the sum."""
 
 import asyncio
 import statistics
@@ -24,13 +24,13 @@ SECONDS = {
     "arxiv": 5.0,
 }
 DEADLINES = (6.0, 2.5, 0.75)
-ENGINE_TIME = 5.0  # an engine that takes as long is told as late
-SLACK = 0.25  # seconds that asking and fusing may add
+ENGINE_TIME = 5.0  # an engine that takes as long is reported as late
+SLACK = 0.25  # seconds that querying and fusing may add
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One deadline. Times in seconds; `answered`: how many engines were in time, of how many that could be."""
+    """One deadline. Times are in seconds; `answered`: how many engines answered in time, of how many could."""
 
     deadline: float
     expected: float
@@ -45,7 +45,7 @@ class Figure:
 
 
 def measure(rounds: int, pace: float, tell: Callable[[str], None]) -> list[Figure]:
-    """`pace`: all times but the engines' own limit are multiplied by it."""
+    """Return a figure per deadline. `pace` scales all times except the engines' own limit."""
     return [asyncio.run(_figure(deadline, rounds, pace, tell)) for deadline in DEADLINES]
 
 
@@ -57,10 +57,10 @@ async def _figure(deadline: float, rounds: int, pace: float, tell: Callable[[str
         deadline=deadline * pace,
         seconds=dict.fromkeys(SECONDS, ENGINE_TIME),
     ) as place:
-        await place.web.fetch(place.site.url("/"))  # what is loaded at first is not the search's time
+        await place.web.fetch(place.site.url("/"))  # load modules before the measurement
         for turn in range(rounds):
             tell(f"search with a deadline of {deadline:g} s, {turn + 1} of {rounds}")
-            place.clock.now += 3_600  # those who were late have rested
+            place.clock.now += 3_600  # end the rest of late engines
             start = time.perf_counter()
             output = await place.find(f"query {turn}")
             took.append(time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""The servers measured side by side: how each is started. All have echo(text) and list the same tools."""
+"""Start the servers that are compared. All have echo(text) and list the same tools."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ OURS, PYTHON, TYPESCRIPT, FLOOR = "toolgate", "Python SDK", "TypeScript SDK", "f
 
 @dataclass(frozen=True)
 class Sides:
-    """What runs in `folder`, a scratch directory. `commands`: name → argument list."""
+    """The sides, which run in the scratch folder `folder`. `commands`: name → argument list."""
 
     folder: Path
     cores: Cores
@@ -30,7 +30,7 @@ class Sides:
 
 
 def prepared(folder: Path, cores: Cores) -> Sides:
-    """All sides, listing what our own server lists now. Raises RuntimeError where one is missing."""
+    """Return all sides, which list what Toolgate lists now. Raises RuntimeError if one is missing."""
     javascript = [node(), str(TESTS / "interop" / "server.mjs")]
     package("@modelcontextprotocol/server")
     ours = [str(BIN / "toolgate"), "-p", str(TESTS / "bench" / "plugins"), "--state", str(folder / "state")]
@@ -49,7 +49,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def _listed(ours: Sequence[str], folder: Path, cores: Cores) -> tuple[Path, list[str]]:
-    """Our tools/list result in a file, for the others to serve."""
+    """Write Toolgate's tools/list result to a file, for the others to serve."""
     with Peer(ours, environment(folder), folder, cores) as peer:
         peer.handshake()
         result = peer.request("tools/list", {})

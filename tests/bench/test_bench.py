@@ -1,4 +1,4 @@
-"""That the benchmark's machinery works. How fast anything is, only `make bench` tells."""
+"""The benchmark works. Only `make bench` measures speed."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from tests.bench.report import TARGETS, report
 from tests.bench.sides import FLOOR, OURS, PYTHON, TYPESCRIPT, prepared
 
 
-@pytest.mark.soak  # the one over HTTP is measured and told in the same way
+@pytest.mark.soak  # the one over HTTP is measured and reported the same way
 def test_the_benchmark_measures_all_sides_and_holds_them_against_the_targets(tmp_path: Path) -> None:
     told: list[str] = []
     cores = Cores()

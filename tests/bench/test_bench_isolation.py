@@ -1,4 +1,4 @@
-"""That the benchmarks of isolation and of neighbours work. What they find, only `make bench` tells."""
+"""The benchmarks of isolation and of neighbours work. Only `make bench` measures."""
 
 import os
 import shutil

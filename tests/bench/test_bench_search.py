@@ -1,4 +1,4 @@
-"""That a search takes as long as its slowest engine or the deadline, and not the sum: the benchmark at a fifth."""
+"""A search takes as long as its slowest engine or the deadline, not the sum: the benchmark at a fifth of its times."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A person with a real Chromium, and what every page of ours keeps to. Knows no page."""
+"""A person with a real Chromium, and the rules that every page keeps."""
 
 import contextlib
 import shutil
@@ -19,10 +19,10 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"phone": (390, 844), "desktop": (1280, 800), "narrow": (320, 640)}
-# What Chromium says by itself: of every status from 400 on, of an icon that the policy rightly keeps it from, and that
-# somebody was faster than a page's own idea of where to type
+# Messages of Chromium itself: of every status from 400 on, of an icon that the policy blocks, and of a field that had
+# the focus before `autofocus`
 EXPECTED = ("Failed to load resource", "favicon.ico", "Autofocus")
-# The contrast of each text with the ground behind it, and of the edges of what is filled in or pressed (WCAG 2.2).
+# The contrast of each text with its background, and of the edges of fields and buttons (WCAG 2.2).
 CONTRAST = """() => {
   const parse = c => { const n = c.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n };
   const linear = v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
@@ -56,7 +56,7 @@ TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElemen
 
 @contextlib.contextmanager
 def browser() -> Iterator[Any]:
-    """Chromium, as Playwright drives it."""
+    """Yield Chromium, as Playwright drives it."""
     program = shutil.which("chromium-headless-shell")
     if program is None:
         pytest.fail("Chromium is missing; install it with: make chromium")
@@ -70,8 +70,9 @@ def browser() -> Iterator[Any]:
 
 @contextlib.contextmanager
 def people(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """`arrive(size, …)` is somebody with cookies of their own, and gives their first tab. What leaves this machine, or
-    is complained of, fails in the end."""
+    """Yield `arrive(size, …)`, which returns the first tab of a person with their own cookies.
+
+    Requests that leave this machine and console errors fail the test in the end."""
     contexts: list[Any] = []
     wrong: list[str] = []
 

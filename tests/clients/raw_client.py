@@ -1,5 +1,5 @@
-"""A raw client of the real server process: what all transports have in common, and stdio. Every message that comes is
-held against the official schema of the revision it was sent in; one that does not fit fails the test."""
+"""A raw client of the real server process: the part common to all transports, and stdio. Every message is validated
+against the official schema of its revision; an invalid one fails the test."""
 
 import contextlib
 import functools
@@ -20,7 +20,7 @@ from tests.servers import forked_command
 from tests.servers.forked_command import COMMAND as COMMAND
 from tests.servers.forked_command import ROOT as ROOT
 
-PATIENCE = 40.0  # seconds for anything to come: these machines are slow at times
+PATIENCE = 40.0  # seconds for any message: test machines are slow at times
 
 RESULTS = {
     "initialize": "InitializeResult",
@@ -75,8 +75,8 @@ class Refusal(Exception):
 
 
 class Server:
-    """A client of a server process. `capabilities` are what it declares; `answer(method, params)` answers requests of
-    the server. How messages travel is what the carriers add: `write`, `close` and `kill`."""
+    """A client of a server process. `capabilities` are declared; `answer(method, params)` answers the server's
+    requests. The carriers add `write`, `close` and `kill`."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class Server:
         self._faults: list[str] = []
         self._ended = False
 
-    # -- talking
+    # -- sending
 
     def write(self, data: bytes) -> None:
-        """Send one message, or what is to be taken for one."""
+        """Send one message, or any bytes in place of one."""
         raise NotImplementedError
 
     def send(self, message: Any) -> None:
@@ -114,7 +114,7 @@ class Server:
         self.send({"method": method, "params": params or {}})
 
     def begin(self, method: str, params: dict[str, Any] | None = None, **meta: Any) -> int:
-        """Send a request and give its id; on the stateless revision its envelope is added."""
+        """Send a request and return its id; the stateless revision adds its envelope."""
         self._last_id += 1
         params = dict(params or {})
         if self.revision == STATELESS:
@@ -134,7 +134,7 @@ class Server:
         }
 
     def result(self, id: Any, timeout: float = PATIENCE) -> Any:
-        """The result of the request `id`. Raises Refusal."""
+        """Return the result of the request `id`. Raises Refusal."""
         message = self.wait(lambda said: said.get("id") == id and "method" not in said, timeout)
         if "error" in message:
             raise Refusal(message["error"])
@@ -148,19 +148,19 @@ class Server:
         return result
 
     def text(self, tool: str, arguments: dict[str, Any] | None = None, **meta: Any) -> str:
-        """The text of a call that must not fail."""
+        """Return the text of a call that must not fail."""
         result = self.call(tool, arguments, **meta)
         assert not result.get("isError"), result
         return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
 
     def error(self, tool: str, arguments: dict[str, Any] | None = None, **meta: Any) -> str:
-        """The text of a call that must be an error of the tool."""
+        """Return the text of a call that must be an error of the tool."""
         result = self.call(tool, arguments, **meta)
         assert result.get("isError") is True, result
         return "\n".join(block["text"] for block in result["content"] if block["type"] == "text")
 
     def wait(self, wanted: Callable[[dict[str, Any]], bool], timeout: float = PATIENCE) -> dict[str, Any]:
-        """The first message, come or coming, that is `wanted`."""
+        """Return the first message, past or future, that is `wanted`."""
         until = time.monotonic() + timeout
         seen = 0
         with self._arrived:
@@ -176,14 +176,14 @@ class Server:
                 self._arrived.wait(left)
 
     def notes(self, method: str) -> list[dict[str, Any]]:
-        """The parameters of all notifications of `method` so far."""
+        """Return the parameters of all notifications of `method` so far."""
         with self._arrived:
             return [message["params"] for message in self.messages if message.get("method") == method]
 
     def log(self) -> str:
         return self._stderr.read_text(errors="replace")
 
-    # -- beginning and ending
+    # -- start and end
 
     def shake_hands(self) -> None:
         hello = {
@@ -195,17 +195,17 @@ class Server:
         self.notify("notifications/initialized")
 
     def close(self, timeout: float = PATIENCE) -> int:
-        """End the conversation and the server, and give its exit code."""
+        """End the conversation and the server, and return its exit code."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """End everything that is left of it."""
+        """End every remaining process."""
         raise NotImplementedError
 
-    # -- hearing
+    # -- receiving
 
     def _hear(self, message: Any) -> None:
-        """Take what the server said: a message, or an array of them."""
+        """Take a message of the server, or an array of them."""
         parts = message if isinstance(message, list) else [message]
         faults = [fault for part in parts if (fault := self._fault(part))]
         self._arrive(parts, faults[0] if faults else None)
@@ -233,7 +233,7 @@ class Server:
             message = {
                 **message,
                 "id": 0,
-            }  # an id that can't be read is null: the one exception (contract/cli.md)
+            }  # an unreadable id is null: the one exception (contract/cli.md)
         method = message.get("method") or self._methods.get(message.get("id"), "")
         names = ["JSONRPCMessage"]
         body: Any = message
@@ -255,7 +255,7 @@ class Server:
 
 
 class Stdio(Server):
-    """Over the standard streams of a process of its own."""
+    """A client over the standard streams of its own server process."""
 
     def __init__(self, process: subprocess.Popen[bytes], *rest: Any) -> None:
         super().__init__(process, *rest)
@@ -300,7 +300,7 @@ class Stdio(Server):
 
 @functools.cache
 def schema(revision: str, name: str) -> jsonschema_rs.Validator:
-    """The validator of one type of one revision."""
+    """Return the validator of one type of one revision."""
     document = json.loads((ROOT / "tests" / "spec" / f"{revision}.schema.json").read_text())
     key = "$defs" if "$defs" in document else "definitions"
     wanted = {"$schema": document["$schema"], key: document[key], "$ref": f"#/{key}/{name}"}
@@ -321,7 +321,7 @@ def served(
     command: Sequence[str] = (COMMAND,),
     handshake: bool = True,
 ) -> Iterator[Server]:
-    """A server in `folder` with a home and state of its own, past its handshake; ended, and its end checked, after."""
+    """Yield a server in `folder` with its own home and state, after its handshake; end it and check its end."""
     state = state or folder / "state"
     stderr = folder / "stderr.log"
     work, environment = surroundings(folder, state, env)
@@ -346,7 +346,7 @@ def served(
 
 
 def surroundings(folder: Path, state: Path, env: Mapping[str, str] | None) -> tuple[Path, dict[str, str]]:
-    """A working directory and an environment with a home for a server of one's own."""
+    """Return a working directory and an environment with a home for a server."""
     for name in ("home", "work"):
         (folder / name).mkdir(exist_ok=True)
     own = {"HOME": str(folder / "home"), "TOOLGATE_STATE": str(state), "LANG": "C.UTF-8"}
@@ -354,7 +354,7 @@ def surroundings(folder: Path, state: Path, env: Mapping[str, str] | None) -> tu
 
 
 def children(pid: int) -> set[int]:
-    """All living descendants of a process, by /proc."""
+    """Return all living descendants of a process, by /proc."""
     parents: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -372,7 +372,7 @@ def children(pid: int) -> set[int]:
 
 
 def processes_with(mark: str) -> set[int]:
-    """Living processes whose command line has `mark`: tests mark what they start with an odd number of seconds."""
+    """Return living processes whose command line has `mark`: tests mark their own with an odd number of seconds."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
@@ -383,7 +383,7 @@ def processes_with(mark: str) -> set[int]:
 
 
 def eventually(check: Callable[[], bool], timeout: float = PATIENCE) -> bool:
-    """Whether `check` comes true in time; for what no message tells, such as the end of a process."""
+    """Return whether `check` becomes true in time. For state that no message shows, such as the end of a process."""
     until = time.monotonic() + timeout
     turn: queue.Queue[None] = queue.Queue()
     while not check():

@@ -1,4 +1,4 @@
-"""The raw client over HTTP: a server process that listens, and the two HTTP transports as carriers of `wire.Server`."""
+"""The raw client over HTTP: a server process that listens, and the two HTTP transports as carriers of `Server`."""
 
 import contextlib
 import http.client
@@ -34,7 +34,7 @@ class Site:
         self.state = folder / "state"
         self.stderr = folder / "stderr.log"
         work, environment = surroundings(folder, self.state, env)
-        # without, every principal has its own folder, and a sandbox; the folder here is root's where the tests are
+        # otherwise every principal has its own folder and sandbox; this folder may be root's
         shared = ["--workspace", str(work), "--sandbox", "none"] if workspace else []
         words = [*command, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
         with self.stderr.open("wb") as log:
@@ -59,7 +59,7 @@ class Site:
     def ask(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[http.client.HTTPResponse, bytes, Any]:
-        """One whole exchange: the response, its body, and the body's JSON if it is some. `_` in names is `-`."""
+        """Return a response, its body, and the body's JSON if it is some. `_` in header names is `-`."""
         told = {name.replace("_", "-").title(): value for name, value in headers.items()}
         data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
         if data is not None:
@@ -84,7 +84,7 @@ class Site:
 
 @contextlib.contextmanager
 def site(folder: Path, *options: str, **how: Any) -> Iterator[Site]:
-    """A listening server of one's own, ended after."""
+    """Yield a listening server, and end it."""
     folder.mkdir(exist_ok=True)
     listening = Site(folder, *options, **how)
     try:
@@ -97,7 +97,7 @@ def site(folder: Path, *options: str, **how: Any) -> Iterator[Site]:
 
 
 def events(response: Any) -> Iterator[dict[str, str]]:
-    """The server-sent events of a response as they come: their fields, comments under ''."""
+    """Yield the server-sent events of a response as they arrive: their fields, comments under ''."""
     event: dict[str, str] = {}
     while line := response.readline():
         text = line.decode().rstrip("\r\n")
@@ -110,7 +110,7 @@ def events(response: Any) -> Iterator[dict[str, str]]:
 
 
 class Http(Server):
-    """Over Streamable HTTP, a connection a message; the answers are read in threads."""
+    """A client over Streamable HTTP with one connection per message; threads read the answers."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Http(Server):
         return "/mcp"
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
-        """What the protocol wants besides: of the session, or of the message where there is none."""
+        """Return the headers of the session, or of the message without a session."""
         meta = message.get("params", {}).get("_meta") if isinstance(message.get("params"), dict) else None
         version = meta.get("io.modelcontextprotocol/protocolVersion") if isinstance(meta, dict) else None
         if version is None:
@@ -182,7 +182,7 @@ class Http(Server):
         return told
 
     def _spawn(self, method: str, data: bytes | None, headers: dict[str, str], key: Any) -> None:
-        """Send now, so that order is kept, and read the answer in a thread."""
+        """Send now, in order, and read the answer in a thread."""
         connection = self.site.connect(timeout=10 * PATIENCE)
         connection.request(method, self._path(), data, headers)
         self._connections[str(key)] = connection
@@ -224,7 +224,7 @@ class Http(Server):
             return
         self._closing = True
         if self._owned and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)  # it ends the streams, with what belongs at their end
+            self.process.send_signal(signal.SIGTERM)  # it ends the streams in order
             for thread in self._threads:
                 thread.join(PATIENCE)
         for connection in self._connections.values():
@@ -238,7 +238,7 @@ class Http(Server):
 
 
 class Sse(Http):
-    """Over HTTP+SSE: one stream for all that comes, a POST for each message that goes."""
+    """A client over HTTP+SSE: one stream for all received messages, a POST per sent one."""
 
     def __init__(self, *rest: Any) -> None:
         super().__init__(*rest)
@@ -287,7 +287,7 @@ def spoken(
     handshake: bool = True,
     owned: bool = False,
 ) -> Iterator[Server]:
-    """A client of a listening server, past its handshake. `owned`: closing it ends the server."""
+    """Yield a client of a listening server, after its handshake. `owned`: closing it ends the server."""
     server = CARRIERS[transport](listening, revision, capabilities, answer, owned)
     try:
         if handshake and revision != STATELESS:

@@ -1,4 +1,4 @@
-"""What tests say of tasks (extension io.modelcontextprotocol/tasks), in the words of a client."""
+"""Ask for tasks as a client does (extension io.modelcontextprotocol/tasks)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ KNOWS = {"extensions": {TASKS: {}}, "elicitation": {}, "roots": {}}
 
 
 def created(server: Server, tool: str, **arguments: Any) -> str:
-    """The id of the task that a call becomes."""
+    """Return the id of the task that a call becomes."""
     result = server.call(tool, arguments)
     assert result["resultType"] == "task", result
     id: str = result["taskId"]
@@ -21,7 +21,7 @@ def get(server: Server, id: str) -> Any:
 
 
 def until(server: Server, id: str, *wanted: str) -> Any:
-    """The task once it has one of the statuses; it must have another before."""
+    """Return the task once it has one of the statuses; it must have another before."""
     found: list[Any] = []
 
     def there() -> bool:
@@ -37,7 +37,7 @@ def ended(server: Server, id: str) -> Any:
 
 
 def text(task: Any) -> str:
-    """The text of a completed task."""
+    """Return the text of a completed task."""
     assert task["status"] == "completed", task
     said: str = task["result"]["content"][0]["text"]
     return said

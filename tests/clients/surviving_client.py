@@ -1,5 +1,5 @@
-"""Clients that live through restarts of their server, each in a thread: what they were answered, how often, and where
-they stand is held against what they asked."""
+"""Clients that survive restarts of their server, each in a thread. They compare answers and working directory with what
+they asked for."""
 
 import contextlib
 import http.client
@@ -15,7 +15,7 @@ from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.clients.raw_http_client import POSTED, events
 from toolgate.transports.http.post import INTERRUPTED
 
-AGAIN = 0.03  # seconds to wait before a server that is not there is asked again
+AGAIN = 0.03  # seconds until a server that does not answer is asked again
 META = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {},
@@ -25,11 +25,11 @@ BROKEN = (OSError, http.client.HTTPException)
 
 
 class Unknown(Exception):
-    """Nobody can say what became of a call: the server ended before anything of it was answered, or said so."""
+    """A call's fate is unknown: the server ended before it answered or reported an error."""
 
 
 class Living:
-    """A client of one revision. `failure` is what a server must never do to it."""
+    """A client of one revision. `failure` names a forbidden answer of the server."""
 
     def __init__(self, port: int, revision: str, name: str, token: str | None = None) -> None:
         self.revision = revision
@@ -60,14 +60,14 @@ class Living:
         try:
             if self.revision != STATELESS:
                 self._initialize()
-            stands = {""}  # where it may stand, by what it knows
+            stands = {""}  # its possible working directories
             while not self._ending.is_set():
                 stands = self._step(stands)
         except BaseException as error:  # the test raises it
             self.failure = error
 
     def _step(self, stands: set[str]) -> set[str]:
-        """Move, look, or wait. Where it may stand after that."""
+        """Do one thing, and return the possible working directories after it."""
         kind = self._random.choice(["move", "look", "look", "wait"])
         try:
             if kind == "move":
@@ -82,7 +82,7 @@ class Living:
             assert stood in stands, f"{self._name} stands in {said!r}, not in one of {stands}"
         except Unknown:
             self.lost += 1
-            time.sleep(2 * AGAIN)  # a process that is just being killed still takes connections, and resets them
+            time.sleep(2 * AGAIN)  # a dying process still accepts connections, and resets them
             return stands | {folder} if kind == "move" else stands
         return {stood}
 
@@ -100,7 +100,7 @@ class Living:
                     return
 
     def _call(self, tool: str, **arguments: Any) -> str:
-        """The text of the result. Raises Unknown."""
+        """Return the text of the result. Raises Unknown."""
         message = self._message("tools/call", {"name": tool, "arguments": arguments})
         id, last = message["id"], None
         message["params"]["_meta"] = {"progressToken": id, **(META if self.revision == STATELESS else {})}
@@ -113,7 +113,7 @@ class Living:
             answers, last = self._resume(last)
             self.resumed += 1
         if not answers:
-            raise Unknown  # a stream that broke off before anything came
+            raise Unknown  # a stream that broke off before its first event
         assert [answer["id"] for answer in answers] == [id], f"answered {answers}"
         if last is not None and last.endswith("a") and self._random.random() < 0.2:
             assert self._resume(last) == ([], last)  # nothing comes twice
@@ -125,7 +125,7 @@ class Living:
         return str(answer["result"]["content"][0]["text"])
 
     def _exchange(self, message: dict[str, Any]) -> tuple[list[Any], str | None]:
-        """The answers that came, and the id of the last event. Raises what a connection that breaks off raises."""
+        """Return the answers, and the id of the last event. Raises the error of a broken connection."""
         while True:
             with self._asked("POST", message) as response:
                 if response.status == 503:
@@ -159,7 +159,7 @@ class Living:
 
     @contextlib.contextmanager
     def _asked(self, method: str, message: Any, last: str | None = None) -> Iterator[http.client.HTTPResponse]:
-        """The response, once a server listens."""
+        """Yield the response, once a server listens."""
         headers = {**POSTED, **self._headers} | ({"Last-Event-ID": last} if last is not None else {})
         if self._session is not None:
             headers |= {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self.revision}

@@ -1,4 +1,5 @@
-"""Writes checks.txt anew: what each run of the suite passes today. Look at the difference before you keep it."""
+"""Write checks.txt again: the checks that each run of the suite passes today. Review the difference before you commit
+it."""
 
 import sys
 import tempfile

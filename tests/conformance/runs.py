@@ -1,4 +1,4 @@
-"""The runs of the suite that must be clean, the server they go against, and what each of them is known to check."""
+"""The runs of the conformance suite that must be clean, their server, and their known checks."""
 
 import contextlib
 import shutil
@@ -23,12 +23,12 @@ RUNS = {  # a run's name → the suite's version and options
     "for-2025-11-25": ("0.2", "--requirements", "2025-11-25"),
     "for-2026-07-28": ("0.2", "--requirements", "2026-07-28"),
 }
-SKIPPED = "tasks-status-notifications: tasks-status-notifications: SKIPPED"  # always, whatever the server does
+SKIPPED = "tasks-status-notifications: tasks-status-notifications: SKIPPED"  # always, for any server
 
 
 @contextlib.contextmanager
 def subject(folder: Path) -> Iterator[str]:
-    """The URL of a server with the suite's fixture: a copy of it, since its plugins change their own folder."""
+    """Yield the URL of a server with a copy of the suite's plugins, which change their own folder."""
     plugins = folder / "plugins"
     shutil.copytree(HERE / "plugins", plugins, ignore=shutil.ignore_patterns("__pycache__"))
     with site(folder / "site", "--plugins", str(plugins), "--skills", str(HERE / "skills")) as listening:
@@ -36,18 +36,18 @@ def subject(folder: Path) -> Iterator[str]:
 
 
 def carry_out(name: str, url: str, folder: Path) -> Run:
-    """The run called `name` against `url`; `folder` is an empty one for what it writes."""
+    """Run the suite as `name` against `url`; `folder` is an empty one for its output."""
     version, *options = RUNS[name]
     return run(version, url, folder, *options)
 
 
 def faults(found: Run) -> list[str]:
-    """What a run may not find."""
+    """Return the faults that a run must not have."""
     return [fault for fault in found.faults() if not fault.startswith(SKIPPED)]
 
 
 def deviations(name: str, found: Run) -> list[str]:
-    """Where a run checked something else than it is known to check: a scenario that is gone counts as none."""
+    """Return the differences from the known checks; a missing scenario counts as none."""
     known, passed = expected()[name], found.passed
     return [
         f"{scenario}: {passed.get(scenario, 'no')} checks passed, {known.get(scenario, 'none')} should"
@@ -57,7 +57,7 @@ def deviations(name: str, found: Run) -> list[str]:
 
 
 def expected() -> dict[str, dict[str, int]]:
-    """The checks each run is to pass: how many of each scenario, as the table beside this file has it."""
+    """Return the checks each run must pass, as counts per scenario, from the table beside this file."""
     head, *rows = (line.split() for line in TABLE.read_text().splitlines() if not line.startswith("#"))
     return {
         name: {row[0]: int(row[column]) for row in rows if row[column] != NOT_RUN}
@@ -66,7 +66,7 @@ def expected() -> dict[str, dict[str, int]]:
 
 
 def table(passed: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
-    """The lines of such a table."""
+    """Yield the lines of such a table."""
     scenarios = sorted({scenario for run in passed.values() for scenario in run})
     width = max(map(len, scenarios))
     yield " ".join(["scenario".ljust(width), *passed])

@@ -1,5 +1,4 @@
-"""Runs the official conformance suite against a URL, and reads what each of its scenarios found. Knows nothing of the
-server, or of what there should be to find."""
+"""Run the official conformance suite against a URL, and read the findings of its scenarios."""
 
 import json
 import os
@@ -12,14 +11,14 @@ from pathlib import Path
 
 from tests.interop.node import node, package
 
-TIME = 240.0  # seconds for a whole run, which takes ten to twenty where nothing is wrong
-FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")  # what a scenario writes its checks into
+TIME = 240.0  # seconds for a whole run, which takes ten to twenty without faults
+FOLDER = re.compile(r"server-(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")  # the folder of a scenario's checks
 GOOD = ("SUCCESS", "INFO")
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a scenario found: `status` is SUCCESS, FAILURE, WARNING, SKIPPED or INFO."""
+    """A finding of a scenario: `status` is SUCCESS, FAILURE, WARNING, SKIPPED or INFO."""
 
     id: str
     status: str
@@ -28,7 +27,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Run:
-    """All that one run of the suite found, by scenario, and how it ended."""
+    """The findings of one run of the suite, by scenario, and its end."""
 
     code: int
     scenarios: Mapping[str, Sequence[Check]]
@@ -36,14 +35,14 @@ class Run:
 
     @property
     def passed(self) -> dict[str, int]:
-        """How many checks of each scenario passed."""
+        """Return the number of passed checks per scenario."""
         return {
             name: Counter(check.status for check in checks)["SUCCESS"]
             for name, checks in sorted(self.scenarios.items())
         }
 
     def faults(self) -> Iterator[str]:
-        """A line for each check that neither passed nor merely informs."""
+        """Yield a line for each check that neither passed nor only informs."""
         for name, checks in sorted(self.scenarios.items()):
             for check in checks:
                 if check.status not in GOOD:

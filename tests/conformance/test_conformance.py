@@ -1,4 +1,4 @@
-"""The official conformance suite, in both its lines and on every revision it knows, against the real server."""
+"""The official conformance suite, both versions, on every revision it supports, against the real server."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.conformance.suite import run
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the one server is that all runs share, one after the other: the suite wants it so."""
+    """The URL of the one server that all runs share, one after the other, as the suite requires."""
     with subject(tmp_path_factory.mktemp("conformance")) as url:
         yield url
 

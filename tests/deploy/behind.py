@@ -1,5 +1,5 @@
-"""Servers behind the proxies that ship: one at the root of a host, behind Caddy and nginx, and one under a path of
-another, behind nginx. Their quiet streams say something twice a second."""
+"""Servers behind the shipped proxies: one at the root of a host, behind Caddy and nginx, and one under a path of
+another, behind nginx. Their quiet streams send two comments a second."""
 
 import asyncio
 import contextlib
@@ -18,11 +18,12 @@ from tests.interop.gated import Gated, certified
 from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
 
-QUIET = 4  # seconds of silence that the impatient nginx bears: long enough for a busy machine to begin an answer
+QUIET = 4  # seconds of silence that the impatient nginx allows: enough for a busy machine to start an answer
 BRISK = (sys.executable, str(Path(__file__).with_name("brisk.py")))
 STEPS = ("-p", str(Path(__file__).with_name("stepping")))
 
-# Beside the shipped file: an nginx that nobody told anything; one that bears less, in front of what never answers too.
+# Beside the shipped file: an nginx with its defaults, and an impatient one, also in front of a server that never
+# answers.
 MORE = """
 ssl_certificate {certificate};
 ssl_certificate_key {certificate};
@@ -50,7 +51,7 @@ server {{
 class Served:
     fronts: dict[str, Front]
     proxies: dict[str, Proxy]
-    said: dict[str, str] = field(default_factory=dict[str, str])  # what a call of Bash by the official client gave
+    said: dict[str, str] = field(default_factory=dict[str, str])  # what a call of Bash by the official client returned
 
 
 @contextlib.contextmanager
@@ -91,7 +92,7 @@ def behind(folder: Path) -> Iterator[Served]:
         for name in ("caddy", "prefix"):
             asyncio.run(_sign_in(made, name))
         for name in ("nginx", "plain", "impatient"):
-            fronts[name].token = fronts["caddy"].token  # their server is one, and its name the first one's
+            fronts[name].token = fronts["caddy"].token  # they share one server, under the first one's name
         yield made
 
 

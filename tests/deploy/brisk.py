@@ -1,4 +1,4 @@
-"""The command `toolgate`, whose quiet streams say something twice a second: a test can wait through a long silence."""
+"""The command `toolgate`, with two comments a second on quiet streams: a test can wait through a long silence."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Servers with the example plugins, and nothing of the world but what the test lends them."""
+"""Servers with the example plugins, whose only services are the test's stand-ins."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +28,7 @@ def examples(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 @pytest.fixture(params=TRANSPORTS)
 def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """A client on each transport in turn."""
+    """Start a client on each transport in turn."""
     with contextlib.ExitStack() as stack:
 
         def begin(*options: str, env: Mapping[str, str] | None = None, **how: Any) -> Server:

@@ -1,4 +1,4 @@
-"""A container of an image, begun, looked into and ended as by `docker run`, `exec` and `stop`. As root."""
+"""A container of an image: started, inspected and ended like by `docker run`, `exec` and `stop`. As root."""
 
 import contextlib
 import errno
@@ -31,8 +31,8 @@ MAIN = "import sys\nfrom toolgate.server.__main__ import main\nsys.exit(main())\
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """The folder that is the container's `/`. `lent` are the machine's own that are at the same path in it; `layers`
-    are folders on top of each other, the first on top, by the path they are at."""
+    """The folder that is the container's `/`. `lent` are the machine's own folders at the same path; `layers` are
+    folders on top of each other, the top one first, by path."""
 
     path: Path
     lent: Sequence[Path] = ()
@@ -40,7 +40,7 @@ class Root:
 
 
 class Container:
-    """What runs in it reads `environment` besides the image's."""
+    """A container. Its program gets `environment` besides the image's."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Container:
         return self.stderr.read_text(errors="replace")
 
     def serving(self) -> bool:
-        """Whether it comes to take work."""
+        """Return whether it becomes ready."""
         eventually(lambda: self.process.poll() is not None or self._is_ready())
         return self.process.poll() is None and self._is_ready()
 
@@ -109,12 +109,12 @@ class Container:
 
     @property
     def first(self) -> int:
-        """Its process 1, by the machine's number."""
+        """The machine's pid of its process 1."""
         told = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return int(told.split()[0])
 
     def execute(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Another program in it, as its user; it gets the environment of the image and what was set besides."""
+        """Run another program in it, as its user, with its environment."""
         become = ["setpriv", "--reuid", str(self.user), "--regid", str(self.user), "--clear-groups"]
         confined = [*become, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"]
         enter = ["nsenter", "--target", str(self.first), "--mount", "--uts", "--ipc", "--pid"]
@@ -124,13 +124,13 @@ class Container:
         )
 
     def mounts(self) -> Iterator[tuple[str, set[str]]]:
-        """Where something is mounted, and how."""
+        """Yield each mount point and its options."""
         for line in Path(f"/proc/{self.first}/mounts").read_text().splitlines():
             _, path, _, options, *_ = line.split()
             yield path, set(options.split(","))
 
     def zombies(self) -> list[str]:
-        """Processes in it that ended, and that nobody has waited for."""
+        """Return the ended processes in it that were not reaped."""
         space = os.readlink(f"/proc/{self.first}/ns/pid")
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
@@ -140,7 +140,7 @@ class Container:
         return found
 
     def stop(self) -> int:
-        """As the image wants to be told; its exit code."""
+        """Stop it by the image's signal, and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(getattr(signal, self.image.stop))
         return self.process.wait(PATIENCE)
@@ -155,7 +155,7 @@ class Container:
 
 @contextlib.contextmanager
 def container(image: Image, root: Root, folder: Path, **how: Any) -> Iterator[Container]:
-    """One that is ended after."""
+    """Yield a container, and end it."""
     made = Container(image, root, folder, **how)
     try:
         yield made
@@ -164,8 +164,10 @@ def container(image: Image, root: Root, folder: Path, **how: Any) -> Iterator[Co
 
 
 def engine_filter(profile: Path, *, spaces: bool = True) -> bytes:
-    """A profile for engines as the kernel takes it; without `spaces` as strict about namespaces as engines' own. What
-    this library or this machine has no such call for is left out, as engines do."""
+    """Return an engine's profile as a seccomp program; without `spaces` it is as strict about namespaces as engines'
+    own.
+
+    Calls unknown to the library or the machine are left out, as engines do."""
     told = json.loads(profile.read_text())
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(told["defaultErrnoRet"] if spaces else errno.EPERM))
     for row in told["syscalls"]:
@@ -183,7 +185,8 @@ def engine_filter(profile: Path, *, spaces: bool = True) -> bytes:
 
 
 def here(image: Image, folder: Path) -> Root:
-    """A stand-in for the image's own root: this machine's system, and what is installed here, at the image's paths."""
+    """Return a stand-in for the image's root: this machine's system, and the installed packages at the image's
+    paths."""
     root, program, commands = folder / "root", folder / "program", folder / "commands"
     for path in (
         "usr",
@@ -211,7 +214,7 @@ def here(image: Image, folder: Path) -> Root:
 
 
 def install(program: Path) -> None:
-    """What this machine's environment has by a link to the clone, as it is where it was installed for good."""
+    """Copy the environment to where it was installed for good, without its link to the clone."""
     [real] = Path(sys.prefix).glob("lib/python3.*/site-packages")
     packages = program / real.relative_to(sys.prefix)
     for name in ("server", "tools", "transports"):

@@ -1,4 +1,4 @@
-"""A server as it is reached through what is in front of it: raw requests, a browser, and the clients of http_wire."""
+"""A server as clients reach it through a proxy: raw requests, a browser, and the clients of raw_http_client."""
 
 import http.client
 import socket
@@ -14,7 +14,7 @@ from tests.server.auth.sign_in_server import PASSWORD, Browser
 
 
 class Connection(http.client.HTTPSConnection):
-    """One to a front, that shows a token and knows under which path the server is."""
+    """A connection to a proxy, with a token and the server's path."""
 
     def __init__(self, front: "Front", timeout: float, source: str) -> None:
         super().__init__("localhost", front.port, timeout=timeout, source_address=(source, 0), context=front.trust)
@@ -28,11 +28,11 @@ class Connection(http.client.HTTPSConnection):
 
 
 class Front(Site):
-    """A server as it is reached at `url`, through what is in front of it."""
+    """A server as reached at `url`, through its proxy."""
 
     def __init__(self, behind: Site | None, url: str, authority: Path) -> None:
         parts = urlsplit(url)
-        if behind is not None:  # else it is nobody's here
+        if behind is not None:  # else it has no process here
             self.process, self.state, self.stderr = behind.process, behind.state, behind.stderr
         self.url, self.port, self.prefix = url, parts.port or 443, parts.path
         self.authority = authority
@@ -47,7 +47,7 @@ class Front(Site):
         return Connection(self, timeout, source)
 
     def raw(self, head: str, name: str = "localhost") -> bytes:
-        """What comes for a request as it is written here; `name` is whom TLS is told to ask for."""
+        """Return the answer to a raw request; `name` is the TLS server name."""
         text = head.strip().replace("\n", "\r\n") + "\r\nConnection: close\r\n\r\n"
         plain = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         with self.trust.wrap_socket(plain, server_hostname=name) as wrapped:
@@ -62,7 +62,7 @@ class Front(Site):
 
 
 class Window(Browser):
-    """A browser that goes through a front."""
+    """A browser that uses a proxy."""
 
     def __init__(self, front: Front) -> None:
         super().__init__(front.port, {})

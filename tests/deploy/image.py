@@ -1,9 +1,8 @@
-"""Builds what a Dockerfile says without an engine: reads its instructions, carries them out in folders, and gives the
-image. As root; Debian's packages and Python's come from where this machine gets its own. Knows the instructions that
-ours has, and refuses others: what is not carried out must not look as if it were.
+"""Build an image from a Dockerfile without an engine: run its instructions in folders. As root.
 
-The first base is made by debootstrap. RUN goes by chroot, in a mount and process namespace of its own.
-"""
+Debian's and Python's packages come from this machine's sources. Only the instructions of our Dockerfile are supported,
+and others are refused. The first base is made by debootstrap; RUN uses chroot, in its own mount and process
+namespace."""
 
 import contextlib
 import fnmatch
@@ -32,7 +31,7 @@ class Instruction:
 
 @dataclass
 class Image:
-    """What an image says of how it is run. `environment` is as the program gets it."""
+    """The image's run configuration, with `environment` as the program gets it."""
 
     environment: dict[str, str] = field(default_factory=lambda: {"PATH": PATH})
     labels: dict[str, str] = field(default_factory=dict[str, str])
@@ -52,7 +51,7 @@ class Image:
 
 
 def instructions(text: str) -> list[Instruction]:
-    """Comments left out, lines that go on joined."""
+    """Return the instructions, with comments removed and continued lines joined."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     split = (line.strip().partition(" ") for line in joined.splitlines() if line.strip())
@@ -60,13 +59,13 @@ def instructions(text: str) -> list[Instruction]:
 
 
 def read(text: str, **arguments: str) -> Image:
-    """The image that the last stage makes, without making it."""
+    """Return the image that the last stage makes, without making it."""
     *_, (_, _, image) = _stages(text, arguments)
     return image
 
 
 class Build:
-    """Carries a Dockerfile out in `folder`; `kept` holds what is downloaded, for the next time."""
+    """Builds a Dockerfile in `folder`; `kept` caches downloads."""
 
     def __init__(self, context: Path, folder: Path, kept: Path) -> None:
         self.context, self.folder, self.kept = context, folder, kept
@@ -74,9 +73,9 @@ class Build:
         self.root = folder
 
     def run(self, text: str, **arguments: str) -> Image:
-        """Its root is `root` then."""
+        """Build it; the result is in `root`."""
         made = Image()
-        for name, steps, made in _stages(text, arguments):  # noqa: B007  # the last is told
+        for name, steps, made in _stages(text, arguments):  # noqa: B007  # the last one is returned
             self.root = self.roots[name] = self.folder / (name or "last")
             self._copy(self._base(), self.root)
             done = Image()
@@ -109,7 +108,7 @@ class Build:
         _must(["cp", "-a", "--reflink=auto", str(source), str(target)])
 
     def _run(self, line: str, image: Image) -> None:
-        """As root, with this machine's sources of packages, of which nothing is left in the image."""
+        """Run as root, with this machine's package sources, and remove them from the image afterwards."""
         lent = [*_sources(), *_authorities().values()]
         for target in MOUNT.findall(line):
             kept = self.kept / target.strip("/").replace("/", "-")
@@ -128,11 +127,11 @@ class Build:
             _must([*namespaces, "sh", "-c", script, str(self.root), within], environment)
         finally:
             for path in reversed(made):
-                with contextlib.suppress(OSError):  # the image has something else there now
+                with contextlib.suppress(OSError):  # the image has another file there now
                     path.rmdir() if path.is_dir() else path.unlink()
 
     def _places(self, target: str) -> Iterator[Path]:
-        """Makes what is missing to mount something there, and tells what it made."""
+        """Make missing mount points, and yield those made."""
         place = Path(f"{self.root}{target}")
         files = {inside for source, inside in [*_sources(), *_authorities().values()] if os.path.isfile(source)}
         for each in [*reversed(place.parents), place]:
@@ -155,7 +154,7 @@ class Build:
                 self._copy(found, place)
 
     def _add_context(self, found: Path, place: Path, into: bool) -> None:
-        """Of the clone, what .dockerignore lets through."""
+        """Add the files of the clone that .dockerignore allows."""
         sent = [path for path in [found, *found.rglob("*")] if path.is_file() and self.is_sent(path)]
         assert sent, f"{found} is not there, or .dockerignore keeps it"
         for path in sent:
@@ -164,7 +163,7 @@ class Build:
             shutil.copy2(path, goal)
 
     def is_sent(self, path: Path) -> bool:
-        """Whether an engine gets to see it: the last line that matches it, or a folder above it, decides."""
+        """Return whether an engine gets the file: the last matching line for it, or for a folder above, decides."""
         relative = path.relative_to(self.context)
         names = [str(relative), *map(str, relative.parents[:-1])]
         sent = True
@@ -178,7 +177,7 @@ class Build:
 
 
 def _stages(text: str, arguments: Mapping[str, str]) -> Iterator[tuple[str, list[Instruction], Image]]:
-    """Each stage's name, its steps and what they say."""
+    """Yield each stage's name, its steps and its image."""
     first = Image()
     name, steps, image = "", list[Instruction](), first
     begun = False
@@ -197,7 +196,7 @@ def _stages(text: str, arguments: Mapping[str, str]) -> Iterator[tuple[str, list
 
 
 def _note(image: Image, step: Instruction, arguments: Mapping[str, str]) -> None:
-    """What a step says of how the image is run."""
+    """Record a step's part of the run configuration."""
     rest = step.rest
     if step.name not in ("RUN", "HEALTHCHECK", "ENTRYPOINT", "CMD"):
         known = {**image.arguments, **image.environment}
@@ -237,7 +236,7 @@ def _pairs(rest: str) -> dict[str, str]:
 
 
 def _mirror() -> str:
-    """Where this machine gets Debian from."""
+    """Return this machine's Debian mirror."""
     files = [*Path("/etc/apt").glob("sources.list"), *Path("/etc/apt/sources.list.d").glob("*.*")]
     told = "\n".join(path.read_text() for path in sorted(files, key=lambda path: "debian" not in path.name))
     found = re.search(r"^(?:URIs:|deb(?: \[[^\]]*\])?)\s+(\S+)", told, re.M)
@@ -246,14 +245,14 @@ def _mirror() -> str:
 
 
 def _sources() -> list[tuple[str, str]]:
-    """What tells apt and pip on this machine where packages come from, and where it is in the image meanwhile."""
+    """Return the files with this machine's sources for apt and pip, and their temporary places in the image."""
     told = ["/etc/resolv.conf", "/etc/apt", "/etc/pip.conf", "/root/.config/pip"]
     told += [value for value in _environment().values() if os.path.isdir(value)]
     return [(path, path) for path in told if os.path.exists(path)]
 
 
 def _authorities() -> dict[str, tuple[str, str]]:
-    """Files that say whom to trust, by the variable that names them; in the image there may be another at that path."""
+    """Return files of trusted certificates by variable; the image may have another at that path."""
     files = {name: value for name, value in _environment().items() if os.path.isfile(value)}
     return {name: (value, f"/run/lent-{name.lower()}") for name, value in files.items()}
 

@@ -1,5 +1,4 @@
-"""The real Caddy and nginx with the files that are shipped: nothing in them is changed but the name, the ports and
-where the certificates are."""
+"""The real Caddy and nginx with the shipped files, changed only in names, ports and certificate paths."""
 
 import contextlib
 import os
@@ -17,7 +16,7 @@ DEPLOY = ROOT / "deploy"
 
 
 def ports(count: int) -> list[int]:
-    """Free ones, all different, and none that the system gives to somebody else meanwhile: those are higher."""
+    """Return different free ports below the system's dynamic range."""
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(15_000, 32_000)
@@ -27,7 +26,7 @@ def ports(count: int) -> list[int]:
 
 
 class Proxy:
-    """A process in front, which can be killed and begun again."""
+    """A proxy process, which can be killed and restarted."""
 
     def __init__(self, command: list[str], log: Path, env: Mapping[str, str], *listening: int) -> None:
         self._command, self._log, self._env, self.listening = command, log, env, listening
@@ -42,7 +41,7 @@ class Proxy:
         assert self.process.poll() is None, self.log()
 
     def kill(self) -> None:
-        """At once, it and all of its own."""
+        """Kill it with all its children."""
         if self.process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -72,7 +71,7 @@ def caddy(folder: Path, file: str, upstream: int, listening: tuple[int, int], ce
 
 
 def told_caddy(folder: Path, upstream: int, listening: tuple[int, int], certificate: Path) -> dict[str, str]:
-    """The environment that the shipped file asks."""
+    """Return the environment that the shipped file reads."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -94,7 +93,7 @@ def nginx(folder: Path, file: str, upstream: int, listening: tuple[int, int], ce
 
 
 def words(file: str, upstream: int, listening: tuple[int, int], certificate: Path) -> dict[str, str]:
-    """What of a file for nginx is the machine's: the words there, and those in their place."""
+    """Return the words of an nginx file that depend on the machine, with their replacements."""
     name = "www.example.com" if "prefix" in file else "tools.example.com"
     https, plain = listening
     return {
@@ -109,17 +108,17 @@ def words(file: str, upstream: int, listening: tuple[int, int], certificate: Pat
 
 
 def worded(folder: Path) -> list[str]:
-    """nginx, as its package would have it in /etc/nginx, in `folder`."""
+    """Return the command for nginx with a /etc/nginx in `folder`, as its package has it."""
     at = str(folder)
     return [program("nginx", "nginx-light"), "-p", at, "-c", f"{at}/nginx.conf", "-e", "stderr"]
 
 
 def etc(folder: Path) -> None:
-    """What a distribution has in /etc/nginx, for a process without rights."""
+    """Write what a distribution has in /etc/nginx, for an unprivileged process."""
     for name in ("conf.d", "snippets", "kept"):
         (folder / name).mkdir(parents=True)
     kept = "".join(f"    {kind}_temp_path kept;\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-    user = "user root root;\n" if os.geteuid() == 0 else ""  # the folders of tests are nobody else's
+    user = "user root root;\n" if os.geteuid() == 0 else ""  # the tests' folders are private
     (folder / "nginx.conf").write_text(
         f"{user}worker_processes 1;\ndaemon off;\npid nginx.pid;\nevents {{}}\n"
         f"http {{\n    access_log off;\n{kept}    include conf.d/*.conf;\n}}\n"
@@ -127,7 +126,7 @@ def etc(folder: Path) -> None:
 
 
 def changed(text: str, words: Mapping[str, str]) -> str:
-    """Another text, in which each of these words has another in its place."""
+    """Return the text with these words replaced."""
     for old, new in words.items():
         assert old in text, f"the shipped file has no {old!r}"
         text = text.replace(old, new)

@@ -1,11 +1,9 @@
-"""What a container engine does with an image, for tests where there is none: runs one program as one user, without
-capabilities, in namespaces, with a root that can't be written, under a system call filter. As root.
+"""Run one program of an image as a container engine would: as one user, without capabilities, in namespaces, with a
+read-only root, under a system call filter. As root.
 
 A program, run as `python -I -S runtime.py` with a `Container` as JSON on its standard input. Its exit code is the
-container's; SIGTERM is passed on. Kept to the standard library: it is no part of what is tested.
-
-What an engine does besides and this does not: a network of its own (the machine's is there), control groups, AppArmor.
-"""
+container's; SIGTERM is passed on. Standard library only. Unlike an engine it has no network of its own, control groups
+or AppArmor."""
 
 import ctypes
 import json
@@ -55,7 +53,7 @@ def main() -> int:
     if first == 0:
         try:
             begin(told)
-        except Exception as error:  # whoever runs this reads why
+        except Exception as error:  # the caller reads the reason
             os.write(2, f"runtime: {type(error).__name__}: {error}\n".encode())
             os._exit(125)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,10 +64,10 @@ def main() -> int:
 
 
 def own_users() -> None:
-    """A user namespace of its own, as a pod has. Its users are called as outside, and have no right there."""
+    """Enter a user namespace, as a pod may have. Users have the same ids as outside, but no rights there."""
     ready, told = os.pipe()
     helper = os.fork()
-    if helper == 0:  # outside: who is in there may write but one line
+    if helper == 0:  # outside: a process inside may write only one line
         os.read(ready, 1)
         for name in ("uid_map", "gid_map"):
             Path(f"/proc/{os.getppid()}/{name}").write_text("0 0 65536")
@@ -81,7 +79,7 @@ def own_users() -> None:
 
 
 def begin(told: dict[str, Any]) -> NoReturn:
-    """The first process of the container becomes its program."""
+    """Turn the container's first process into its program."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.setsid()
     furnish(told)
@@ -94,8 +92,8 @@ def begin(told: dict[str, Any]) -> NoReturn:
 
 
 def furnish(told: dict[str, Any]) -> None:
-    """The root is the image's, read-only. `writable` are a folder of the machine's and a path each, `memory` paths;
-    `lent` are the machine's own folders at their own paths, `layers` folders on top of each other by path."""
+    """Set up the image's read-only root. `writable` are pairs of a machine's folder and a path, `memory` paths for
+    tmpfs; `lent` are the machine's own folders, `layers` overlays by path."""
     root = Path(told["root"])
     mount(None, "/", None, MS_REC | MS_PRIVATE)
     mount(str(root), str(root), None, MS_BIND | MS_REC)
@@ -138,7 +136,7 @@ def mask(proc: Path) -> None:
 
 
 def become(user: int, capabilities: list[int]) -> None:
-    """`user`, with these capabilities and none to be had besides, and none by a program that is setuid."""
+    """Become `user` with exactly these capabilities, and no way to gain others."""
     for number in range(64):
         if number not in capabilities:
             libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""A service for tests: plain HTTP on a free loopback port, that answers what a function of the request says."""
+"""A fake service on a free loopback port, whose answers are a function of the request."""
 
 import contextlib
 import threading
@@ -25,7 +25,7 @@ def standing_in(answer: Callable[[StandIn, str, bytes], Answer]) -> Iterator[Sta
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
             service.asked.append((self.path, body))
             status, headers, content = answer(service, self.path, body)
-            with contextlib.suppress(OSError):  # whoever asked may be gone
+            with contextlib.suppress(OSError):  # the client may be gone
                 self.send_response(status)
                 for name, value in {"content-length": str(len(content)), **headers}.items():
                     self.send_header(name, value)

@@ -1,4 +1,4 @@
-"""A machine that has Python and nothing else: what `make` does there, for root and for a user without rights."""
+"""`make` on a machine that has only Python, for root and for a user without rights."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""The blog search example as a client meets it: words by scikit-learn, meaning by a stand-in for Ollama."""
+"""The blog search example through a client: words by scikit-learn, meaning by a fake Ollama."""
 
 import json
 import os
@@ -20,12 +20,12 @@ POSTS = {
     "2024/bread.md": "# Bread\n\nFlour, water, salt and patience make a loaf. Brot, Brötchen, große Öfen 🍞.\n",
     "letters.md": "# Letters\n\nThe postman brings fewer of them each year.\n",
 }
-SAME = {"feline": "cat", "naps": "sleeps", "baking": "loaf"}  # what the stand-in for the model knows of meaning
+SAME = {"feline": "cat", "naps": "sleeps", "baking": "loaf"}  # the fake model's synonyms
 
 
 @pytest.fixture
 def examples(examples: Start) -> Iterator[Start]:
-    """With what takes the plugin a second to import; the servers of `everywhere` import it themselves."""
+    """Load the plugin, whose import takes a second, into the forked command."""
     with forked_command.knowing("sklearn.feature_extraction.text", "sklearn.metrics.pairwise"):
         yield examples
 
@@ -48,7 +48,7 @@ def best(server: Server, query: str) -> str:
 
 
 def vector(text: str) -> list[float]:
-    """Each word counts in a place of its own, the same for words of one meaning."""
+    """Return a vector with one dimension per word, shared by synonyms."""
     places = [0.0] * 64
     for word in text.lower().replace(".", " ").split():
         places[sum(SAME.get(word, word).encode()) % 64] += 1.0
@@ -63,7 +63,7 @@ def embed(service: StandIn, path: str, body: bytes) -> Answer:
 
 
 def embedded(service: StandIn) -> list[str]:
-    """All texts that were embedded so far, without those of queries."""
+    """Return all embedded texts so far, without those of queries."""
     texts = [text for _, body in service.asked for text in json.loads(body)["input"]]
     return [text for text in texts if not text.startswith("search_query: ")]
 

@@ -1,5 +1,5 @@
-"""The Dockerfile's own entry point, user, environment and health check, as an engine would run them: read-only, without
-capabilities, under deploy/seccomp.json. The root is this machine's; the image's own is built in test_image.py."""
+"""The Dockerfile's entry point, user, environment and health check, as an engine would run them: read-only, without
+capabilities, under deploy/seccomp.json. The root is this machine's; test_image.py builds the image's own."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def running(root: Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
 
 
 async def called(running: Container, *commands: str) -> list[str]:
-    """What Bash answers to somebody who signs in as people do."""
+    """Return Bash's answers to a person who signs in."""
     gate = Gated(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
     async with connected(gate, Kept(), Way("http", "auto")) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
@@ -67,7 +67,7 @@ def test_a_person_signs_in_and_commands_run_in_a_sandbox_without_any_privilege(r
         "touch: cannot touch '/data/x': Read-only file system",
         "touch: cannot touch '/usr/x': Read-only file system",
     ]
-    assert python == "/usr\n"  # the server's own environment is not what commands find
+    assert python == "/usr\n"  # the server's own environment is not on the commands' PATH
     assert "sandbox bwrap: namespaces and a system call filter, this user, network public" in running.log()
 
 
@@ -89,7 +89,7 @@ def test_nothing_can_be_written_but_the_volume_and_memory(running: Container) ->
 
 
 def test_orphans_are_reaped_and_the_end_is_orderly(running: Container) -> None:
-    running.execute("sh", "-c", "(sleep 0.1 & sleep 0.2 &) & exit")  # comes back when all of them have ended
+    running.execute("sh", "-c", "(sleep 0.1 & sleep 0.2 &) & exit")  # returns when all of them have ended
     assert eventually(lambda: running.zombies() == [])
     assert running.stop() == 0
     assert "Traceback" not in running.log()
@@ -114,7 +114,7 @@ def test_where_no_sandbox_can_be_made_the_start_is_refused_with_what_to_give(
 
 
 def test_as_root_with_few_capabilities_the_engines_defaults_suffice(root: Root, tmp_path: Path) -> None:
-    """Level `uid`, which needs no namespaces: what the engine masks, it may mask."""
+    """Level `uid` needs no namespaces, so the engine's masked paths are no obstacle."""
     with container(IMAGE, root, tmp_path, user=0, capabilities=CAPABILITIES, masked=True) as made:
         assert made.serving(), made.log()
         [said] = asyncio.run(
@@ -166,7 +166,7 @@ def test_the_build_is_sent_the_program_and_nothing_else() -> None:
 
 
 def copied(step: image.Instruction) -> list[str]:
-    """Of the clone."""
+    """Return the files that a COPY takes from the clone."""
     words = step.rest.split() if step.name == "COPY" and "--from" not in step.rest else [""]
     return words[:-1]
 

@@ -1,5 +1,5 @@
-"""What compose, Kubernetes and systemd are told of the server is what it is: its options, its user, its folder, and of
-rights the few it takes. That the files are well-formed, `make check` sees."""
+"""Compose, Kubernetes and systemd files match the server's options, user and folders, and grant few rights. `make
+check` checks their syntax."""
 
 import copy
 import re
@@ -64,7 +64,7 @@ def test_in_kubernetes_the_pod_is_not_root_and_is_asked_where_it_answers() -> No
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {*IMAGE.volumes, "/tmp"}
     assert set(read("kubernetes/configmap.yaml")["data"]) <= VARIABLES
     grace = pod["terminationGracePeriodSeconds"]
-    assert grace > 5 + 1  # seconds that calls get, and the end of streams
+    assert grace > 5 + 1  # seconds for running calls, and for the end of streams
 
 
 def test_what_kustomize_takes_is_there_and_the_secret_is_an_example() -> None:
@@ -84,7 +84,7 @@ def test_the_kubernetes_variant_stands_beside_its_base() -> None:
 
 
 def test_each_of_the_compose_has_an_address_of_its_own() -> None:
-    """One that is given out could be the one that Caddy alone is believed at."""
+    """A dynamic address could be the one that is trusted as Caddy's."""
     compose = read("compose.yaml")
     given = [service["networks"]["inside"]["ipv4_address"] for service in compose["services"].values()]
     assert len(set(given)) == len(given) == len(compose["services"])
@@ -106,7 +106,7 @@ def test_the_kubernetes_variant_fits_the_baseline_pod_standard() -> None:
 
 
 def merged(whole: Any, patch: Any) -> Any:
-    """A strategic merge, as far as the patch here takes it."""
+    """Return a strategic merge, as far as this patch needs it."""
     if isinstance(whole, dict) and isinstance(patch, dict):
         made = copy.deepcopy(whole)
         for name, value in patch.items():

@@ -1,4 +1,4 @@
-"""The example plugins as a client meets them: on the real server, with stand-ins for the services they ask."""
+"""The example plugins through a client: on the real server, with fake services."""
 
 import json
 import time

@@ -4,12 +4,11 @@ Python's packages; what is downloaded is kept in build/image.
 What this leaves unproven of the Dockerfile, since no engine reads it:
 
 - `FROM`: debootstrap's minbase is the base here; debian:bookworm-slim is the same less manuals and translations.
-- `RUN --mount=type=cache`: a folder is there instead; that builds at the same time share it, nobody tries.
+- `RUN --mount=type=cache`: a folder stands in; parallel builds are not tried.
 - layers and their caching; what BuildKit sends of the clone goes by tests/deploy/image.py's reading of .dockerignore.
 - `VOLUME`: that a new volume gets the owner of the folder it covers; the folder here is given that owner.
-- `HEALTHCHECK`: its command is run, its times are not; `LABEL`, `EXPOSE`: that anybody reads them.
-- `docker run`: a network of its own, control groups, AppArmor. The filter goes by libseccomp, as it does with runc.
-"""
+- `HEALTHCHECK`: its command is run, its times are not; `LABEL`, `EXPOSE`: that engines read them.
+- `docker run`: a network of its own, control groups, AppArmor. The filter goes by libseccomp, as it does with runc."""
 
 import asyncio
 import http.server

@@ -1,5 +1,4 @@
-"""Behind the real Caddy and nginx, with the files that are shipped: clients sign in, and nothing is lost, late or made
-up on the way."""
+"""Behind the real Caddy and nginx, with the shipped files: clients sign in, and no message is lost, late or forged."""
 
 import asyncio
 import contextlib
@@ -26,7 +25,7 @@ from tests.interop.known import Way
 from tests.interop.test_oauth_python_sdk import Kept, connected, text
 
 MIB = 2**20
-EVIL = "evil.example"  # what nobody may be told
+EVIL = "evil.example"  # must never appear
 
 fronts = pytest.mark.parametrize("name", ["caddy", "nginx", "prefix"])
 
@@ -79,7 +78,7 @@ def test_a_question_as_long_as_one_may_be_comes_through(served: Served, name: st
 @pytest.mark.parametrize("name", ["caddy", "nginx", "prefix", "plain"])
 @pytest.mark.parametrize("transport", ["http", "sse"])
 def test_progress_comes_as_it_is_sent(served: Served, name: str, transport: str) -> None:
-    """Also through an nginx that was told nothing: HTTP/1.0, and buffers."""
+    """Also through an nginx with its defaults: HTTP/1.0, and buffers."""
     with spoken(served.fronts[name], transport) as client:
         call = client.begin("tools/call", {"name": "steps", "arguments": {"name": "p", "count": 3}}, progressToken="p")
         for number in range(3):
@@ -104,7 +103,7 @@ def test_the_first_page_is_told_what_happens(served: Served, name: str) -> None:
 
 @fronts
 def test_a_client_that_disconnects_is_noticed(served: Served, name: str) -> None:
-    """As a client of 2026-07-28 says that it wants no answer any more."""
+    """A client of 2026-07-28 cancels by closing the connection."""
     with spoken(served.fronts[name], "http", revision=STATELESS) as client:
         call = client.begin(
             "tools/call", {"name": "steps", "arguments": {"name": "h" + name, "count": 1}}, progressToken="p"
@@ -127,7 +126,7 @@ def test_a_quiet_stream_outlasts_the_proxies_timeouts(served: Served) -> None:
 
 
 def test_a_stream_without_pings_is_cut(served: Served) -> None:
-    """Or the test above would show nothing."""
+    """Otherwise the test above would show nothing."""
     response, _, _ = served.fronts["impatient"].ask("GET", "/mute")
     assert response.status == 504
 
@@ -171,7 +170,7 @@ def _resumed(front: Front, id: str, told: dict[str, str]) -> Iterator[Iterator[d
 
 
 def test_the_official_client_goes_on_when_caddy_died_in_the_middle_of_a_call(served: Served) -> None:
-    """By itself: it comes back with the id of the last event it saw."""
+    """It reconnects by itself with the id of the last event it saw."""
     front, proxy, kept = served.fronts["caddy"], served.proxies["caddy"], Kept()
 
     async def main() -> None:
@@ -220,7 +219,7 @@ def test_bodies_of_15_mib_are_taken_and_of_17_refused_by_a_sentence(
 
 
 def _posted(front: Front, folder: Path, mebibytes: int, *options: str) -> tuple[int, str]:
-    """Status and text of the answer to a message of that size, sent by curl in the way of `options`."""
+    """Return status and text of the answer to a message of that size, sent by curl with `options`."""
     head, tail = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"pad":"', b'"}}}'
     body = folder / "body"
     body.write_bytes(head + b"x" * (mebibytes * MIB - len(head) - len(tail)) + tail)
@@ -239,7 +238,7 @@ def _posted(front: Front, folder: Path, mebibytes: int, *options: str) -> tuple[
 def test_the_official_client_learns_that_its_token_has_ended_though_it_is_still_sending(
     served: Served, name: str
 ) -> None:
-    """Several times over: where the answer does not wait for the body, nearly each is lost behind Caddy."""
+    """Several times: an answer that did not wait for the body would often be lost behind Caddy."""
     front, body = served.fronts[name], b"x" * (15 * MIB)
 
     async def main() -> None:
@@ -252,7 +251,7 @@ def test_the_official_client_learns_that_its_token_has_ended_though_it_is_still_
     asyncio.run(main())
 
 
-# -- what nobody may be told
+# -- forged headers and hosts
 
 
 FORGED = f"""X-Forwarded-Host: {EVIL}
@@ -325,7 +324,7 @@ def test_a_failed_sign_in_is_logged_with_the_address_the_proxy_saw(served: Serve
 
 @pytest.mark.soak
 def test_an_idle_connection_is_kept_for_longer_than_proxies_keep_theirs(shared: Site) -> None:
-    """Caddy's own for two minutes: what it sends on one that was just closed would be lost."""
+    """Caddy keeps idle connections for two minutes: a request on one that the server just closed would be lost."""
     with shared.socket() as idle:
         for longest in (125, 0):
             idle.sendall(f"GET /health HTTP/1.1\r\nHost: localhost:{shared.port}\r\n\r\n".encode())

@@ -1,5 +1,5 @@
-"""What docs/proxies.md says, from nothing to a client that calls Bash, line by line; and what its recipes promise that
-takes a server of one's own."""
+"""The steps of docs/proxies.md, from nothing to a client that calls Bash, line by line; and its promises that need a
+server."""
 
 import asyncio
 import contextlib
@@ -28,8 +28,8 @@ PASSWORD = "a long enough password"
 
 @dataclass
 class Machine:
-    """One on which nothing is there yet; `env` is its shell's, `lines` what is typed, `ports` what is to be open after
-    a line that stays in the background."""
+    """A machine with nothing installed. `env` is its shell's, `lines` the typed commands, `ports` those to be open
+    after a background command."""
 
     folder: Path
     env: dict[str, str]
@@ -76,13 +76,13 @@ def machine(folder: Path, env: dict[str, str]) -> Iterator[Machine]:
 
 
 def lines(title: str) -> list[str]:
-    """What is typed under a heading, without its remarks."""
+    """Return the commands under a heading, without comments."""
     (block,) = re.findall(rf"^## {title}\n.*?```sh\n(.*?)```", DOCS, re.S | re.M)
     return [line.partition("#")[0].strip() for line in block.splitlines()]
 
 
 async def _signed_in(front: Front) -> None:
-    """What the official client makes of nothing but the URL."""
+    """Sign in with the official client, given only the URL."""
     kept = Kept()
     gate = Gated(front, front.person(password=PASSWORD), "")
     async with connected(gate, kept, Way("http", "auto")) as client:
@@ -117,7 +117,7 @@ def test_from_nothing_to_a_client_calling_bash_through_caddy(tmp_path: Path, mon
 
 
 def _waits_for_a_server_that_starts_anew(here: Machine, front: Front, upstream: int) -> None:
-    """What Caddy can't deliver it keeps for a while: nobody is refused meanwhile (2.6: nobody without a body)."""
+    """Caddy holds undeliverable requests for a while: no request is refused meanwhile (2.6: none without a body)."""
     before = here.running[".venv/bin/toolgate"]
     before.send_signal(signal.SIGTERM)
     assert before.wait(PATIENCE) == 0

@@ -1,5 +1,4 @@
-"""The files for Traefik, read as Traefik would: what they name is there, and they lead where nginx's do. It is not run
-itself."""
+"""The files for Traefik: every name in them is defined, and their routes match nginx's. Traefik itself is not run."""
 
 import re
 from typing import Any

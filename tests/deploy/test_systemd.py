@@ -1,5 +1,5 @@
-"""deploy/systemd/toolgate.service, as it is shipped, under a real systemd that is booted into namespaces: hardened as
-it is, it has its sandbox, and its end is orderly. Changed is only that nothing else of the machine is begun with it."""
+"""deploy/systemd/toolgate.service under a real systemd booted in namespaces: hardened, it has its sandbox and ends in
+order. No other service of the machine starts with it."""
 
 import contextlib
 import os
@@ -102,11 +102,11 @@ def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp
     assert (result, status) == ("Result=success", "ExecMainStatus=0")
     assert "Traceback" not in log
     assert log.count("on the socket that was handed over") == 2
-    assert (told / "waited").read_text() == "ready\n"  # it came while the service was down, and was not refused
+    assert (told / "waited").read_text() == "ready\n"  # it arrived while the service was down, and was not refused
 
 
 def installed(program: Path) -> list[Path]:
-    """For /opt/toolgate: what is installed here, but run by the system's Python, since homes are out of sight."""
+    """Return /opt/toolgate with the installed packages, run by the system's Python, since homes are hidden."""
     engine.install(program)
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert Path(f"/usr/bin/python{version}").exists(), (

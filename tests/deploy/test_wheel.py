@@ -1,4 +1,4 @@
-"""The wheel in an empty environment, installed by the pip that Debian 12 has: what the clone has works there too."""
+"""The wheel in an empty environment, installed by Debian 12's pip: everything in the clone works there too."""
 
 import http.server
 import os
@@ -16,7 +16,7 @@ from tests.clients.raw_client import ROOT
 from tests.clients.raw_http_client import site
 from tests.servers.faulty_proxy import listening
 
-OLD_PIP = "23.0"  # finds no extra by another spelling: lxml[html_clean] comes without lxml-html-clean
+OLD_PIP = "23.0"  # does not normalise extras: lxml[html_clean] comes without lxml-html-clean
 PACKAGES = ("server", "tools", "transports")
 SOURCES = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
@@ -35,14 +35,14 @@ class Lighthouse(http.server.BaseHTTPRequestHandler):
 
 
 def done(command: Sequence[str | Path], cwd: Path, environment: dict[str, str]) -> str:
-    """What a command that works says."""
+    """Return the output of a command that succeeds."""
     told = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=WITHIN)
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout
 
 
 def built(folder: Path, environment: dict[str, str]) -> Path:
-    """The wheel, made of a copy of the sources: building leaves files beside them."""
+    """Return the wheel, built from a copy of the sources, as building leaves files there."""
     for name in SOURCES:
         source = ROOT / name
         if source.is_dir():
@@ -56,7 +56,7 @@ def built(folder: Path, environment: dict[str, str]) -> Path:
 
 
 def constraints(folder: Path) -> Path:
-    """The versions of the lock, without what would have each package in it named by its hash."""
+    """Return the versions of the lock, without the hashes."""
     pinned = re.findall(r"^([\w.-]+==[^ \\\n]+(?: ; [^\\\n]+)?)", (ROOT / "requirements.lock").read_text(), re.M)
     file = folder / "constraints.txt"
     file.write_text("\n".join(each.strip() for each in pinned))

@@ -1,10 +1,9 @@
 """Read the pages for people, README.md and its like and docs/: their blocks of code, links and headings.
 
-The line that opens a block says what becomes of it. Behind the language may stand
+The line that opens a block says how it is tested. After the language may follow
 
-    file=NAME       the text is saved under that name before what follows runs
-    no-run: WHY     it can't be run where the tests are; it is still checked for what can be checked
-"""
+file=NAME       the text is saved under that name before what follows runs no-run: WHY     it can't be run where the
+tests are; it is still checked for what can be checked"""
 
 import re
 from collections.abc import Iterator
@@ -21,8 +20,8 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 @dataclass(frozen=True)
 class Block:
-    """`note` is what stands behind the language; `after` is the number of the line below which nothing but it stands:
-    None, or that of the end of the block before."""
+    """A block of code. `note` is the text after the language. `after` is the line of a preceding block's end if nothing
+    lies between, else None."""
 
     page: "Page"
     line: int
@@ -40,7 +39,7 @@ class Block:
 
     @property
     def excuse(self) -> str | None:
-        """Why it is not run; None: it is."""
+        """The reason why it is not run, or None."""
         return self.note.removeprefix("no-run:").strip() if self.note.startswith("no-run") else None
 
 
@@ -65,12 +64,12 @@ class Page:
 
     @property
     def code(self) -> list[str]:
-        """What stands between backticks in the text."""
+        """Return the texts between backticks."""
         return [found[1] for found in CODE.findall(self.prose)]
 
     @property
     def anchors(self) -> set[str]:
-        """What a link may name behind "#": headings as GitHub spells them."""
+        """Return the valid link targets after "#": headings as GitHub spells them."""
         headings = re.findall(r"^#+ (.+)$", self.prose, re.M)
         return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
@@ -92,7 +91,7 @@ def page(name: str) -> Page:
 
 
 def _parted(page: Page) -> tuple[list[Block], str]:
-    """The blocks, and the text without them, line for line."""
+    """Return the blocks, and the text without them, line for line."""
     blocks: list[Block] = []
     prose: list[str] = []
     lines = enumerate(page.text.splitlines(), 1)

@@ -1,8 +1,7 @@
-"""Somebody who does what a page says: runs its commands in order, in a folder of their own, and looks at what comes.
+"""Follow a page: run its commands in order, in a new folder, and compare their output.
 
 A command that ends in `&` is a server: it gets a free port, and what is said of its address later on goes there. What
-stands in the block of text below a block of commands must be what they print; `…` stands for anything.
-"""
+stands in the block of text below a block of commands must be what they print; `…` stands for anything."""
 
 import contextlib
 import functools
@@ -25,14 +24,14 @@ PIPED = re.compile(r"echo '([^']*)' \| (.+)")
 
 
 class Reader:
-    """`said` has each command that ran, with what it printed."""
+    """Follows one page. `said` maps each command to its output."""
 
     def __init__(self, folder: Path, running: contextlib.ExitStack) -> None:
         self.folder = folder
         self.said: list[tuple[str, Done]] = []
         self._running = running
         self._log = folder / "server.log"
-        self._moved: dict[str, str] = {}  # address in the page → where it is here
+        self._moved: dict[str, str] = {}  # address in the page → its real address
         bin = folder / ".venv" / "bin"
         bin.mkdir(parents=True)
         (bin / "toolgate").symlink_to(COMMAND)
@@ -40,7 +39,7 @@ class Reader:
         self._environment = {"PATH": f"{Path(COMMAND).parent}:{os.environ['PATH']}", "HOME": str(folder)}
 
     def take(self, block: Block) -> None:
-        """Save or run a block, or compare it with what the one before has printed."""
+        """Save or run a block, or compare it with the previous output."""
         if block.file is not None:
             file = self.folder / block.file
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +70,7 @@ class Reader:
         return command
 
     def _ran(self, command: str) -> Done:
-        """What a shell would make of it; quicker where it is our command alone."""
+        """Run it as a shell would; faster for a single command of ours."""
         given = ""
         piped = PIPED.fullmatch(command)
         if piped is not None:
@@ -101,7 +100,7 @@ class Reader:
 
     @contextlib.contextmanager
     def _served(self, words: list[str]) -> Iterator[str]:
-        """Our server, until the page ends: its base URL."""
+        """Yield the base URL of a server that runs until the page ends."""
         log = self._log
         with log.open("wb") as file:
             process = forked_command.start(
@@ -139,7 +138,7 @@ def _was_run(block: Block | None) -> bool:
 
 @contextlib.contextmanager
 def files(folder: Path) -> Iterator[str]:
-    """What `python3 -m http.server` does, as a thread."""
+    """Serve like `python3 -m http.server`, in a thread."""
 
     class Quiet(http.server.SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:

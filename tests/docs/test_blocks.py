@@ -1,4 +1,4 @@
-"""What the pages tell people to run, run as they would."""
+"""The commands of the pages, run as a reader would."""
 
 import contextlib
 from pathlib import Path

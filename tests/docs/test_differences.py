@@ -1,4 +1,4 @@
-"""docs/differences.md, held true: its table is asked of the real server, and so is what it says in words."""
+"""The table and the sentences of docs/differences.md hold for the real server."""
 
 import json
 import re

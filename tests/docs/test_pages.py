@@ -1,4 +1,4 @@
-"""What can be seen of all pages without doing what they say: links lead somewhere, options are options."""
+"""Properties of all pages that need no run: links lead somewhere, options exist."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def compiled(text: str) -> None:
 
 
 def understood(text: str) -> None:
-    """By bash, without running it."""
+    """Check the syntax by bash, without running it."""
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
 
@@ -40,7 +40,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "yaml": lambda text: list(yaml.safe_load_all(text)),
     "sh": understood,
 }
-PLAIN = {"text", "html", "ini", "nginx", "caddy", "dockerfile"}  # what is shown, or needs a program of its own
+PLAIN = {"text", "html", "ini", "nginx", "caddy", "dockerfile"}  # shown only, or needs a program of its own
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
@@ -78,7 +78,7 @@ def test_every_file_that_is_named_is_there(page: Page) -> None:
 
 @pytest.mark.parametrize("page", pages(), ids=str)
 def test_every_option_that_is_named_is_one(page: Page) -> None:
-    """In the text what begins with `--`, and in commands what follows `toolgate`."""
+    """In the text a word that begins with `--`; in commands those after `toolgate`."""
     lines = [line for block in page.of("sh") for line in block.text.replace("\\\n", " ").splitlines()]
     ours = [code for code in page.code if code.startswith("--") or COMMAND.match(code)]
     ours += [line for line in lines if COMMAND.match(line)]

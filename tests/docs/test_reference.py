@@ -1,4 +1,4 @@
-"""What docs/ say of options, commands and tools is what the program has."""
+"""The options, commands and tools in docs/ are those of the program."""
 
 import re
 
@@ -39,7 +39,7 @@ def test_every_tool_has_a_part_of_its_own_in_order() -> None:
     assert sorted(re.findall(r"^<!-- tool: (\w+) -->$", tools.text, re.M)) == sorted(named)
     assert {name.lower() for name in named} <= tools.anchors
     calls = {call for block in tools.of("sh") for call in re.findall(r"^toolgate call (\w+) ", block.text, re.M)}
-    assert {*named} - calls == {"AskUserQuestion"}  # its form takes a person, or a client that shows it
+    assert {*named} - calls == {"AskUserQuestion"}  # its form needs a person, or a client that shows it
 
 
 def test_the_limits_of_the_security_page_are_those_there_are_with_their_defaults() -> None:

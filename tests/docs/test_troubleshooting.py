@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md, held to what doctor says."""
+"""docs/troubleshooting.md matches doctor's findings."""
 
 import re
 

@@ -1,5 +1,4 @@
-"""Attempts to get out of a sandbox, made by a hostile principal at every level, and held to what docs/security.md says.
+"""Attempts to escape from a sandbox, made by a hostile principal at every level, and compared with docs/security.md.
 
-`attempts/` is the table: what is tried, and which levels must stop it. `ground` is where: a server, a second principal,
-and much that must not be reached. `running` makes the attempts, `table` is the page's summary of them.
-"""
+`attempts/` is the table: each attempt, and the levels that must stop it. `ground` sets up a server, a second principal,
+and forbidden targets. `running` makes the attempts, `table` is the page's summary of them."""

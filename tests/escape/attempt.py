@@ -1,4 +1,4 @@
-"""One attempt: what is tried, and where it must fail. Knows nothing of how it is run."""
+"""Define one attempt: its script, and the levels that must stop it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,15 @@ BWRAP = frozenset({"bwrap"})
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`script` is Python, or for bash where `bash` says so. It runs as the hostile principal, and what it prints holds
-    the word in $ESCAPED only when it got what it wanted: a secret outside is that word. Where there is nothing of the
-    kind on this machine it prints ABSENT. `act` is done from outside instead, by the principal's client, and gives what
-    it got. `stopped` are the levels that must stop it; at each other, as root, it must come off, which shows that it is
-    one, but where `unsure` says that this is the machine's to decide. `untried` says why it is not made there.
-    `alone`: it disturbs others. `dear`: it takes seconds of both processors. `rooted`: it is stopped where the server
-    is root; `grouped`: where that has control groups. `limit` is the one that it would evade."""
+    """An attempt to escape.
+
+    `script` is Python, or bash if `bash` is set. It runs as the hostile principal. Its output holds the word in
+    $ESCAPED only if it succeeded: each secret outside is that word. Without its target on this machine it prints
+    ABSENT. `act` is done by the principal's client instead, and returns what it got. `stopped` are the levels that must
+    stop it. At other levels, as root, it must succeed, which shows that it is one, unless `unsure` leaves that to the
+    machine. `untried` says why it is not made there. `alone`: it disturbs others. `dear`: it takes seconds of both
+    processors. `rooted`: it is stopped if the server is root; `grouped`: if that has control groups. `limit` is the one
+    that it would evade."""
 
     name: str
     script: str = ""

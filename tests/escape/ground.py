@@ -1,5 +1,5 @@
-"""Where attempts are made: a server with two people, one of whom is hostile, and around it what must not be reached.
-Everything that is secret is one word, the token."""
+"""Set up the target of attempts: a server with two principals, one of them hostile, and forbidden resources around it.
+Every secret is one word, the token."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal
 
 SYSTEM_PYTHON = "/usr/bin/python3"
-NOBODY = 59_999  # of nobody else: others of its processes would count
+NOBODY = 59_999  # used by no other process: others would count
 LIMITS = {
     "memory": "384M",
     "processes": "200",
@@ -82,7 +82,8 @@ time.sleep(600)
 
 
 class Ground:
-    """`level` is what the server was told; `user` who it is, None for whoever runs the tests; `folder` is all of it."""
+    """A server and its surroundings. `level` is its sandbox level, `user` its user (None: the tests' own), `folder`
+    holds all of it."""
 
     def __init__(self, folder: Path, level: str, user: int | None, signed: Signed, around: dict[str, str]) -> None:
         self.level = level
@@ -119,7 +120,7 @@ class Ground:
         return self._answer(method, params, "mallory")
 
     def _answer(self, method: str, params: dict[str, Any], who: str) -> Any:
-        """The last message that comes: what takes a while comes as a stream."""
+        """Return the last message: a slow answer is a stream."""
         response, content, said = asked(self.signed, self._tokens[who], method, params)
         lines = [line for line in content.splitlines() if line.startswith(b"data:") and len(line) > 6]
         assert said is not None or lines, (response.status, content[:500])
@@ -136,7 +137,7 @@ class Ground:
 
     @contextlib.contextmanager
     def hanging(self, command: str) -> Iterator[None]:
-        """A call that is hung up on, which cancels it."""
+        """Start a call and disconnect, which cancels it."""
         params = {"name": "Bash", "arguments": {"command": command}, "_meta": {**ENVELOPE, "progressToken": "p"}}
         told = {"mcp_protocol_version": STATELESS, "mcp_method": "tools/call", "mcp_name": "Bash"}
         body = request("tools/call", params)
@@ -155,11 +156,11 @@ class Ground:
             yield
 
     def script(self, script: str, who: str = "mallory", bash: bool = False) -> str:
-        """What one script says."""
+        """Return the output of one script."""
         return self._ran([("it", script, bash)], who)["it"]
 
     def _ran(self, scripts: Sequence[tuple[str, str, bool]], who: str) -> dict[str, str]:
-        """What each says: all are run in one command."""
+        """Return the output of each script; one command runs all of them."""
         workspace = self.workspace(who)
         verdicts = workspace / f"verdicts-{uuid.uuid4().hex}"
         around = {
@@ -190,7 +191,7 @@ class Ground:
     # -- attempts
 
     def evidence(self, attempt: Attempt, others: Sequence[Attempt]) -> str:
-        """What it got, or said. `others` are made with it, where they disturb nobody."""
+        """Return what it got or printed. `others` run with it, if they disturb nothing."""
         if attempt.act is not None:
             return attempt.act(self)
         if attempt.alone:
@@ -200,14 +201,14 @@ class Ground:
         return self._verdicts[attempt.name]
 
     def clear(self, *names: str) -> None:
-        """Take things out of the hostile workspace."""
+        """Remove entries of the hostile workspace."""
         for name in names:
             path = self.workspace("mallory") / name
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-        self.bash("true")  # what is too much is looked at again
+        self.bash("true")  # measures again what is too much
 
     def zombies(self) -> int:
-        """Dead children of the server's trees that nobody has waited for."""
+        """Return the number of zombies in the server's trees."""
         parents: dict[int, list[tuple[int, str]]] = {}
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, IndexError):
@@ -223,7 +224,7 @@ class Ground:
 
 @contextlib.contextmanager
 def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iterator[Ground]:
-    """One, of a server as `user` where that is given; `grouped`: control groups are where it looks for them."""
+    """Yield a ground with a server as `user`, if given; `grouped`: with control groups in their usual place."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-escape-", dir="/tmp")))
         folder.chmod(0o755)
@@ -286,8 +287,8 @@ def _signed(
 
 
 def _as(user: int, folder: Path) -> Sequence[str]:
-    """The command as another user, who sees the program and the interpreter though they may lie in a folder of root's
-    alone: in a mount namespace of its own there is another folder in its place, with nothing else in it."""
+    """Return the command as another user. The program and interpreter may lie in a folder that only root can enter, so
+    a private mount namespace has another folder in its place."""
     seen = [Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT)]
     tops = {path: closed for path in seen if (closed := _closed(path)) is not None}
     words = []
@@ -305,18 +306,18 @@ def _as(user: int, folder: Path) -> Sequence[str]:
 
 
 def _give(state: Path, user: int) -> None:
-    """What this process has made there, as it minted tokens."""
+    """Give the user the files that this process made there while it minted tokens."""
     for path in (state, *state.rglob("*")):
         os.chown(path, user, user, follow_symlinks=False)
 
 
 def _closed(path: Path) -> Path | None:
-    """The first folder on the way to it that others may not pass through."""
+    """Return the first folder on the path that others may not enter."""
     return next((each for each in reversed((path, *path.parents)) if not each.stat().st_mode & 0o001), None)
 
 
 def _outside(folder: Path, token: str) -> dict[str, str]:
-    """Files."""
+    """Write the secret files."""
     (folder / "shown").mkdir(parents=True)
     for name, mode in (("secret", 0o600), ("open", 0o644), ("place", 0o644)):
         (folder / name).write_text(f"/{token}" if name == "place" else token)
@@ -331,7 +332,7 @@ def _outside(folder: Path, token: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _listeners(folder: Path, token: str) -> Iterator[dict[str, str]]:
-    """A database, a bus and some sockets: each says the token to whoever connects."""
+    """Start a database, a bus and some sockets, each of which sends the token to any client."""
 
     class Says(socketserver.BaseRequestHandler):
         def handle(self) -> None:
@@ -386,7 +387,7 @@ def _listeners(folder: Path, token: str) -> Iterator[dict[str, str]]:
 
 
 def _own_address() -> str:
-    """The machine's towards others; loopback where it has none. Nothing is sent."""
+    """Return the machine's outgoing address, or loopback if it has none. Nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -396,7 +397,7 @@ def _own_address() -> str:
 
 
 def _victim(made: Ground, around: dict[str, str]) -> dict[str, str]:
-    """Somebody else, at work."""
+    """Start the second principal's work."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     serves = SERVES.replace("NUMBER", str(tricks.NUMBERS["mq_open"][0 if platform.machine() == "x86_64" else 1]))
@@ -428,7 +429,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _sweep(around: dict[str, str]) -> None:
-    """What lay where everybody may write."""
+    """Remove files from world-writable folders."""
     for folder in ("/tmp", "/var/tmp", "/dev/shm"):
         Path(folder, around["NAME"]).unlink(missing_ok=True)
     unlink = tricks.NUMBERS["mq_unlink"][0 if platform.machine() == "x86_64" else 1]

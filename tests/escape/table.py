@@ -8,13 +8,13 @@ from tests.escape.attempts.limits import ELSEWHERE, HELD_BY
 
 
 def table() -> str:
-    """A row a group: how many attempts, and how many of them each level stops."""
+    """Return a row per group: how many attempts, and how many of them each level stops."""
     head = f"| what is tried | attempts | {' | '.join(LEVELS)} |\n|---|---|{'---|' * len(LEVELS)}\n"
     return head + "".join(f"| {name} | {len(group)} | {_cells(group)} |\n" for name, group in GROUPS.items())
 
 
 def limits_table() -> str:
-    """A row a limit: how many attempts on it, and what holds it where."""
+    """Return a row per limit: how many attempts on it, and what enforces it."""
     head = "| limit | attempts | bwrap | uid | both without control groups |\n|---|---|---|---|---|\n"
     return head + "".join(f"| {name} | {_number(name)} | {' | '.join(held)} |\n" for name, held in HELD_BY.items())
 

@@ -1,4 +1,4 @@
-"""Each attempt at each level: it fails where the table says so, and comes off where the level does not stop it."""
+"""Each attempt at each level: it fails where the table says so, and succeeds where the level does not stop it."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.escape.tricks import ABSENT
 from tests.servers.forked_command import ROOT
 from toolgate.tools.workspace.limits import ROWS
 
-SERVERS = {  # level, who the server is if not root, and whether it has control groups
+SERVERS = {  # level, the server's user if not root, and whether it has control groups
     "bwrap": ("bwrap", None, True),
     "bwrap-ungrouped": ("bwrap", None, False),
     "bwrap-user": ("bwrap", NOBODY, True),
@@ -40,20 +40,20 @@ def tried(request: pytest.FixtureRequest) -> Iterator[Ground]:
     if os.geteuid() != 0 and (level != "bwrap" or user is not None):
         pytest.skip("only root has other users, and can become one")
     if level == "bwrap" and not _namespaces(user):
-        pytest.skip("this machine lets nobody have namespaces")
+        pytest.skip("this machine refuses namespaces to its users")
     with ground(level, user=user, grouped=grouped) as made:
         yield made
 
 
 def _namespaces(user: int | None) -> bool:
-    """Whether bubblewrap works here at all, without us."""
+    """Return whether bubblewrap works here at all."""
     become = [] if user is None else ["setpriv", "--reuid", str(user), "--regid", str(user), "--clear-groups"]
     words = [*become, "bwrap", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     return subprocess.run(words, cwd="/", capture_output=True, timeout=30, check=False).returncode == 0
 
 
 def tries() -> Iterator[Any]:
-    """Every attempt at every level where it is made."""
+    """Yield every attempt at every level."""
     for server, (level, user, grouped) in SERVERS.items():
         for attempt in ATTEMPTS if grouped else [each for each in ATTEMPTS if each.limit]:
             has_what_it_takes = (user is None or not attempt.rooted) and (
@@ -61,12 +61,13 @@ def tries() -> Iterator[Any]:
             )
             if level not in attempt.untried and has_what_it_takes:
                 soaks = _soaks(attempt, server)
-                marks = pytest.mark.soak if soaks else ()  # in a sandbox of root's server they are always tried
+                marks = pytest.mark.soak if soaks else ()  # at the bwrap level of a root server they are always tried
                 yield pytest.param(server, attempt, id=f"{server}-{attempt.name.replace(' ', '-')}", marks=marks)
 
 
 def _soaks(attempt: Attempt, server: str) -> bool:
-    """Limits are tried at root's bwrap; of the others those that are quick, or held otherwise there."""
+    """Return whether it is left to `make soak`: not limits at root's bwrap, and not quick ones or those held
+    otherwise."""
     if server == "bwrap-ungrouped":
         return not (attempt.limit == "memory" and attempt.rooted)
     if server in ("bwrap-user", "uid-ungrouped"):
@@ -80,7 +81,7 @@ def test_an_attempt_fails_at_each_level_that_stops_it(tried: Ground, attempt: At
     others = [each for each in ATTEMPTS if each.script and not each.alone and level not in each.untried]
     got = tried.evidence(attempt, others)
     came_off = bool(got) if attempt.act else tried.token in got
-    was_ended = attempt.limit and " over the limit of " in got  # with the program that would give its verdict
+    was_ended = attempt.limit and " over the limit of " in got  # with the program that would report its verdict
     assert "BROKEN" not in got and (was_ended or "(no verdict)" not in got), got
     if level in attempt.stopped:
         assert not came_off, got

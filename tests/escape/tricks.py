@@ -1,8 +1,7 @@
-"""What hostile scripts share, and the program that runs many of them in one command: each in a process of its own.
+"""Functions of hostile scripts, and the program that runs many scripts in one command, each in its own process.
 
-It goes into the sandbox as text, so that it is the standard library's alone. Its standard input is
-[[name, script, bash?], …]; what each of them said goes into the file $VERDICTS, as an object by name.
-"""
+It goes into the sandbox as text, so it uses the standard library only. Its standard input is [[name, script, bash?],
+…]; the outputs go into the file $VERDICTS, as an object by name."""
 # ruff: noqa: F401
 
 import contextlib
@@ -89,7 +88,7 @@ def escaped(*how: object) -> None:
 
 
 def system_call(name: str, *arguments: Any) -> int:
-    """What it gives. Raises OSError."""
+    """Return the call's result. Raises OSError."""
     number = NUMBERS[name][0 if X86 else 1]
     if number is None:
         raise OSError(errno.ENOSYS, name)
@@ -100,7 +99,7 @@ def system_call(name: str, *arguments: Any) -> int:
 
 
 def taken(name: str, *arguments: Any) -> None:
-    """It is an escape already when the kernel looks at the arguments, which are nonsense."""
+    """Report an escape if the kernel examines the arguments, which are nonsense."""
     try:
         system_call(name, *arguments)
     except OSError as error:
@@ -116,13 +115,13 @@ def taken(name: str, *arguments: Any) -> None:
 
 
 def says(path: str) -> None:
-    """The first of a file: it is a secret when it is the word."""
+    """Print the beginning of a file: a secret one holds the word."""
     with open(path, "rb") as file:
         print(file.read(2000).decode(errors="replace"))
 
 
 def writable(path: str) -> None:
-    """Opens it for writing, and writes nothing."""
+    """Open it for writing, and write nothing."""
     if not os.path.lexists(path) and os.path.isdir(os.path.dirname(path)):
         print(ABSENT, path)
         return
@@ -135,17 +134,17 @@ def first(path: str, *more: str) -> str:
 
 
 def hears(where: Any, family: int = socket.AF_UNIX, say: bytes = b"\n") -> None:
-    """What somebody who listens there says."""
+    """Print what the listener there sends."""
     with socket.socket(family, socket.SOCK_STREAM) as connection:
         connection.settimeout(3)
         connection.connect(where)
-        with contextlib.suppress(OSError):  # it may have said its word already, and gone
+        with contextlib.suppress(OSError):  # it may have sent its word and closed already
             connection.sendall(say)
         print(connection.recv(2000).decode(errors="replace"))
 
 
 def proxied(target: str, method: str = "GET") -> None:
-    """What the proxy of the sandbox says to it; without one, what is there."""
+    """Print the proxy's answer; without a proxy, the target's."""
     with socket.socket() as connection:
         connection.settimeout(8)
         connection.connect(("127.0.0.1", 3128))
@@ -165,14 +164,13 @@ def proxied(target: str, method: str = "GET") -> None:
 
 
 def others() -> list[int]:
-    """The processes that are none of this script, the highest first."""
+    """Return all processes outside this script, the highest first."""
     mine = {os.getpid(), os.getppid()}
     return [pid for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc"))), reverse=True) if pid not in mine]
 
 
 def above() -> list[int]:
-    """Those that watch over this script's command: its supervisor, the zygote, and so on; the first process is not
-    among them."""
+    """Return the processes above this script's command, its supervisor and zygote, without the first process."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 0:
@@ -181,7 +179,7 @@ def above() -> list[int]:
         if "python" in name or "bwrap" in name or "toolgate" in name:
             found.append(pid)
         pid = int(rest.split()[1])
-    return [pid for pid in found[2:] if pid != 1]  # the nearest two are those that run this script
+    return [pid for pid in found[2:] if pid != 1]  # the nearest two run this script
 
 
 def attempt(script: str, bash: bool) -> None:
@@ -200,7 +198,7 @@ def attempt(script: str, bash: bool) -> None:
 
 
 def run(script: str, bash: bool) -> str:
-    """What it says, until its first process ends or it takes too long."""
+    """Return its output, until its first process ends or its time is up."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -229,7 +227,7 @@ def run(script: str, bash: bool) -> str:
 
 
 def main() -> None:
-    """Four at once."""
+    """Run four scripts at once."""
     waiting = json.load(sys.stdin)
     verdicts: dict[str, str] = {}
     shares = [waiting[number::4] for number in range(4)]

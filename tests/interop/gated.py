@@ -1,5 +1,5 @@
-"""A real server that people have to sign in to, with a person who does, and the metadata documents of clients, served
-over TLS the way the server insists on: by a certificate it is told to trust."""
+"""A real server behind sign-in, a person who signs in, and clients' metadata documents, served over TLS with a
+certificate that the server trusts."""
 
 import contextlib
 import datetime
@@ -25,9 +25,9 @@ from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.http_browser import Person
 
-HASTY = (sys.executable, str(Path(__file__).with_name("hasty.py")))  # the server; access tokens hold for seconds
+HASTY = (sys.executable, str(Path(__file__).with_name("hasty.py")))  # the server, with access tokens for seconds
 CALLBACK = "http://127.0.0.1/callback"  # on any port (RFC 8252 section 7.3)
-WAYS_IN = ["dynamic", "document"]  # how a client becomes known: it registers, or has a document
+WAYS_IN = ["dynamic", "document"]  # how a client becomes known: by registration, or by its document
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Gated:
         return self.site.url + ("/sse" if carrier == "sse" else "/mcp")
 
     def takes(self, token: str) -> bool:
-        """Whether the server takes the access token now."""
+        """Return whether the server accepts the access token now."""
         response, _, _ = self.site.ask("DELETE", "/mcp", authorization=f"Bearer {token}")
         return bool(response.status != 401)
 
@@ -50,14 +50,14 @@ class Gated:
         assert eventually(lambda: not self.takes(token))
 
     def revoke(self, token: str, client: str) -> None:
-        """Let the token be good no more."""
+        """Revoke the token."""
         form = urllib.parse.urlencode({"token": token, "client_id": client})
         self.site.ask("POST", "/revoke", form, content_type="application/x-www-form-urlencoded")
         assert not self.takes(token)
 
 
 def visit(url: str) -> int:
-    """Go to a page of a program on this machine, which may say where it listens before it does; gives the status."""
+    """Request a page of a local program, which may not listen yet; return the status."""
     got: list[int] = []
 
     def go() -> bool:
@@ -71,13 +71,13 @@ def visit(url: str) -> int:
                 raise
         return bool(got)
 
-    assert eventually(go), f"nobody listens at {url}"
+    assert eventually(go), f"no program listens at {url}"
     return got[0]
 
 
 @contextlib.contextmanager
 def gated(folder: Path, *options: str, hasty: bool = False, **document: Any) -> Iterator[Gated]:
-    """A server of one's own; `document` is what is different in the client's metadata document."""
+    """Yield a server; `document` changes the client's metadata document."""
     folder.mkdir(exist_ok=True)
     authority = folder / "authority.pem"
     with published(authority, document) as (url, fetched):
@@ -89,8 +89,8 @@ def gated(folder: Path, *options: str, hasty: bool = False, **document: Any) -> 
 
 @contextlib.contextmanager
 def published(authority: Path, changed: Mapping[str, Any], port: int = 0) -> Iterator[tuple[str, list[str]]]:
-    """A client's metadata document at an https URL, and the requests for it; `authority` gets whom to trust, unless it
-    has that from before."""
+    """Yield the https URL of a client's metadata document, and the list of its requests. `authority` gets the
+    certificate, unless it has one already."""
     fetched: list[str] = []
 
     class Publisher(http.server.BaseHTTPRequestHandler):
@@ -133,7 +133,7 @@ def metadata(url: str) -> dict[str, Any]:
 
 
 def certified(authority: Path) -> Path:
-    """A key and a certificate for this machine, in a file; the certificate alone in `authority`."""
+    """Write a key and a certificate for this machine to a file, and the certificate alone to `authority`."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a test's own")])
     now = datetime.datetime.now(datetime.UTC)

@@ -1,11 +1,11 @@
-"""The command `toolgate`, whose access tokens hold for seconds: a test can wait for one to end."""
+"""The command `toolgate`, with access tokens that last for seconds: a test can wait for one to end."""
 
 import sys
 from typing import Any
 
 from toolgate.server.auth.tokens import access_tokens
 
-SECONDS, EARLY = 8, 7  # what they hold, and how much sooner clients are told that they end
+SECONDS, EARLY = 8, 7  # their lifetime, and how much shorter clients are told it is
 
 
 class Hasty(access_tokens.OwnTokens):

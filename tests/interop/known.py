@@ -1,17 +1,17 @@
-"""What every official client is to find, and the ways in which the two SDKs' clients negotiate."""
+"""The expected findings of every official client, and the ways in which the two SDKs' clients negotiate."""
 
 from collections.abc import Container, Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
-MODES = ["legacy", "auto", "2026-07-28"]  # initialize; ask, and take the newest there is; the stateless one, unasked
+MODES = ["legacy", "auto", "2026-07-28"]  # initialize; ask for the newest; use the stateless one without asking
 
 CARRIERS = ["stdio", "http", "sse"]
 
 
 class Way(NamedTuple):
-    """How a client talks: over what, and how it negotiates."""
+    """How a client connects: its transport, and how it negotiates."""
 
     carrier: str
     mode: str
@@ -23,7 +23,7 @@ class Way(NamedTuple):
 WAYS = [Way(carrier, mode) for carrier in CARRIERS for mode in MODES if (carrier, mode) != ("sse", "2026-07-28")]
 
 OVER_HTTP = [way for way in WAYS if way.carrier != "stdio"]
-AUTO = (Way("http", "auto"),)  # once it has asked it is Way("http", "2026-07-28")
+AUTO = (Way("http", "auto"),)  # after negotiation the same as Way("http", "2026-07-28")
 
 LEAN = {"Bash", "ReadImage", "ReadDocs", "InvokeSkill", "ReadBgOutput"}  # without structured output by default
 THIRTEEN = [
@@ -44,8 +44,8 @@ THIRTEEN = [
 
 
 def told_apart(ways: Sequence[Way]) -> list[Any]:
-    """The ways as parameters, for what comes after the handshake: there `auto` has become what another way is from the
-    beginning, and is for `make soak` where `ways` has that one."""
+    """Return the ways as parameters for tests after the handshake. There `auto` equals another way, and runs in `make
+    soak` if `ways` has that one."""
     return [
         pytest.param(
             way,
@@ -57,8 +57,8 @@ def told_apart(ways: Sequence[Way]) -> list[Any]:
 
 
 def crossed(some: Sequence[Any], others: Sequence[Any], later: Container[Any] = ()) -> list[Any]:
-    """The parameters of every pair. Each of either is in one that `make test` runs, but for those of `some` that are
-    for `later`; the rest are for `make soak`."""
+    """Return the parameters of every pair. `make test` runs each item at least once, except for those of `some` in
+    `later`; `make soak` runs the rest."""
     return [
         pytest.param(
             one,

@@ -17,7 +17,7 @@ const kept = { issued: [] };
 let visits = 0;
 let back;
 const authProvider = {
-  redirectUrl: "http://127.0.0.1:3030/callback", // nobody listens: the person's answer is handed over
+  redirectUrl: "http://127.0.0.1:3030/callback", // no program listens: the person's answer is passed on
   clientMetadataUrl: documentUrl,
   clientMetadata: {
     client_name: "Fernhill",

@@ -1,5 +1,5 @@
-"""The command `toolgate`, with a copy of the one document that the environment holds; it looks again after a moment for
-what it could not reach."""
+"""The command `toolgate`, with a built-in copy of the document in the environment; it soon retries a document that it
+could not reach."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A model that says what it was told to, at an OpenAI-compatible endpoint on loopback; it keeps what it was sent."""
+"""A scripted model at an OpenAI-compatible endpoint on loopback, which records its requests."""
 
 import contextlib
 import http.server
@@ -16,7 +16,7 @@ Call = tuple[str, dict[str, Any]]  # a tool, and its arguments
 
 
 class Model:
-    """`calls` are made one a turn; then it is done. `url` is its API, `page` a page that has BEACON."""
+    """A model that makes `calls`, one per turn, and then ends. `url` is its API, `page` a page with BEACON."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
@@ -24,12 +24,12 @@ class Model:
         self.url = self.page = ""
 
     def sent(self, call: int) -> str:
-        """All that the model was sent because of one of its calls, as JSON; without the call, which is told again."""
+        """Return all that one of the model's calls added to its input, as JSON, without the repeated call."""
         before, after = (_messages(self.requests[place]) for place in (call, call + 1))
         return json.dumps([each for each in after[len(before) :] if not _is_own(each)])
 
     def answer(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The body of the answer to a request of either API."""
+        """Return the body of the answer to a request of either API."""
         turn = len(self.requests)
         self.requests.append(body)
         tool, arguments = self.calls[turn] if turn < len(self.calls) else ("", {})
@@ -85,13 +85,13 @@ def _is_own(message: dict[str, Any]) -> bool:
 
 
 def _offered(body: dict[str, Any], tool: str) -> str:
-    """The name under which the framework offers the tool: CrewAI writes `read_image` for ReadImage."""
+    """Return the framework's name of the tool: CrewAI offers ReadImage as `read_image`."""
     names = [each.get("function", each)["name"] for each in body.get("tools", ())]
     return next(name for name in names if name.replace("_", "").lower() == tool.lower())
 
 
 def _completion(turn: int, called: dict[str, str] | None) -> dict[str, Any]:
-    """As the Chat Completions API answers."""
+    """Return an answer of the Chat Completions API."""
     if called is not None:
         calls = [{"id": f"call_{turn}", "type": "function", "function": called}]
         choice = {"message": {"role": "assistant", "content": None, "tool_calls": calls}, "finish_reason": "tool_calls"}
@@ -103,7 +103,7 @@ def _completion(turn: int, called: dict[str, str] | None) -> dict[str, Any]:
 
 
 def _response(turn: int, called: dict[str, str] | None) -> dict[str, Any]:
-    """As the Responses API answers."""
+    """Return an answer of the Responses API."""
     if called is not None:
         output: Any = {"type": "function_call", "id": f"fc_{turn}", "call_id": f"call_{turn}", **called}
     else:

@@ -1,7 +1,6 @@
-"""Agents of frameworks that others wrote, each with its own client: what their model is sent when it calls a tool.
+"""Agents of other frameworks, each with its own client: what their model is sent when it calls a tool.
 
-Each framework is in an environment of its own (`make frameworks`), since their dependencies exclude each other's.
-"""
+Each framework has its own environment (`make frameworks`), since their dependencies conflict."""
 
 import json
 import os
@@ -21,7 +20,7 @@ from tests.servers import forked_command
 
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
 ENVIRONMENTS = {"pydantic-ai": "mcp2", "openai-agents": "mcp2", "crewai": "mcp1"}
-SILENT = {  # none of them may tell anybody what it does
+SILENT = {  # turns off their telemetry
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_TRACKING": "true",
     "CREWAI_DISABLE_VERSION_CHECK": "true",
@@ -35,14 +34,14 @@ SKILL = "---\nname: keeping\ndescription: How a light is kept.\n---\nTrim the wi
 
 @dataclass
 class Told:
-    """What the model of one agent was sent, by what it called for."""
+    """What one agent's model was sent, by its calls."""
 
     framework: str
     sent: dict[str, str]
 
 
 def calls(workspace: Path, page: str) -> dict[str, Call]:
-    """What the model calls, in order."""
+    """Return the model's calls, in order."""
     reminder = {"action": "set", "message": "look at the lamp", "delay_seconds": 1, "repeat_count": 1}
     return {
         "Bash": ("Bash", {"command": "echo lit; exit 3"}),
@@ -67,7 +66,7 @@ def drive(folder: Path, framework: str, model: Model, url: str | None, command: 
 
 
 def agents() -> list[Any]:
-    """Each framework over stdio and HTTP; of CrewAI, which is slow to start, `make test` takes one."""
+    """Return each framework over stdio and HTTP; `make test` runs one of the slow CrewAI."""
     return [
         pytest.param(
             (framework, carrier),
@@ -122,7 +121,7 @@ def test_a_model_is_sent_a_callback_that_fired_meanwhile(told: Told) -> None:
 
 
 def test_a_model_is_sent_the_image_where_its_framework_can(told: Told) -> None:
-    """CrewAI gives its model text alone."""
+    """CrewAI sends its model text alone."""
     assert ("data:image/png;base64," in told.sent["ReadImage"]) is (told.framework != "crewai")
     assert "lamp.png: png, 8" in told.sent["ReadImage"]
 

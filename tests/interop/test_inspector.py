@@ -1,5 +1,5 @@
-"""The official Inspector's command line against the real server process. Its exit codes: 0 done, 5 the
-tool said no, 6 a tool's schema that some client can't take."""
+"""The official Inspector's command line against the real server process. Its exit codes: 0 success, 5 an error of the
+tool, 6 a schema that some client rejects."""
 
 import json
 import os
@@ -18,7 +18,7 @@ eras = pytest.mark.parametrize("era", ["legacy", "modern"])
 
 
 def inspect(folder: Path, era: str, *arguments: str) -> tuple[int, Any, str]:
-    """The exit code of the Inspector, what it printed, decoded, and what it said besides."""
+    """Return the Inspector's exit code, its decoded output, and its errors."""
     launcher = package("@modelcontextprotocol/inspector") / "clients" / "launcher" / "build" / "index.js"
     options = ["--protocol-era", era, *arguments, "--format", "json"]
     ended = subprocess.run(
@@ -59,7 +59,7 @@ def test_the_inspector_reports_an_error_of_a_tool(tmp_path: Path, era: str) -> N
 
 
 def inspect_url(folder: Path, url: str, *arguments: str) -> tuple[int, Any, str]:
-    """The same of a server that listens."""
+    """Return the same for a server that listens."""
     launcher = package("@modelcontextprotocol/inspector") / "clients" / "launcher" / "build" / "index.js"
     ended = subprocess.run(
         [node(), str(launcher), "--cli", "--server-url", url, *arguments, "--format", "json"],

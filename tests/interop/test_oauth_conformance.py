@@ -1,5 +1,5 @@
-"""The official conformance suite's mode for authorization servers against the real server: metadata, and the grant of a
-code to clients that the operator has listed."""
+"""The official conformance suite for authorization servers against the real server: metadata, and the code grant of
+listed clients."""
 
 import contextlib
 import json
@@ -22,7 +22,7 @@ SECRET = "twenty-six-letters-of-secret"
 QUESTION = re.compile(r"^https?://\S+code_challenge\S+$", re.MULTILINE)
 REVISIONS = ["2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]
 SCENARIOS = {"authorization-server-metadata-endpoint", "authorization-code-grant"}
-NO_DOCUMENTS = [("authorization-server-metadata-cimd", "WARNING")]  # as is meant, where nobody else is let in
+NO_DOCUMENTS = [("authorization-server-metadata-cimd", "WARNING")]  # as intended: only listed clients are allowed
 OPTIONS = {"public": (), "confidential": ("--registration", "closed")}
 CLIENT = """
 [[client]]
@@ -37,8 +37,8 @@ CLIENTS = {
 
 @pytest.fixture(scope="module")
 def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gated]]:
-    """A server for each kind of client. The suite uses no secret where the metadata says that clients may do without,
-    so the one for confidential clients takes no others."""
+    """Yield a server for each kind of client. The suite uses no secret if the metadata allows that, so the one for
+    confidential clients allows no others."""
     with contextlib.ExitStack() as stack:
         made: dict[str, Gated] = {}
         for client, options in OPTIONS.items():
@@ -70,7 +70,7 @@ def test_the_suite_finds_nothing_wrong_with_the_authorization_server(
 
 
 def carry_out(folder: Path, gate: Gated, *options: str) -> tuple[int, str]:
-    """The exit code of the suite and what it said; the person goes where it points."""
+    """Return the suite's exit code and output; the person follows its URLs."""
     program = package("conformance-0.2") / "dist" / "index.js"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,5 +1,5 @@
-"""The official Inspector's command line signs in to the real server. It sends a person away only from a terminal, so it
-is given one."""
+"""The official Inspector's command line signs in to the real server. It opens a browser only on a terminal, so it gets
+one."""
 
 import contextlib
 import fcntl
@@ -59,7 +59,7 @@ def _surroundings(folder: Path) -> dict[str, str]:
 
 
 def _alone(folder: Path, *words: str) -> tuple[int, Any]:
-    """Without a terminal: its exit code, and what it printed, decoded."""
+    """Return its exit code and decoded output without a terminal."""
     ended = subprocess.run(
         _command(*words, "-q"),
         env=_surroundings(folder),
@@ -71,7 +71,7 @@ def _alone(folder: Path, *words: str) -> tuple[int, Any]:
 
 
 def _signing_in(folder: Path, gate: Gated, known: str, *words: str) -> tuple[int, str]:
-    """On a terminal, with a person: its exit code, and what stood there."""
+    """Return its exit code and screen on a terminal, with a person."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     back = urllib.parse.urlsplit(CALLBACK)._replace(netloc=f"127.0.0.1:{port}").geturl()

@@ -1,5 +1,5 @@
-"""mcp-remote, through which clients of stdio alone reach a server that people sign in to, between the official Python
-client and the real server."""
+"""mcp-remote, which connects stdio-only clients to a server behind sign-in, between the official Python client and the
+real server."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ QUESTION = re.compile(r"http://\S+code_challenge=\S+")
 @pytest.mark.parametrize(("carrier", "known"), crossed(["http", "sse"], WAYS_IN))
 def test_a_client_of_stdio_signs_in_through_mcp_remote(tmp_path: Path, carrier: str, known: str) -> None:
     async def main(gate: Gated) -> None:
-        for _ in range(2):  # the second time it has what it kept
+        for _ in range(2):  # the second time it has stored tokens
             async with asyncio.timeout(3 * PATIENCE), asyncio.TaskGroup() as group:
                 log = tmp_path / "remote.log"
                 log.write_bytes(b"")
@@ -60,14 +60,14 @@ def _remote(folder: Path, gate: Gated, carrier: str, known: str) -> StdioServerP
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
             "MCP_REMOTE_CONFIG_DIR": str(folder / "remote"),
-            "BROWSER": "true",  # what it would open: our person goes where the log says
+            "BROWSER": "true",  # the browser that it would open: the person follows the log instead
         },
         cwd=folder,
     )
 
 
 def _go(gate: Gated, log: Path) -> None:
-    """Go where mcp-remote sends people."""
+    """Follow mcp-remote's sign-in URL."""
     assert eventually(lambda: QUESTION.search(log.read_text()) is not None), log.read_text()
     question = QUESTION.search(log.read_text())
     assert question

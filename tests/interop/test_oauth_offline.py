@@ -26,14 +26,14 @@ def takes_documents(at: Site) -> bool:
 def test_a_client_signs_in_by_a_copy_then_registers_until_its_document_is_reached_again(tmp_path: Path) -> None:
     authority = tmp_path / "authority.pem"
     with published(authority, {}) as (document, _):
-        pass  # nobody publishes it any more
+        pass  # it is no longer published
     environment = {"SSL_CERT_FILE": str(authority), "WELL_KNOWN": json.dumps(metadata(document))}
     options = ("--auth", "oauth", "--allow-private", "localhost")
     with site(tmp_path / "at", *options, command=OFFLINE, env=environment) as at:
         gate = Gated(at, Person(at), document)
 
         async def client_id() -> str:
-            """How a new client becomes known, signed in."""
+            """Return the id of a new client after sign-in."""
             kept = Kept()
             async with connected(gate, kept, WAY, "document") as client:
                 assert "Bash" in {tool.name for tool in (await client.list_tools()).tools}

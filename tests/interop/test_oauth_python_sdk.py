@@ -1,5 +1,5 @@
-"""The official Python client signs in to the real server: it finds its way from the 401 alone, a person says yes, and
-it gets new tokens when the old ones end."""
+"""The official Python client signs in to the real server: it starts from the 401 alone, a person approves, and it
+refreshes its tokens."""
 
 import asyncio
 import contextlib
@@ -21,15 +21,15 @@ from tests.interop.gated import WAYS_IN, Gated, gated
 from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed, told_apart
 from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
 
-ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other one by itself
-CALLBACK = "http://127.0.0.1:3030/callback"  # nobody listens: the person's answer is handed over
+ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other scope by itself
+CALLBACK = "http://127.0.0.1:3030/callback"  # no program listens: the person's answer is passed on directly
 
 ways = pytest.mark.parametrize("way", told_apart(OVER_HTTP))
 ways_in = pytest.mark.parametrize(("way", "known"), crossed(OVER_HTTP, WAYS_IN, later=AUTO))
 
 
 class Kept:
-    """What a client keeps: it has been sent away for each of `visits`."""
+    """A client's stored tokens; it was sent to sign in for each of `visits`."""
 
     def __init__(self) -> None:
         self.tokens: OAuthToken | None = None
@@ -62,7 +62,7 @@ class Kept:
 
 
 def provider(gate: Gated, kept: Kept, url: str, known: str, **decision: Any) -> OAuthClientProvider:
-    """What signs the client in; the person decides as told, then approves of everything."""
+    """Return the client's sign-in; the person decides as given, then approves."""
     answers: list[dict[str, str]] = []
 
     async def redirect(question: str) -> None:
@@ -119,7 +119,7 @@ def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(tmp_path: Pat
             assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
             assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
         assert kept.visits == 1
-        assert kept.scopes == ALL  # the challenge of the 401 named all
+        assert kept.scopes == ALL  # the 401's challenge named all
         assert kept.client is not None
         assert (kept.client.client_id == gate.document) is (known == "document")
         assert len(gate.fetched) == (known == "document")  # once, then kept
@@ -138,10 +138,10 @@ def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: 
             assert text(await client.call_tool("Bash", {"command": "cd / && echo one"})) == "one\n"
             first = kept.tokens
             assert first is not None
-            while kept.tokens is first:  # as one that is busy: no call may meet a token that has just ended
+            while kept.tokens is first:  # like a busy client: no call may meet a token that has just ended
                 assert text(await client.call_tool("Bash", {"command": "echo two"})) == "two\n"
             assert kept.tokens is not None
-        assert kept.visits == 1  # nobody was asked again
+        assert kept.visits == 1  # no second sign-in
         assert kept.access != first.access_token
         assert kept.tokens.refresh_token != first.refresh_token
         assert kept.scopes == ALL
@@ -151,7 +151,7 @@ def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: 
 
 
 def test_a_returning_client_signs_in_with_its_stored_tokens(tmp_path: Path) -> None:
-    """Unless that has ended: this one then sends the person away anew."""
+    """If they have ended, this client starts a new sign-in."""
 
     async def main(gate: Gated) -> None:
         kept = Kept()

@@ -1,4 +1,4 @@
-"""The official TypeScript client signs in to the real server, calls, and goes on when its token has ended."""
+"""The official TypeScript client signs in to the real server, calls, and continues after its token has ended."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def test_the_typescript_client_signs_in_calls_and_outlives_its_token(tmp_path: P
         assert said["revision"] == ("2025-11-25" if way.mode == "legacy" else "2026-07-28")
         assert said["first"]["content"] == [{"type": "text", "text": "one\n"}]
         assert said["second"]["content"] == [{"type": "text", "text": "two\n"}]
-        assert said["visits"] == len(gate.person.asked) == 1  # nobody was asked again
+        assert said["visits"] == len(gate.person.asked) == 1  # no second question
         first, last = said["issued"][0], said["issued"][-1]
         assert first["access"] != last["access"]
         assert first["refresh"] != last["refresh"]
@@ -35,7 +35,7 @@ def test_the_typescript_client_signs_in_calls_and_outlives_its_token(tmp_path: P
 
 
 def _carried_out(gate: Gated, way: Way, known: str) -> dict[str, Any]:
-    """What the client said at the end; the person goes where it sends them."""
+    """Return the client's output; the person follows its URL."""
     package("@modelcontextprotocol/client")
     words = [way.mode, gate.url(way.carrier), *([gate.document] if known == "document" else [])]
     with subprocess.Popen(

@@ -34,7 +34,7 @@ over_stdio = pytest.mark.parametrize("way", told_apart(WAYS[: len(MODES)]))
 
 @contextlib.asynccontextmanager
 async def connected(folder: Path, way: Way, *arguments: str, **options: Any) -> AsyncIterator[Client]:
-    """The client of a server of its own in `folder`, which holds its home, state, working directory and log."""
+    """Yield the client of a server in `folder`, which holds its home, state, working directory and log."""
     async with asyncio.timeout(3 * PATIENCE), contextlib.AsyncExitStack() as stack:
         if way.carrier == "stdio":
             transport: Any = _spawned(folder, stack, *arguments)
@@ -62,7 +62,7 @@ def text(result: types.CallToolResult) -> str:
 
 
 async def answer_tea(context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    """A person who picks the first choice of the first question."""
+    """Answer as a person who picks the first choice of the first question."""
     assert isinstance(params, types.ElicitRequestFormParams)
     key, choices = next(iter(params.requested_schema["properties"].items()))
     assert choices["enum"] == ["tea", "coffee"]
@@ -78,7 +78,7 @@ def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Wa
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             assert client.protocol_version == ("2025-11-25" if way.mode == "legacy" else STATELESS)
-            if way.mode != STATELESS:  # a pinned client asks nothing before its first request
+            if way.mode != STATELESS:  # a pinned client sends nothing before its first request
                 assert client.server_info is not None
                 assert client.server_info.name == "toolgate"
                 assert client.server_capabilities.tools == types.ToolsCapability(list_changed=True)
@@ -103,7 +103,7 @@ def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Way) -> None:
 def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_path: Path, way: Way) -> None:
     async def main() -> None:
         async with connected(tmp_path, way, "--structured-output", "full") as client:
-            await client.list_tools()  # the client validates structured content against what it was told
+            await client.list_tools()  # the client validates structured content against the listed schema
             result = await client.call_tool("Bash", {"command": "echo out; echo err >&2; exit 3"})
             assert not result.is_error
             assert text(result) == "out\nerr\nexit code: 3"
@@ -238,7 +238,7 @@ def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, way: Wa
     async def note(progress: float, total: float | None, message: str | None) -> None:
         told.append((progress, message or ""))
         if "one" in (message or ""):
-            proceed.touch()  # the command goes on only when its first line is here
+            proceed.touch()  # the command continues once its first line has arrived
 
     async def main() -> None:
         path = shlex.quote(str(proceed))
@@ -337,7 +337,7 @@ def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, way:
 
 @ways
 def test_a_large_text_survives_both_ways(tmp_path: Path, way: Way) -> None:
-    said = "é" * (2**18 if way.carrier == "sse" else 2**20)  # this client takes events of up to 1 MiB
+    said = "é" * (2**18 if way.carrier == "sse" else 2**20)  # this client accepts events of up to 1 MiB
 
     async def main() -> None:
         async with connected(tmp_path, way, *PROBE) as client:
@@ -362,7 +362,7 @@ def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path,
         return time.monotonic() - began
 
     taken = asyncio.run(main())
-    assert taken < 2.0  # from then on the client sends SIGTERM
+    assert taken < 2.0  # later the client sends SIGTERM
     assert not processes_with(seconds)
     assert children(os.getpid()) <= before
 

@@ -1,4 +1,4 @@
-"""Tools that become tasks: each shows one thing. They wait for a file to be there, which a test puts there."""
+"""Tools that become tasks, one behaviour each. They wait for a file that a test creates."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ async def _there(file: str) -> None:
 
 
 def _mark(file: str) -> None:
-    """Say, in a file beside, that the work has begun."""
+    """Create a file beside `file`, to show that the work has begun."""
     with Path(f"{file}.runs").open("a") as runs:
         runs.write("run\n")
 

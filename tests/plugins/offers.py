@@ -1,4 +1,4 @@
-"""Prompts and resources that the tests of the core ask for: each shows one thing."""
+"""Prompts and resources for the tests of the core, one behaviour each."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

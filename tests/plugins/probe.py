@@ -1,4 +1,4 @@
-"""Tools that the tests of the core call: each shows one thing."""
+"""Tools for the tests of the core, one behaviour each."""
 
 import asyncio
 import sys
@@ -341,7 +341,7 @@ async def mirror(region: str = "", limit: int = 0, dry: bool = False, place: dic
 
 @tool(read_only=True)
 async def flood(ctx: Context) -> str:
-    """Report large progress for as long as anybody listens."""
+    """Report large progress for as long as the client listens."""
     for step in range(1_000_000):
         await ctx.progress(step, None, "x" * 50_000)
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A proxy on loopback that passes all on as it comes, but for one fault at a time; and doctor's verdicts on it."""
+"""A proxy on loopback that passes everything on, except for one fault at a time; and doctor's verdicts on it."""
 
 import contextlib
 import gzip
@@ -28,9 +28,11 @@ def as_answered(path: str, answer: Answer) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`asked` may change the headers of a request, or answer in the server's place; `answered` changes an answer
-    that is no stream, and of a stream its head. A stream is `held` before its head or after it, or cut when it was
-    quiet for `patience` seconds. `most` bytes may be in a request; `version` is what the proxy speaks."""
+    """A fault. `asked` may change a request's headers, or answer it; `answered` changes an answer, and of a stream the
+    head.
+
+    A stream is `held` before its head or after it, or cut after `patience` seconds of silence. `most` limits a
+    request's bytes; `version` is the proxy's HTTP version."""
 
     asked: Callable[[str, str, Headers], Answer | None] = as_asked
     answered: Callable[[str, Answer], Answer] = as_answered
@@ -44,7 +46,7 @@ SOUND = Fault()
 
 
 class Front:
-    """The proxy: where it is, and what is wrong with it. `behind` is the port it leads to."""
+    """The proxy: its address and its fault. `behind` is the server's port."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -54,7 +56,7 @@ class Front:
 
 @contextlib.contextmanager
 def front(shared: Front | None = None, tls: ssl.SSLContext | None = None) -> Iterator[Front]:
-    """One on a free port, which takes `PREFIX` off; it has the faults of `shared`, and leads where that does."""
+    """Yield a proxy on a free port, which removes `PREFIX`; it has the faults and the server of `shared`."""
     made = Front()
     whose = shared or made
 
@@ -65,7 +67,7 @@ def front(shared: Front | None = None, tls: ssl.SSLContext | None = None) -> Ite
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             headers = {name.lower(): value for name, value in self.headers.items()}
             path = self.path.removeprefix(PREFIX)
-            if whose is not made:  # the server is reached under one name
+            if whose is not made:  # the server has one public name
                 headers["host"] = whose.url.partition("//")[2]
             if len(body) > fault.most:
                 own: Answer | None = (413, {"content-type": "text/html"}, b"<h1>too large</h1>")
@@ -93,7 +95,7 @@ def front(shared: Front | None = None, tls: ssl.SSLContext | None = None) -> Ite
             self.wfile.write(content)
 
         def pour(self, fault: Fault, answer: http.client.HTTPResponse, headers: Headers) -> None:
-            """A stream, as it comes; whatever ends it, hanging up says so."""
+            """Pass a stream on; its end, for any reason, closes the connection."""
             self.close_connection = True
             status, headers, _ = fault.answered(self.path, (answer.status, headers, b""))
             if fault.held == "head":
@@ -140,11 +142,11 @@ def listening(handler: type[http.server.BaseHTTPRequestHandler], tls: ssl.SSLCon
         thread.join(20)
 
 
-# -- what proxies do wrong
+# -- faults of proxies
 
 
 def without(*names: str) -> Callable[[str, str, Headers], None]:
-    """Requests lose these headers."""
+    """Return a change that removes these headers from requests."""
 
     def asked(_method: str, _path: str, headers: Headers) -> None:
         for name in names:
@@ -162,7 +164,7 @@ def answered_without(*names: str) -> Callable[[str, Answer], Answer]:
 
 
 def answered_with(**more: str) -> Callable[[str, Answer], Answer]:
-    """`_` is `-`."""
+    """Return a change that adds headers to answers. `_` is `-`."""
 
     def answered(_path: str, answer: Answer) -> Answer:
         status, headers, body = answer
@@ -181,7 +183,7 @@ def asked_with(**more: str) -> Callable[[str, str, Headers], None]:
 
 
 def instead(status: int, where: str = "", method: str = "", page: str = "<h1>no</h1>") -> Callable[..., Answer | None]:
-    """A page of the proxy's own, where `where` is in the path."""
+    """Return a change that answers with the proxy's own page if `where` is in the path."""
 
     def asked(asking: str, path: str, _headers: Headers) -> Answer | None:
         is_meant = where in path and method in ("", asking)
@@ -191,7 +193,7 @@ def instead(status: int, where: str = "", method: str = "", page: str = "<h1>no<
 
 
 def pages_for(*statuses: int, where: str = "") -> Callable[[str, Answer], Answer]:
-    """A page of its own in the place of what the server said, whose status and headers stay."""
+    """Return a change that replaces the body of these statuses by the proxy's own page."""
 
     def answered(path: str, answer: Answer) -> Answer:
         status, headers, _ = answer
@@ -218,11 +220,11 @@ def slow(seconds: float) -> Callable[[str, str, Headers], None]:
 
 
 def closed_port() -> int:
-    """Where nobody listens."""
+    """Return a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return int(taken.getsockname()[1])
 
 
 def verdicts(told: str) -> dict[str, str]:
-    """Name → ok, note, FAIL or skip."""
+    """Return name → ok, note, FAIL or skip."""
     return {line[6:24].strip(): line[:4].strip() for line in told.splitlines() if re.match("ok  |note|FAIL|skip", line)}

@@ -1,8 +1,7 @@
-"""The real command, begun in a copy of a process that has imported it already: most of a test's time would else go into
-importing the same modules again. What is about starting itself starts the command anew.
+"""Start the real command in a fork of a process that has imported it already: importing takes most of a test's time.
+Tests about the start itself run the command directly.
 
-Run as a script this is that process: it waits for what to start, forks, and tells how each copy ended.
-"""
+Run as a script this is that process: it waits for commands, forks, and reports how each fork ended."""
 
 import atexit
 import contextlib
@@ -43,7 +42,7 @@ MOST = 1 << 20  # bytes of a command and its environment
 
 
 class Process:
-    """A copy, as `subprocess.Popen` would show it."""
+    """A forked command with the interface of `subprocess.Popen`."""
 
     def __init__(self, pid: int, stdin: IO[bytes] | None, stdout: IO[bytes] | None) -> None:
         self.pid = pid
@@ -79,7 +78,7 @@ class Process:
 
 
 class Origin:
-    """The process that is copied, seen from the tests."""
+    """The forking process, seen from the tests."""
 
     def __init__(self, *modules: str) -> None:
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -129,7 +128,7 @@ _origin = functools.cache(Origin)
 
 @contextlib.contextmanager
 def knowing(*modules: str) -> Iterator[None]:
-    """What is started meanwhile is a copy of a process of its own, that has imported these as well."""
+    """Fork the commands started in this block from a process that has imported these modules as well."""
     _knowing.append(modules)
     try:
         yield
@@ -138,8 +137,8 @@ def knowing(*modules: str) -> Iterator[None]:
 
 
 def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Path, env: Mapping[str, str]) -> Any:
-    """As `subprocess.Popen`, for what tests of the server need of it; another command, or an environment that Python
-    itself reads as it starts, gets a process of its own."""
+    """Start like `subprocess.Popen`. Another command, or an environment that Python itself reads at its start, gets a
+    process of its own."""
     if words[0] != COMMAND or any(name.startswith(("PYTHON", "LC_", "LD_")) for name in env):
         return subprocess.Popen(words, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env)
     with contextlib.ExitStack() as its:
@@ -162,7 +161,7 @@ def start(words: Sequence[str], *, stdin: Any, stdout: Any, stderr: Any, cwd: Pa
 
 
 def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """As `subprocess.run`, with `text` to read, to its end."""
+    """Run like `subprocess.run` to its end, with `text` as input."""
     with contextlib.ExitStack() as its:
         given, said, complained = (its.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         given.write(text.encode())
@@ -176,14 +175,14 @@ def run(words: Sequence[str], text: str, *, cwd: Path, env: Mapping[str, str]) -
     return subprocess.CompletedProcess(list(words), code, *told)
 
 
-# -- the process that is copied
+# -- the forking process
 
 
 def _serve(control: socket.socket, modules: Sequence[str]) -> None:
     for name in (*(f"toolgate.{name}" for name in KNOWN), *OTHERS, *modules):
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # a collection in a copy would make its own of every page
+    gc.freeze()  # a collection in a fork would copy every page
     wake, woken = os.pipe()
     for end in (wake, woken):
         os.set_blocking(end, False)
@@ -218,7 +217,7 @@ def _tell_ends(control: socket.socket) -> None:
 
 
 def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, str]) -> None:
-    """Be the command. Comes never back."""
+    """Become the command. Never returns."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, stream in enumerate(streams):
@@ -246,7 +245,7 @@ def _become(streams: Sequence[int], words: list[str], cwd: str, env: dict[str, s
 
 
 def _leave(code: int) -> None:
-    """End as Python does, but for taking apart all that was ever imported: that takes longer than most commands."""
+    """End as Python does, without its slow teardown of modules."""
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -255,7 +254,7 @@ def _leave(code: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(Path(COMMAND).parent)]  # as it is for the command itself
+    sys.path[:0] = [str(Path(COMMAND).parent)]  # as for the command itself
     if os.fork():
-        os._exit(0)  # nobody's child: tests count theirs
+        os._exit(0)  # no parent waits: tests count their own children
     _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

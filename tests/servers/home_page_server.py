@@ -1,5 +1,5 @@
-"""A listening server for the first page's tests, and the people who use it: each with an account, an app they approved,
-and a session that the app has open."""
+"""A listening server for the first page's tests, and its users: each with an account, an approved app, and a session of
+that app."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from toolgate.server.state import client_rows, grant_rows
 
 
 class Somebody:
-    """`app` is what their app calls itself."""
+    """A person with an account and an app; `app` is the app's name."""
 
     def __init__(self, signed: Signed, name: str, app: str) -> None:
         self.name, self.app = name, app
@@ -32,14 +32,14 @@ class Somebody:
         self.approve()
 
     def approve(self) -> None:
-        """Let the app in, as the consent page would; it opens a session."""
+        """Approve the app, as the consent page would; it opens a session."""
         jti = f"of-{self.name}-{time.time()}"
         self._signed.with_store(lambda store: store.transact(lambda connection: self._granted(connection, jti)))
         self.token = self._signed.token(self.subject, self.client, noted=False, jti=jti)
         self.session = session(self._signed, self.token)
 
     def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """The call's result."""
+        """Return the call's result."""
         response, raw, said = self.ask("tools/call", {"name": tool, "arguments": arguments})
         assert response.status == 200, raw
         if said is None:
@@ -48,7 +48,7 @@ class Somebody:
         return result
 
     def run(self, command: str) -> int:
-        """Start it in the background: the task's id."""
+        """Start it in the background, and return the task's id."""
         text = self.call("BackgroundBash", command=command)["content"][0]["text"]
         found = re.search(r"task (\d+) started", text)
         assert found, text
@@ -60,7 +60,7 @@ class Somebody:
         return self._signed.site.ask("POST", "/mcp", request(method, params, self._last_id), **told)
 
     def browser(self) -> Browser:
-        """One that is signed in, without a screen."""
+        """Return a signed-in browser without a screen."""
         browser = Browser(self._signed.site.port, {"accept": "text/html"})
         assert browser.sign_in(name=self.name).location == "/"
         return browser

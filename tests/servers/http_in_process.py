@@ -1,4 +1,4 @@
-"""The HTTP endpoints without sockets, in this process: with limits of one's own, and callers told apart by a header."""
+"""The HTTP endpoints without sockets, in this process: with shortened limits, and callers named by a header."""
 
 import asyncio
 import contextlib
@@ -41,12 +41,12 @@ def user(headers: Mapping[bytes, bytes]) -> Principal:
 
 
 def named(user: str) -> str:
-    """The name of a user's folders and rows."""
+    """Return the name of a user's folders and rows."""
     return Principal("tests", user, "client").name
 
 
 class Exchange:
-    """One request and what comes back for it."""
+    """One request and its response."""
 
     def __init__(self, application: Any, method: str, path: str, body: bytes, headers: dict[str, str]) -> None:
         path, _, query = path.partition("?")
@@ -92,7 +92,7 @@ class Exchange:
         return self
 
     async def events(self) -> AsyncIterator[dict[str, str]]:
-        """The events as they come; comments under ''."""
+        """Yield the events as they arrive; comments under ''."""
         async with asyncio.timeout(PATIENCE):
             while (chunk := await self._came.get()) is not None:
                 for part in chunk.decode().split("\r\n\r\n"):
@@ -102,18 +102,18 @@ class Exchange:
                         yield event
 
     async def messages(self) -> list[Any]:
-        """All messages until the end of the stream."""
+        """Return all messages until the end of the stream."""
         return [json.loads(event["data"]) async for event in self.events() if event.get("data")]
 
     async def first(self, method: str) -> dict[str, str]:
-        """The first event with a message of `method`."""
+        """Return the first event with a message of `method`."""
         async for event in self.events():
             if event.get("data") and json.loads(event["data"]).get("method") == method:
                 return event
         raise AssertionError(f"no {method} came")
 
     async def json(self) -> Any:
-        """The body, or the last message of a stream: what takes a while is answered by one."""
+        """Return the body, or the last message of a stream, which a slow answer is."""
         await self.started()
         if self.headers.get(b"content-type", b"").startswith(b"text/event-stream"):
             return (await self.messages())[-1]
@@ -145,7 +145,7 @@ class Inside:
         return Exchange(self.streamable.endpoints()["/mcp"], method, "/mcp", body, told)
 
     async def session(self, revision: str = "2025-11-25", capabilities: Any = None, **headers: str) -> str:
-        """The id of a new session, past its handshake."""
+        """Return the id of a new session, after its handshake."""
         params = {**HELLO["params"], "protocolVersion": revision, "capabilities": capabilities or {}}  # type: ignore[dict-item]
         hello = await self.ask("POST", {**HELLO, "params": params}, **headers).started()
         assert hello.status == 200, await hello.json()
@@ -175,8 +175,8 @@ async def inside(
     shared: HttpBudgets | None = None,
     **limits: Any,
 ) -> AsyncIterator[Inside]:
-    """Endpoints with limits of one's own; nothing may be left running in the end. One that `remembers` goes on with the
-    sessions of the one before it, by the clock `now`."""
+    """Yield endpoints with the given limits, and check that nothing runs in the end. With `remembers` they resume the
+    sessions of the previous ones, by the clock `now`."""
     plugins = [str(ROOT / "tests" / "plugins")]
     flags = {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
     options = load.load({**flags, "browser": "none"})

@@ -1,4 +1,4 @@
-"""Servers whose plugins run in processes of their own, and a look at those processes."""
+"""Servers whose plugins run in their own processes, and checks of those processes."""
 
 import re
 import textwrap
@@ -48,7 +48,7 @@ CRASHING = """
 
 
 def plugin_folder(folder: Path, body: str, name: str = "it") -> Path:
-    """A folder with a plugin in it."""
+    """Return a folder with a plugin in it."""
     home = folder / "plugins"
     home.mkdir(exist_ok=True)
     begin = "import asyncio, os, signal, sys, time\nfrom toolgate.tools import *\n"
@@ -61,7 +61,7 @@ def isolated(start: Start, folder: Path, body: str, *options: str, **how: Any) -
 
 
 def hosts(server: Server) -> set[int]:
-    """The guards of plugins' processes: each is there until all that its plugin started is gone."""
+    """Return the guards of plugins' processes: each lives until all processes of its plugin are gone."""
     return {pid for pid in processes_with(HOST) if f"\nPPid:\t{server.process.pid}\n" in status(pid)}
 
 
@@ -73,5 +73,5 @@ def status(pid: int) -> str:
 
 
 def resident(pid: int) -> int:
-    """The most memory a process ever had, in bytes."""
+    """Return the peak memory of a process in bytes."""
     return int(re.findall(r"VmHWM:\s+(\d+)", status(pid))[0]) * 1024

@@ -1,1 +1,1 @@
-"""Load of all kinds at once on real servers, for as long as one likes; and what the servers have in use meanwhile."""
+"""Mixed load on real servers for any length of time, and samples of the servers' resources."""

@@ -1,5 +1,5 @@
-"""Clients that do one thing after another, chosen by chance: some of it what clients do, some of it what they should
-not. What a server must never answer is kept in `faults`."""
+"""Clients that make random requests, valid and invalid ones. Answers that a server must never give are kept in
+`faults`."""
 
 import base64
 import contextlib
@@ -19,7 +19,7 @@ from tests.clients.raw_client import PATIENCE, STATELESS, Server
 from tests.clients.raw_http_client import POSTED
 
 INTERNAL = -32603
-PAUSE = 0.15  # seconds between two things that one client does: a person's limits are met now and then, not always
+PAUSE = 0.15  # seconds between two requests of a client: rate limits are met now and then
 META = {
     "io.modelcontextprotocol/protocolVersion": STATELESS,
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
@@ -39,7 +39,7 @@ def _picture() -> str:
     return base64.b64encode(raw.getvalue()).decode()
 
 
-# What a client calls, in either era: tool and arguments. `{page}` is a page on loopback, `{root}` the workspace
+# A client's calls in either era: tool and arguments. `{page}` is a page on loopback, `{root}` the workspace
 CALLS: list[tuple[str, dict[str, Any]]] = [
     ("Bash", {"command": "echo hello; pwd"}),
     ("Bash", {"command": "exit 3"}),
@@ -91,7 +91,7 @@ IN_SESSION: list[tuple[str, dict[str, Any]]] = [
     ("resources/subscribe", {"uri": "file:///{root}/deep/note"}),
     ("resources/unsubscribe", {"uri": "task://list"}),
 ]
-BAD: list[tuple[str, str, bytes | None, dict[str, str]]] = [  # by nobody in particular
+BAD: list[tuple[str, str, bytes | None, dict[str, str]]] = [  # without a token
     ("POST", "/mcp", b"{", {}),
     ("POST", "/mcp", b"[]", {}),
     ("POST", "/mcp", b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"a":"\\ud800"}}', {}),
@@ -122,7 +122,7 @@ BAD: list[tuple[str, str, bytes | None, dict[str, str]]] = [  # by nobody in par
 
 
 class Caller(threading.Thread):
-    """One that goes on until it is told to end."""
+    """A client that runs until it is stopped."""
 
     def __init__(self, name: str, page: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -138,7 +138,7 @@ class Caller(threading.Thread):
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Before the first step."""
+        """Prepare the first request."""
 
     def run(self) -> None:
         try:
@@ -159,7 +159,7 @@ class Caller(threading.Thread):
             self.faults.append(f"{self.name} is stuck")
 
     def filled(self, params: Any) -> Any:
-        """With what only the caller knows in its place."""
+        """Return the parameters with the caller's own values in place of placeholders."""
         match params:
             case dict():
                 return {name: self.filled(value) for name, value in params.items()}
@@ -180,7 +180,7 @@ class Caller(threading.Thread):
 
 
 class Person(Caller):
-    """Somebody over HTTP with a token, in both eras, who leaves most of what they open."""
+    """A client over HTTP with a token, in both eras, which leaves most of its sessions open."""
 
     def __init__(self, name: str, page: str, port: int, token: str) -> None:
         super().__init__(name, page)
@@ -230,7 +230,7 @@ class Person(Caller):
             )
 
     def abandon_session(self) -> None:
-        for _ in range(10):  # the most that one may have is reached soon
+        for _ in range(10):  # the limit is reached soon
             self._opened()
 
     def end_session(self) -> None:
@@ -265,7 +265,7 @@ class Person(Caller):
             response.read()
         self._count(response.status, path)
 
-    # -- how
+    # -- sending
 
     def _opened(self) -> str | None:
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "soak", "version": "1"}}
@@ -279,7 +279,7 @@ class Person(Caller):
         self.check(message["method"], self._post(message))
 
     def _post(self, message: dict[str, Any], session: str | None = "") -> Any:
-        """The answer, out of JSON or a stream."""
+        """Return the answer, from JSON or a stream."""
         response, content = self._asked("POST", message, self._session if session == "" else session)
         if response.status == 404 and session == "":  # it gave way to newer ones
             self._session = self._opened()
@@ -301,7 +301,7 @@ class Person(Caller):
 
     @contextlib.contextmanager
     def _begun(self, method: str, message: Any, headers: dict[str, str], path: str = "/mcp") -> Any:
-        """A response that is not waited for."""
+        """Return a response without waiting for its body."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
         with contextlib.closing(connection):
             connection.request(method, path, None if message is None else json.dumps(message), headers)
@@ -310,7 +310,7 @@ class Person(Caller):
             yield response
 
     def _mirrored(self, message: Any) -> dict[str, str]:
-        """The headers of the stateless era."""
+        """Return the headers of the stateless era."""
         if not isinstance(message, dict) or "_meta" not in message.get("params", {}):
             return {}
         method = message["method"]
@@ -332,7 +332,7 @@ class Person(Caller):
 
 
 class Host(Caller):
-    """A program that started the server, over stdio."""
+    """A program that starts the server, over stdio."""
 
     def __init__(self, name: str, page: str, server: Server) -> None:
         super().__init__(name, page)

@@ -1,4 +1,4 @@
-"""What a server process has in use, by /proc and its state folder, and whether that grows."""
+"""Sample the resources of a server process, by /proc and its state folder, and find growth."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ from tests.clients.raw_client import children
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Memory in KiB. `state` is in KiB too, without the audit log, which grows up to 160 MiB."""
+    """One sample. Memory and `state` are in KiB; `state` excludes the audit log, which grows up to 160 MiB."""
 
     at: float  # seconds since the load began
     rss: int
@@ -22,7 +22,7 @@ class Sample:
     threads: int
     children: int  # living descendants
     zombies: int
-    temporary: int  # files and folders in the folder for such, and those in the state that are on their way
+    temporary: int  # files and folders in the temporary folder, and temporary ones in the state
     state: int
     rows: int  # of all tables
 
@@ -44,7 +44,7 @@ def sampled(pid: int, state: Path, temporary: Path, began: float) -> Sample:
 
 
 def rows(state: Path) -> Mapping[str, int]:
-    """How many there are in each table."""
+    """Return the number of rows in each table."""
     if not (state / "state.db").exists():
         return {}
     place = f"{(state / 'state.db').as_uri()}?mode=ro"
@@ -60,7 +60,7 @@ def table(samples: Sequence[Sample]) -> str:
 
 
 def slope(samples: Sequence[Sample], name: str) -> float:
-    """How much of it comes in a minute, by least squares."""
+    """Return the growth per minute, by least squares."""
     times = [sample.at / 60 for sample in samples]
     values = [float(getattr(sample, name)) for sample in samples]
     middle, mean = sum(times) / len(times), sum(values) / len(values)
@@ -85,7 +85,7 @@ def _processes() -> Iterator[tuple[int, str]]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """What is below, however it changes meanwhile."""
+    """Yield the files below, even while they change."""
     for here, folders, names in os.walk(folder):
         yield from (Path(here, name) for name in (*folders, *names))
 

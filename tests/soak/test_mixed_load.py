@@ -1,5 +1,5 @@
-"""Ten minutes of everything at once, at a server over HTTP where people sign in and at one over stdio: what they have
-in use is flat once they are warm."""
+"""Ten minutes of mixed load on a server over HTTP with sign-in and on one over stdio: their resources stay flat once
+warm."""
 
 import contextlib
 import http.server
@@ -18,8 +18,8 @@ from tests.soak.sampling import Sample, rows, sampled, slope, table
 
 PEOPLE = ("ada", "bob", "cyd", "dan")
 SAMPLES = 30  # 20 seconds apart in ten minutes
-WARM = 0.2  # of the time: sessions and ended tasks reach what is kept of them
-# In a minute. Garbage in cycles is collected after some 3,000 calls, and comes to 8 MiB until then
+WARM = 0.2  # of the time: sessions and ended tasks reach their limits
+# Per minute. Cyclic garbage is collected after some 3,000 calls, and reaches 8 MiB until then
 MOST = {"rss": 1024.0, "pss": 1024.0, "files": 2.0, "threads": 0.5, "children": 2.0, "temporary": 1.0, "rows": 30.0}
 PAGE = b"<title>Lighthouses</title><article><h1>Lighthouses</h1><p>A lighthouse shows a light to ships at night.</p>"
 

@@ -1,4 +1,4 @@
-"""What a server lends a workflow tool, with the real state behind it and a person who answers as the test says."""
+"""A fake context for workflow tools, with the real state behind it and a person who answers as the test says."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -21,7 +21,7 @@ from toolgate.tools.workspace import files
 
 
 class Person:
-    """The client's end: `answer` gets the form's params and gives the result, or raises."""
+    """The client's end: `answer` gets the form's params and returns the result, or raises."""
 
     wants_progress = False
     is_held = True
@@ -69,7 +69,7 @@ class Person:
 
 
 class Folder:
-    """As much of a workspace as PlanMode needs."""
+    """A fake workspace, as far as PlanMode needs one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -82,7 +82,7 @@ class Folder:
 
 
 class Lent:
-    """A principal's things, in a session or (with session "") without one."""
+    """A principal's services, in a session or (with session "") without one."""
 
     def __init__(self, folder: Path, principal: str = "a", session: str = "s", person: Person | None = None) -> None:
         self.time = 1_000_000.0
@@ -128,13 +128,13 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 
 def said(output: Output) -> str:
-    """The text of an answer that is not an error."""
+    """Return the text of an answer that is not an error."""
     assert not output.is_error, output
     return _text(output)
 
 
 def refused(output: Output) -> str:
-    """The text of an error."""
+    """Return the text of an error."""
     assert output.is_error, output
     return _text(output)
 

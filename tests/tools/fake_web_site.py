@@ -29,7 +29,7 @@ class Request:
 
 @dataclass
 class Site:
-    """`pages`: path -> HTML bytes, or (status, headers, body), or a coroutine function that writes what it likes."""
+    """`pages`: path → HTML bytes, or (status, headers, body), or a coroutine function that writes freely."""
 
     pages: dict[str, Answer] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -100,11 +100,11 @@ def redirect(location: str, status: int = 302) -> tuple[int, Mapping[str, str], 
 
 
 async def gone(request: Request) -> None:
-    """Say nothing, and return when the other side has closed the connection."""
+    """Send nothing, and return when the other side has closed the connection."""
     assert request.reader is not None
     await request.reader.read()
 
 
 async def never(request: Request) -> None:
-    """Say nothing until the other side goes away."""
+    """Send nothing until the other side closes."""
     await asyncio.Event().wait()

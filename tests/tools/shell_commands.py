@@ -1,4 +1,4 @@
-"""What the tests of commands share: a workspace of one's own, a caller of the shell tools, and looks at /proc."""
+"""Shared by the tests of commands: a workspace, a caller of the shell tools, and lists of processes."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from toolgate.tools.workspace.zygote import CommandRunner
 TOOLS = (bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task)
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
-BOUND = 30.0  # seconds for anything here that must come: these machines are slow at times
+BOUND = 30.0  # seconds for any expected event: test machines are slow at times
 
 
 @contextlib.asynccontextmanager
@@ -58,14 +58,14 @@ def on_workspace(body: Callable[[Workspace], Coroutine[Any, Any, None]], folder:
 
 
 async def ran(mine: Workspace, command: str, **how: Any) -> bytes:
-    """Run a command to the end of its tree; its output."""
+    """Run a command until its whole tree has ended; return its output."""
     task = await mine.start(command, **how)
     assert await mine.wait(task, BOUND)
     return await mine.read(task, 0, 2**20)
 
 
 class Caller:
-    """A client's end of a call that notes its progress messages, and a session's belongings."""
+    """A client's end of a call that records progress messages, with a session's services."""
 
     def __init__(self, workspace: Workspace, notices: Notices) -> None:
         self.workspace = workspace
@@ -82,7 +82,7 @@ class Caller:
         self.on_progress()
 
     async def call(self, name: str, **arguments: Any) -> Output:
-        """Call a tool; its structured content, which must fit its schema, comes back as plain data."""
+        """Call a tool; return its structured content, checked against its schema, as plain data."""
         lent = lend(workspace=self.workspace, caller_state=self.place, settings=self.settings)
         peer: Any = self
         tool = next(tool for tool in TOOLS if tool.name == name)
@@ -135,7 +135,7 @@ def on_caller(
 
 
 def processes() -> Iterator[tuple[int, int, str, bytes]]:
-    """Every living process: id, parent, state, command line."""
+    """Yield every living process: id, parent, state, command line."""
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             state, parent, *_ = (path / "stat").read_text().rpartition(")")[2].split()
@@ -148,7 +148,7 @@ def living(word: str) -> set[int]:
 
 
 def children_of(parent: int) -> set[int]:
-    """Descendants, by parentage."""
+    """Return descendants, by parentage."""
     parents = {pid: up for pid, up, _, _ in processes()}
     found = {parent}
     while more := {pid for pid, up in parents.items() if up in found} - found:
@@ -165,7 +165,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Look again and again, for what nothing announces: another process's doing."""
+    """Poll for a condition that no event announces, such as another process's end."""
     async with asyncio.timeout(BOUND):
         while not condition():
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""How fast bytes are read: at full speed at first, then steadily."""
+"""The rate of reads: full speed at first, then steady."""
 
 from toolgate.tools.rate_limiter import BURST, MIN_CHARGE, ByteRateLimiter
 

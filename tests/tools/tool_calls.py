@@ -1,4 +1,4 @@
-"""Calls one tool as a client would: through its schema, with a context that lends it only what the test gives."""
+"""Call one tool as a client would: through its schema, with a context that has only the test's services."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ BOUND = 20.0  # seconds for any call
 
 
 def page_reader(allow_private: Sequence[str] = ()) -> PageReader:
-    """What ReadDocs reads pages with, without a browser."""
+    """Return the reader of ReadDocs, without a browser."""
     return PageReader(Web(allow_private), Workers())
 
 
@@ -51,7 +51,7 @@ def lend(
 
 
 async def call(tool: Tool, arguments: dict[str, Any], **lent: Any) -> Output:
-    """The tool's answer; its structured content, which must fit its schema, comes back as plain data."""
+    """Return the tool's answer; structured content, checked against its schema, is plain data."""
     nothing: Any = None
     services = lend(**lent)
     output = await asyncio.wait_for(tool.run(arguments, Context(services, nothing)), BOUND)
@@ -63,5 +63,5 @@ async def call(tool: Tool, arguments: dict[str, Any], **lent: Any) -> Output:
 
 
 def text(output: Output) -> str:
-    """All text blocks of an answer."""
+    """Return all text blocks of an answer."""
     return "\n".join(block.text for block in output.content if hasattr(block, "text"))

@@ -1,5 +1,5 @@
-"""Sessions of Streamable HTTP that go on after the server's end, by SIGTERM or `kill -9`: whose they are, what they
-remember, what becomes of their streams, and which of them never come back."""
+"""Sessions of Streamable HTTP that continue after the server's end, by SIGTERM or `kill -9`: their owners, their state,
+their streams, and those that never come back."""
 
 import asyncio
 import base64
@@ -48,7 +48,7 @@ def end(listening: Site, number: int) -> None:
 
 @contextlib.contextmanager
 def after(folder: Path, number: int, *options: str) -> Iterator[Callable[[], Site]]:
-    """`restarted()` ends the server by the signal and starts the next one, on the same state."""
+    """Yield `restarted()`, which ends the server by the signal and starts the next one on the same state."""
     with contextlib.ExitStack() as stack:
         lives: list[Site] = []
 
@@ -86,7 +86,7 @@ def status(listening: Site, session: str, method: str = "POST") -> int:
 
 
 def called(listening: Site, session: str, tool: str, **arguments: Any) -> Any:
-    """The result of a call that ends within a second."""
+    """Return the result of a call that ends within a second."""
     asked = message("tools/call", {"name": tool, "arguments": arguments})
     _, _, answer = listening.ask("POST", "/mcp", asked, mcp_session_id=session)
     return answer["result"]
@@ -113,7 +113,7 @@ def rows(state: Path, statement: str) -> list[Any]:
 def streaming(
     listening: Site, session: str, body: Any = None, last: str | None = None, method: str = "POST"
 ) -> Iterator[Iterator[dict[str, str]]]:
-    """The events of a stream as they come."""
+    """Yield the events of a stream as they arrive."""
     headers = {"Mcp-Session-Id": session, "Accept": "application/json, text/event-stream"}
     headers |= {"Content-Type": "application/json"} if body is not None else {}
     headers |= {"Last-Event-ID": last} if last is not None else {}
@@ -137,7 +137,7 @@ def call(id: Any, tool: str, **arguments: Any) -> dict[str, Any]:
     return message("tools/call", {"name": tool, "arguments": arguments, "_meta": {"progressToken": f"of {id}"}}, id)
 
 
-# -- what goes on
+# -- continued sessions
 
 
 @pytest.mark.parametrize("number", ENDS)
@@ -183,7 +183,7 @@ def test_what_a_client_declared_and_subscribed_to_is_remembered(tmp_path: Path) 
             assert told["params"] == {"uri": "note://one"}
         with streaming(second, session, call(1, "ask")) as heard:
             asked = next(json.loads(event["data"]) for event in heard if "elicitation/create" in event.get("data", ""))
-            assert asked["id"] > 1_000  # none that the first server can have used: an answer to that would fit this
+            assert asked["id"] > 1_000  # the first server can't have used it: an answer to that would fit this
 
 
 # -- streams
@@ -231,7 +231,7 @@ def test_an_undelivered_answer_is_delivered_once_after_sigterm(tmp_path: Path) -
         )
         end(third, signal.SIGKILL)
         fourth = restarted()
-        assert data(resumed(fourth, session, last)) == [answer]  # as it does to a client that has not got it yet
+        assert data(resumed(fourth, session, last)) == [answer]  # as to a client that has not received it yet
 
 
 def test_sigterm_tells_a_call_that_outlasts_the_grace_that_it_is_lost(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_each_request_of_a_batch_gets_its_error(tmp_path: Path) -> None:
         assert {answer["id"]: answer["error"]["message"] for answer in answers} == {1: INTERRUPTED, "two": INTERRUPTED}
 
 
-# -- what does not come back
+# -- ended sessions
 
 
 @pytest.mark.parametrize("number", ENDS)
@@ -398,7 +398,7 @@ def test_a_client_that_declares_megabytes_is_served_and_not_remembered(tmp_path:
 
 
 def test_a_client_that_declares_deep_json_is_served_like_others(shared: Site) -> None:
-    for depth in range(900, 1_000):  # somewhere in here more can be read than be written within something else
+    for depth in range(900, 1_000):  # somewhere in here JSON can be read but not written inside another object
         asked = json.dumps(message("initialize", {"protocolVersion": VERSION, "capabilities": {"x": "deep"}}))
         answer = shared.ask("POST", "/mcp", asked.replace('"deep"', "[" * depth + "]" * depth).encode())[2]
         assert "result" in answer or answer["error"]["code"] == -32700, (depth, answer)
@@ -483,11 +483,11 @@ def test_a_session_that_can_not_be_stored_costs_no_attempt_per_call(tmp_path: Pa
         assert listening.log().count("refused the work; nothing was changed") == 1
 
 
-# -- inside one process: whose they are, how many, how long
+# -- inside one process: owners, limits, expiry
 
 
 def run(*bodies: Callable[[Inside], Any], folder: Path, **limits: Any) -> None:
-    """Each in a process of its own, as far as the state can tell: one goes on with the sessions of the one before."""
+    """Run each body with its own server in one process: each resumes the sessions of the one before."""
 
     async def main() -> None:
         for body in bodies:

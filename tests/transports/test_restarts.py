@@ -1,5 +1,5 @@
-"""A server that is ended again and again, by `kill -9` and SIGTERM in turn, under clients of each era: no session of
-theirs is lost, no answer doubled, and they stand where they stood."""
+"""A server ended repeatedly, by `kill -9` and SIGTERM in turn, under clients of each era: no session is lost, no answer
+doubled, and each working directory stays."""
 
 import asyncio
 import contextlib
@@ -48,7 +48,7 @@ def test_clients_of_each_era_live_through_restarts(tmp_path: Path, auth: str, re
         for client in clients:
             client.start()
         for turn in range(restarts):
-            time.sleep(chance.uniform(0.2, 1.0))  # so that it meets calls at any point of theirs
+            time.sleep(chance.uniform(0.2, 1.0))  # so that it meets calls at any point
             now.process.send_signal(signal.SIGKILL if turn % 2 else signal.SIGTERM)
             now.process.wait(PATIENCE)
             assert "Traceback" not in now.log(), now.log()
@@ -59,7 +59,7 @@ def test_clients_of_each_era_live_through_restarts(tmp_path: Path, auth: str, re
         for client in clients:
             print(client.revision, "answered", client.answered, "lost", client.lost, "resumed", client.resumed)
             assert client.answered > restarts / 2
-            assert client.lost <= 2 * restarts  # the call that was under way, and one that came as the process died
+            assert client.lost <= 2 * restarts  # the call in flight, and one that arrived as the process died
         assert now.stop() == 0
     finally:
         now.kill()
@@ -81,7 +81,7 @@ async def call_through_restarts(folder: Path, mode: str, restarts: int) -> None:
         manager = Manager(folder, held)
 
         def restart() -> None:
-            """All of them, each once the one before serves."""
+            """Restart all of them, each once the one before serves."""
             for turn in range(restarts + 1):
                 now = stack.enter_context(running(manager.start("--port", "0")))
                 assert eventually(lambda turn=turn: manager.log.read_text().count("serving http") > turn)

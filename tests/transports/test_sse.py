@@ -1,4 +1,4 @@
-"""HTTP+SSE through the real process: one stream a client, and POSTs whose answers come on it."""
+"""HTTP+SSE through the real process: one stream per client, and POSTs that are answered on it."""
 
 import contextlib
 import http.client

@@ -1,4 +1,4 @@
-"""stdio: large messages, slow readers, the end of it all, and who may write to standard output."""
+"""stdio: large messages, slow readers, shutdown, and stray output."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 def memory(pid: int) -> int:
-    """Resident memory in bytes."""
+    """Return the resident memory in bytes."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) * 1024
@@ -34,7 +34,7 @@ def test_a_large_message_in_either_direction_does_not_hold_up_others(probe: Star
 
 
 def test_a_line_behind_one_with_a_large_answer_is_not_forgotten(probe: Start) -> None:
-    """A client that reads fast takes the large answer at once: nothing comes later that would start the next line."""
+    """A fast client takes the large answer at once: no later event would start the next line."""
     server = probe()
     for n in range(0, 40, 2):
         calls = (("large", {"size": 4 * MIB + 1}, n), ("echo", {"text": "small"}, n + 1))
@@ -108,7 +108,7 @@ def test_stray_output_never_reaches_the_protocol(probe: Start) -> None:
 
 
 def test_a_client_that_stops_reading_does_not_make_memory_grow(tmp_path: Path) -> None:
-    """64 MiB of answers are asked for and none is read: the server must stop reading rather than pile them up."""
+    """64 MiB of answers are requested and none is read: the server must stop reading."""
     plugins = Path(__file__).parent.parent / "plugins"
     with (tmp_path / "err").open("wb") as log:
         process = subprocess.Popen(
@@ -151,7 +151,7 @@ def test_a_client_that_stops_reading_does_not_make_memory_grow(tmp_path: Path) -
                 stuck_since = time.monotonic()
             except BlockingIOError:
                 eventually(lambda: False, 0.05)
-        assert waiting, "the server read everything although nobody read its answers"
+        assert waiting, "the server read everything although its answers were unread"
         assert memory(process.pid) - before < 40 * MIB
         os.set_blocking(process.stdin.fileno(), True)
 
@@ -165,7 +165,7 @@ def test_a_client_that_stops_reading_does_not_make_memory_grow(tmp_path: Path) -
         writer.start()
         ids = [json.loads(line)["id"] for line in process.stdout]
         writer.join(30)
-        assert sorted(ids) == list(range(1, 641))  # and once it reads, it gets them all
+        assert sorted(ids) == list(range(1, 641))  # once it reads, it gets them all
         assert process.wait(30) == 0
     finally:
         process.kill()
@@ -221,7 +221,7 @@ def test_a_client_that_goes_away_ends_the_server(start: Start) -> None:
 
 
 def test_a_second_of_silence_costs_nothing(start: Start) -> None:
-    """No polling: an idle server uses no processor time to speak of."""
+    """No polling: an idle server uses nearly no CPU time."""
     server = start()
     server.request("ping")
     eventually(lambda: False, 2.0)  # past what is started late

@@ -25,7 +25,7 @@ def note(method: str, **params: Any) -> dict[str, Any]:
 
 
 def opened(site: Site, revision: str = "2025-11-25", path: str = "/mcp", **capabilities: Any) -> str:
-    """The id of a new session."""
+    """Return the id of a new session."""
     hello = request("initialize", {**HELLO, "capabilities": capabilities, "protocolVersion": revision})
     response, _, answer = site.ask("POST", path, hello)
     assert (response.status, answer["result"]["protocolVersion"]) == (200, revision)
@@ -38,7 +38,7 @@ def opened(site: Site, revision: str = "2025-11-25", path: str = "/mcp", **capab
 def modern(
     method: str, params: dict[str, Any] | None = None, id: Any = 1, **meta: Any
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A request of the stateless era and its headers."""
+    """Return a request of the stateless era and its headers."""
     envelope = {PREFIX + "protocolVersion": STATELESS, PREFIX + "clientCapabilities": {}, **meta}
     body = request(method, {**(params or {}), "_meta": envelope}, id)
     told = {"MCP-Protocol-Version": STATELESS, "Mcp-Method": method}
@@ -212,7 +212,7 @@ def test_get_and_delete_are_405_in_the_stateless_era(shared: Site) -> None:
 
 
 def ladder() -> list[tuple[str, dict[str, Any], dict[str, str | None], int, int | None]]:
-    """name, changes to `_meta`, changes to the headers, status, code."""
+    """Return name, changes to `_meta`, changes to the headers, status, code."""
     version = PREFIX + "protocolVersion"
     return [
         ("fine", {}, {}, 200, None),
@@ -472,7 +472,7 @@ def test_the_list_change_of_a_new_skill_reaches_a_session_and_a_subscription_onc
 
 
 def test_a_client_sees_every_event_validated_on_its_own_stream(shared: Site) -> None:
-    """The wire client itself: eight calls at once, each with its own stream."""
+    """The client itself: eight calls at once, each with its own stream."""
     client = Http(shared, "2025-11-25", {}, None, owned=False)
     client.shake_hands()
     ids = [client.begin("tools/call", {"name": "climb"}, progressToken=f"t{n}") for n in range(8)]

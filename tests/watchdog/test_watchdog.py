@@ -1,4 +1,4 @@
-"""No request holds the event loop for long, whatever is in it and whoever sends it: everybody else waits meanwhile."""
+"""No request blocks the event loop for long, since all other clients wait meanwhile."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from toolgate.server.app import App
 from toolgate.server.config import load
 
 TOOLS = {tool.name: tool for tool in builtin_tools.TOOLS}
-OTHERS = {  # what the tests' own server has no route for
+OTHERS = {  # routes that the tests' own server lacks
     "long and unknown": b"/" + worst.filled(b"a/", worst.HEAD),
     "long and encoded": b"/" + worst.filled(b"%C3%A9", worst.HEAD),
     "long and upwards": b"/" + worst.filled(b"../", worst.HEAD),

@@ -1,4 +1,4 @@
-"""A watched server, what is asked of it, and how long that held its event loop."""
+"""A watched server, its worst requests, and how long each blocked its event loop."""
 
 import contextlib
 import itertools
@@ -16,8 +16,8 @@ from tests.server.auth.minted_tokens import session
 from tests.watchdog.watched import SECONDS, SIZE
 from toolgate.server.auth.scopes import WEB
 
-MOST = 0.050  # seconds of its own processor time that one callback of the loop may take
-TRIES = 25  # of which the best counts: the machine does other things, too
+MOST = 0.050  # CPU seconds that one callback of the loop may take
+TRIES = 25  # the best counts: the machine does other things, too
 UNLIMITED = [word for name in ("calls", "calls:tools:shell", "calls:tools:web") for word in ("--limit", f"{name}=0")]
 
 Heads = Sequence[tuple[bytes, bytes]]
@@ -25,7 +25,7 @@ Heads = Sequence[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class Ask:
-    """One request; one that is `endless` is answered by a stream that stays open."""
+    """One request; an `endless` one is answered by an open stream."""
 
     name: str
     method: str
@@ -37,7 +37,7 @@ class Ask:
 
 @dataclass
 class Watched:
-    """`sessions` are ids by token and revision."""
+    """A watched server; `sessions` are ids by token and revision."""
 
     target: Target
     folder: Path
@@ -60,7 +60,7 @@ class Watched:
         return self.sessions[who, revision]
 
     def too_long(self, asks: Iterable[Ask]) -> list[str]:
-        """Those of the requests that hold the loop for more than MOST, each time."""
+        """Return the requests that block the loop for more than MOST, each time."""
         return [told for ask in asks if (told := self._told(ask)) is not None]
 
     def _told(self, ask: Ask) -> str | None:
@@ -78,7 +78,7 @@ class Watched:
         return SECONDS.unpack_from(self._memory)[0], text
 
     def send(self, ask: Ask) -> bytes:
-        """The answer; what comes of an endless one until it begins. A server that hangs up has answered, too."""
+        """Return the answer; of an endless one its beginning. A disconnect is an answer, too."""
         named = {name.lower() for name, _ in ask.headers}
         head = [b"%s %s HTTP/1.1" % (ask.method.encode(), ask.path), b"connection: close"]
         if b"host" not in named:
@@ -114,7 +114,7 @@ def watched_site(folder: Path, *options: str) -> Iterator[Watched]:
 
 
 def opened_sse(watched: Watched, who: str) -> tuple[socket.socket, str]:
-    """An open stream of HTTP+SSE, and where its messages go."""
+    """Return an open stream of HTTP+SSE, and the path for its messages."""
     connection = socket.create_connection(("127.0.0.1", watched.target.port), PATIENCE)
     token = watched.tokens[who]
     connection.sendall(

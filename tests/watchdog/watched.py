@@ -1,8 +1,7 @@
-"""The real command, whose event loop notes how much processor time its callbacks take, and which routes it serves.
+"""The real command, whose event loop records the CPU time of its callbacks, and which records its routes.
 
-Run as a script: `watched.py FOLDER WORDS…`. FOLDER/time holds the longest of the callbacks, as a double, and what it
-was; FOLDER/routes the paths, as JSON.
-"""
+Run as a script: `watched.py FOLDER WORDS…`. FOLDER/time holds the longest callback's time, as a double, and its name;
+FOLDER/routes the paths, as JSON."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The worst that can be asked of every route, every method and every tool. What has no row fails the tests."""
+"""The worst request to every route, every method and every tool. One without a row fails the tests."""
 
 import base64
 import functools
@@ -10,8 +10,8 @@ from tests.clients.raw_client import STATELESS
 from tests.server.auth.minted_tokens import ENVELOPE
 from tests.watchdog.watch import Ask, Heads, Watched
 
-HEAD = 60_000  # bytes of one header: all of them may have 64 KiB
-FORM = 64 * 1024 - 600  # bytes of a form that are one field's
+HEAD = 60_000  # bytes of one header: all together may have 64 KiB
+FORM = 64 * 1024 - 600  # bytes of a form's one field
 BODY = 16 * 2**20 - 4_096
 POSTED: Heads = ((b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream"))
 FORMED: Heads = ((b"content-type", b"application/x-www-form-urlencoded"), (b"accept", b"text/html"))
@@ -23,12 +23,12 @@ def filled(unit: bytes, size: int) -> bytes:
 
 
 def spread(names: Callable[[int], bytes], size: int) -> Heads:
-    """As many headers as there may be bytes of them."""
+    """Return as many headers as fit in `size` bytes."""
     count = size // (len(names(10_000)) + 5)
     return tuple((names(number), b"1") for number in range(count))
 
 
-# -- heads: each comes to each route
+# -- heads: each is sent to each route
 
 JWT = base64.urlsafe_b64encode(b'{"alg":"RS256","kid":"' + filled(b"a", 30_000) + b'"}').rstrip(b"=")
 NESTED = base64.urlsafe_b64encode(filled(b"[", 20_000) + filled(b"]", 20_000)).rstrip(b"=")
@@ -82,7 +82,7 @@ QUERIES: Mapping[str, bytes] = {
 
 
 def heads(path: str) -> Iterator[Ask]:
-    """What comes to any route, by any method, before anything is known of who asks."""
+    """Yield requests to any route, by any method, before the caller is known."""
     target = path.encode()
     for method in METHODS:
         yield Ask(f"{method} {path}", method, target)
@@ -97,7 +97,7 @@ def heads(path: str) -> Iterator[Ask]:
 
 
 def forms(path: str, *fields: str) -> Iterator[Ask]:
-    """Forms at their limit: each field long in each way, and what is no field."""
+    """Yield forms at their limit: each field long in each way, and malformed ones."""
     for name, body in {
         "fields": filled(b"a=b&", FORM),
         "empty fields": filled(b"&", FORM),
@@ -120,7 +120,7 @@ def forms(path: str, *fields: str) -> Iterator[Ask]:
 
 
 def signed_in(watched: Watched, asks: Iterator[Ask], page: str) -> Iterator[Ask]:
-    """The same of ada, with her cookies and the hidden fields of the page."""
+    """Yield the same requests signed in as ada, with her cookies and the page's hidden fields."""
     ada = watched.target.ada
     assert ada is not None
     got = ada.get(page, accept="text/html")
@@ -177,7 +177,7 @@ def home(watched: Watched) -> Iterator[Ask]:
 
 
 def nothing(_watched: Watched) -> Iterator[Ask]:
-    """A route whose bodies are never read."""
+    """Yield nothing: these routes never read bodies."""
     return iter(())
 
 
@@ -190,7 +190,7 @@ def form_of(path: str, page: str, *fields: str) -> Callable[[Watched], Iterator[
 
 
 def elsewhere(_watched: Watched) -> Iterator[Ask]:
-    """What is not a string of JSON is in the table of methods."""
+    """Yield nothing: the table of methods has JSON bodies."""
     for name, body in {"nothing of JSON": filled(b"x", BODY), "too much": filled(b"x", BODY + 8_192)}.items():
         for path in (b"/mcp", b"/messages?session_id=none"):
             yield Ask(f"{path.decode()} {name}", "POST", path, POSTED, body)
@@ -217,7 +217,7 @@ ROUTES: Mapping[str, Callable[[Watched], Iterator[Ask]]] = {
     "/callback": nothing,
     "/jwks": nothing,
 }
-DOCUMENTS = ("/.well-known/", "/mcp/.well-known/", "/sse/.well-known/")  # and files: each answers one thing
+DOCUMENTS = ("/.well-known/", "/mcp/.well-known/", "/sse/.well-known/")  # and files: each has one answer
 FILES = (".css", ".js", ".svg")
 
 
@@ -230,7 +230,7 @@ def long(unit: str, size: int = BODY - 2_048) -> str:
 
 
 def strings() -> list[str]:
-    """As long as they may be, in the ways that take longest."""
+    """Return texts of the maximum length that take longest."""
     return [long("\u0300"), long("\n")]
 
 
@@ -323,7 +323,7 @@ def in_session(watched: Watched, who: str, message: Any, name: str, revision: st
 
 
 def stateless(watched: Watched, who: str, method: str, params: dict[str, Any], name: str) -> Ask:
-    """In an envelope; what a header must mirror is cut to what one may hold."""
+    """Return a stateless request; a mirrored header is cut to its maximum."""
     meta = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}}}
     odd = params.get("_meta")
     told = {**params, "_meta": {**meta, "odd": odd} if odd is not None else meta}
@@ -366,7 +366,7 @@ def messages(watched: Watched, method: str, who: str) -> Iterator[Ask]:
         yield stateless(watched, who, method, params, f"{name} without a session")
 
 
-# -- what is no message, or many
+# -- malformed messages, and batches
 
 
 def wrapped(value: bytes) -> bytes:
@@ -448,7 +448,7 @@ BODIES: Mapping[str, Callable[[], bytes]] = {
 
 
 def wrong(schema: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
-    """Arguments at their limits, for each parameter in turn, of every type; then others than it has."""
+    """Yield arguments at their limits, for each parameter in turn and of every type; then unknown ones."""
     for parameter in schema.get("properties", {}):
         for value in (long("\n"), long("%", 2**20), [{"a": 1}] * 25_000, {str(n): 0 for n in range(20_000)}, 10**300):
             yield {**VALID_ARGUMENTS[name], parameter: value}

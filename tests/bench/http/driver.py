@@ -1,8 +1,7 @@
-"""A raw-wire client for Streamable HTTP servers: sockets, epoll and comparisons of bytes. Knows no SDK.
+"""A raw-wire client for Streamable HTTP servers: sockets, epoll and comparisons of bytes. It imports no SDK.
 
-It must be faster than what it measures, so an answer is taken apart once and then only compared: the length and
-everything behind the head must be what they were, but for the id.
-"""
+It must be faster than the servers it measures. So it parses one answer, and then only compares: length and body must
+stay the same, except for the id."""
 
 import contextlib
 import re
@@ -21,14 +20,14 @@ import msgspec
 
 from tests.bench.driver import INIT, PATIENCE, Cores
 
-FIRST_ID = 1_000_000  # ids of one width, so that all answers are of one length
+FIRST_ID = 1_000_000  # ids of one width, so that all answers have one length
 CHUNK = 1 << 16
 DESCRIPTORS = 8_192  # open files, for thousands of streams at both ends
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How an era is spoken: what is in every head, and in every request's params."""
+    """The wire format of an era: the headers of each request, and the params."""
 
     headers: Mapping[str, str]
     params: Mapping[str, Any]
@@ -51,7 +50,7 @@ STATELESS = Dialect(
 
 @dataclass(frozen=True)
 class Answer:
-    """One HTTP answer: `raw` is all of it, `tail` what follows the head as it came, `body` what it means."""
+    """One HTTP answer: `raw` is all of it, `tail` the bytes after the head, `body` their meaning."""
 
     raw: bytes
     status: int
@@ -61,7 +60,7 @@ class Answer:
 
 
 class Site:
-    """A server process that says on standard error where it listens."""
+    """A server process that prints its address on standard error."""
 
     def __init__(self, command: Sequence[str], env: Mapping[str, str], cwd: Path, cores: Cores) -> None:
         _allow_descriptors()
@@ -94,17 +93,17 @@ class Site:
         return Client(self.port, dialect)
 
     def memory(self) -> int:
-        """Resident memory in KiB."""
+        """Return the resident memory in KiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
     def cpu(self) -> float:
-        """Seconds of processor time used so far, all threads."""
+        """Return the CPU seconds of all threads so far."""
         threads = Path(f"/proc/{self.process.pid}/task").iterdir()
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
     def end(self) -> None:
-        """Tell it to end; `close` waits for it."""
+        """Ask it to end; `close` waits for that."""
         self.process.terminate()
 
     def close(self) -> None:
@@ -119,7 +118,7 @@ class Site:
 
 
 class Client:
-    """One keep-alive connection, and the session on it where the dialect has any."""
+    """One keep-alive connection, and its session if the dialect has sessions."""
 
     def __init__(self, port: int, dialect: Dialect) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
@@ -136,12 +135,12 @@ class Client:
         self.initialized()
 
     def initialize(self) -> None:
-        """Ask for a session; `received_session` gives it."""
+        """Request a session; `received_session` returns it."""
         body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INIT}
         self.socket.sendall(self.post(msgspec.json.encode(body), {}))
 
     def received_session(self) -> str:
-        """The id of the new session. This client stays in the one it has."""
+        """Return the id of the new session. This client keeps its own."""
         answer = self.receive()
         id = answer.headers.get("mcp-session-id", "")
         if answer.status != 200 or not id or b'"protocolVersion"' not in answer.body:
@@ -149,29 +148,29 @@ class Client:
         return id
 
     def initialized(self) -> None:
-        """Tell the session that it may begin."""
+        """Send the session's `initialized` notification."""
         accepted = self.exchange(self.post(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', {}))
         if accepted.status != 202:
             raise RuntimeError(f"a notification was refused: {accepted.raw[:500]!r}")
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[bytes, bytes]:
-        """A request in two halves, between which its id belongs."""
+        """Return a request in two halves, between which its id goes."""
         body = {"jsonrpc": "2.0", "id": FIRST_ID, "method": method, "params": {**params, **self._dialect.params}}
         headers = {} if self._dialect.has_sessions else {"Mcp-Method": method, "Mcp-Name": params.get("name", "")}
         before, _, after = self.post(msgspec.json.encode(body), headers).rpartition(b"%d" % FIRST_ID)
         return before, after
 
     def post(self, body: bytes, headers: Mapping[str, str]) -> bytes:
-        """The bytes of a POST."""
+        """Return the bytes of a POST."""
         told = {"Content-Type": "application/json", "Content-Length": str(len(body)), **headers}
         return self._head("POST", "application/json, text/event-stream", told) + body
 
     def get(self) -> bytes:
-        """The bytes of the GET that opens a stream."""
+        """Return the bytes of the GET that opens a stream."""
         return self._head("GET", "text/event-stream", {})
 
     def listen(self) -> bytes:
-        """The bytes of the POST that opens a stream in the stateless era."""
+        """Return the bytes of the POST that opens a stream in the stateless era."""
         before, after = self.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         return b"%b%d%b" % (before, FIRST_ID, after)
 
@@ -189,7 +188,7 @@ class Client:
             raw += self._more()
 
     def read_head(self) -> bytes:
-        """What has come when a head is complete. Raises RuntimeError when the server hangs up."""
+        """Return what has arrived once a head is complete. Raises RuntimeError if the server disconnects."""
         raw = b""
         while b"\r\n\r\n" not in raw:
             raw += self._more()
@@ -213,7 +212,7 @@ class Client:
 
 
 class Caller:
-    """One client that makes the same call over and over. Each answer must be the first one, but for its id."""
+    """One client that repeats one call. Each answer must equal the first, except for its id."""
 
     __slots__ = ("_after", "_before", "_behind", "_client", "_front", "_id", "begun", "expected", "length", "part")
 
@@ -243,7 +242,8 @@ class Caller:
 
 
 def load(callers: Sequence[Caller], seconds: float) -> tuple[float, list[float]]:
-    """All callers at once, each with one call under way: calls a second, and the seconds each took, in order."""
+    """Run all callers at once, with one call each in flight. Return calls per second, and the sorted seconds of
+    each."""
     by_descriptor = {caller.socket.fileno(): caller for caller in callers}
     taken: list[float] = []
     with select.epoll() as ready:
@@ -280,7 +280,7 @@ def load(callers: Sequence[Caller], seconds: float) -> tuple[float, list[float]]
 
 
 def _taken_apart(raw: bytes) -> Answer | None:
-    """The answer in `raw`, or None while some of it is still to come."""
+    """Return the answer in `raw`, or None while it is incomplete."""
     head, _, tail = raw.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines)

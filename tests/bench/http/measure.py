@@ -1,4 +1,4 @@
-"""What is measured over HTTP: rounds of calls in which each side has its turn, then what sessions and streams cost."""
+"""Measure HTTP: rounds of calls in which each side takes a turn, then the cost of sessions and streams."""
 
 import contextlib
 import gc
@@ -23,22 +23,22 @@ HELLO = [{"type": "text", "text": "hello"}]
 
 @dataclass(frozen=True)
 class WebEffort:
-    """How much is done. `seconds`: of one throughput figure in one round."""
+    """How much is measured. `seconds`: of one throughput figure in one round."""
 
     rounds: int
     seconds: float = 0.5
     warm: float = 0.2
-    held_rounds: int = 2  # of the costs of sessions and streams, each with servers of its own
+    held_rounds: int = 2  # for the cost of sessions and streams, each with its own servers
     held: int = 1_000  # sessions, and streams
-    settle: float = 1.0  # seconds before memory is looked at
-    idle: float = 3.0  # seconds in which nothing happens
+    settle: float = 1.0  # seconds before memory is measured
+    idle: float = 3.0  # seconds of idleness that are measured
 
 
 def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> Figures:
-    """All figures. Raises RuntimeError, TimeoutError or OSError when a side breaks."""
+    """Return all figures. Raises RuntimeError, TimeoutError or OSError when a side breaks."""
     figures = Figures()
     gc.collect()
-    gc.disable()  # pauses of ours would be told as theirs
+    gc.disable()  # our own pauses would count as the servers'
     try:
         with _started(sides, sides.commands) as sites:
             for turn in range(1, effort.rounds + 1):
@@ -77,7 +77,7 @@ def _adder(figures: Figures, name: str) -> Callable[[str, float], None]:
 
 
 def _calls(site: Site, dialect: Dialect, clients: int, effort: WebEffort, add: Callable[[str, float], None]) -> None:
-    """Calls a second and latencies, warm, with `clients` that each have one call under way."""
+    """Measure calls per second and latencies, warm, with one call in flight per client."""
     connected = [_connected(site, dialect) for _ in range(clients)]
     callers = [Caller(client, "tools/call", ECHO, HELLO) for client in connected]
     load(callers, effort.warm)
@@ -99,7 +99,7 @@ def _connected(site: Site, dialect: Dialect) -> Client:
 
 
 def _held(sites: dict[str, Site], sides: WebSides, effort: WebEffort, figures: Figures) -> None:
-    """Open sessions and then a stream in each, on servers warmed up a little; then let them all be."""
+    """Open sessions and then a stream in each, on slightly warmed-up servers; then leave them idle."""
     streams: list[Client] = []
     for name, site in sites.items():
         add, dialect = _adder(figures, name), sides.dialect(name)
@@ -125,7 +125,7 @@ def _warmed(site: Site, dialect: Dialect) -> Client:
 
 
 def _sessions(site: Site, dialect: Dialect, effort: WebEffort, add: Callable[[str, float], None]) -> list[str]:
-    """Initialize sessions on a few connections at once; how many a second, and what each costs when it is idle."""
+    """Initialize sessions on a few connections at once; measure the rate, and the cost of each when idle."""
     clients = [site.connect(dialect) for _ in range(ASKING)]
     before = _settled(site, effort)
     keys: list[str] = []
@@ -146,12 +146,12 @@ def _sessions(site: Site, dialect: Dialect, effort: WebEffort, add: Callable[[st
 
 
 def _settled(site: Site, effort: WebEffort) -> int:
-    time.sleep(effort.settle)  # what is measured is the state after nothing happened
+    time.sleep(effort.settle)  # the idle state is measured
     return site.memory()
 
 
 def _stream(client: Client, session: str | None = None) -> Client:
-    """Open the stream of a session, or in the stateless era a subscription."""
+    """Open the stream of a session, or a subscription in the stateless era."""
     if session is not None:
         client.session = session
     has_session = bool(client.session)

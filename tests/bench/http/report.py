@@ -1,4 +1,4 @@
-"""The figures over HTTP as two tables, like those of stdio."""
+"""Format the figures over HTTP as two tables, like those of stdio."""
 
 from tests.bench.http.measure import CALLS, CPU, IDLE, OPENED, P50, P99, SESSION, STREAM
 from tests.bench.http.sides import DIALECTS, OURS_SIGNED, OURS_STATELESS
@@ -10,7 +10,7 @@ COLUMNS = {  # metric → heading
     **{metric: f"calls/s, {clients}" for clients, metric in CALLS.items()},
     **{metric: f"p50 µs, {clients}" for clients, metric in P50.items()},
     **{metric: f"p99 ms, {clients}" for clients, metric in P99.items()},
-    CPU[8]: "CPU µs a call, 8",  # of the server: says more than calls/s on a machine that is busy otherwise
+    CPU[8]: "CPU µs a call, 8",  # of the server: more meaningful than calls/s on a busy machine
     OPENED: "sessions/s",
     SESSION: "KiB/session",
     STREAM: "KiB/stream",
@@ -40,7 +40,7 @@ TARGETS = (
 
 
 def report(figures: Figures) -> str:
-    """Both tables, ready to print. CPU is what a server with all those sessions and streams uses, idle."""
+    """Return both tables. CPU is the idle use of a server with all those sessions and streams."""
     lasting = Target(f"p99 at 64 clients: under {MOST_P99:g} ms, as the floor's is", P99[64], "", MOST_P99, False)
     floor_is_good = figures.median(FLOOR, P99[64]) < MOST_P99
     targets = (*TARGETS, lasting) if floor_is_good else TARGETS

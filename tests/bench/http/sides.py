@@ -1,4 +1,4 @@
-"""The HTTP servers measured side by side: how each is started and spoken to. All have echo(text)."""
+"""Start the HTTP servers that are compared. All have echo(text)."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,12 +29,12 @@ SIGNED_STATE = "state-signed"
 
 @dataclass(frozen=True)
 class WebSides:
-    """What runs in `folder`, a scratch directory. `commands`: name → argument list."""
+    """The sides, which run in the scratch folder `folder`. `commands`: name → argument list."""
 
     folder: Path
     cores: Cores
     commands: Mapping[str, Sequence[str]]
-    tokens: dict[str, str] = field(default_factory=dict)  # of the sides that were started and want one
+    tokens: dict[str, str] = field(default_factory=dict)  # of the started sides that need one
 
     def start(self, name: str) -> Site:
         site = Site(self.commands[name], environment(self.folder), self.folder, self.cores)
@@ -51,7 +51,7 @@ class WebSides:
 
 
 def prepared(folder: Path, cores: Cores) -> WebSides:
-    """All sides. Raises RuntimeError where one is missing."""
+    """Return all sides. Raises RuntimeError if one is missing."""
     package("@modelcontextprotocol/node")
     peers = TESTS / "bench" / "peers"
     options = [
@@ -64,7 +64,7 @@ def prepared(folder: Path, cores: Cores) -> WebSides:
         str(TESTS / "bench" / "plugins"),
         "--workspace",
         str(folder),
-        "--sandbox=none",  # the folder is root's where the bench is; what isolation costs is measured by itself
+        "--sandbox=none",  # the folder is root's; isolation has a benchmark of its own
         "--limit",
         "calls=0",  # it makes a minute's calls in a second
     ]

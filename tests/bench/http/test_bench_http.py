@@ -1,4 +1,4 @@
-"""That the benchmark over HTTP works. How fast anything is, only `make bench` tells."""
+"""The benchmark over HTTP works. Only `make bench` measures speed."""
 
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""The floor over HTTP: one Starlette route under uvicorn, uvloop and httptools, that decodes with msgspec, echoes and
-encodes. It hands out session ids and opens streams, and remembers nothing."""
+"""The floor over HTTP: one Starlette route under uvicorn, uvloop and httptools that decodes, echoes and encodes with
+msgspec. It assigns session ids and opens streams, but stores nothing."""
 
 import asyncio
 import secrets

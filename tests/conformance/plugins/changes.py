@@ -1,5 +1,5 @@
-"""What the conformance suite calls to see the lists change. They really do: a call adds a plugin file beside this one,
-the next takes it away again, and the server finds out by itself. So serve a copy of this folder, never the folder."""
+"""Tools for the conformance suite that change the lists. A call adds a plugin file beside this one, the next removes
+it, and the server notices. So serve a copy of this folder."""
 
 from pathlib import Path
 

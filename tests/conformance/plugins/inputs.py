@@ -1,4 +1,4 @@
-"""What the conformance suite calls to see questions as results, and its answers in the retry (`input_required`)."""
+"""Tools for the conformance suite that ask by results, and take the answers in the retry (`input_required`)."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ async def test_input_required_result_request_state(ctx: Context) -> str:
 
 @tool(read_only=True)
 async def test_input_required_result_tampered_state(ctx: Context) -> str:
-    """Ask for a yes, with a state that nobody may change."""
+    """Ask for a yes, with a state that must not change."""
     answer = await ctx.elicit("Please confirm.", YES, key="confirm")
     return f"confirmed: {answer.content.get('ok')}"
 

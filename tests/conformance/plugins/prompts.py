@@ -1,4 +1,4 @@
-"""The prompts the conformance suite gets: plain, with arguments, with a resource, with a picture, with a question."""
+"""Prompts for the conformance suite: plain, with arguments, with a resource, with a picture, with a question."""
 
 import base64
 from typing import Any

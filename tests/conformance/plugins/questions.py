@@ -1,4 +1,4 @@
-"""What the conformance suite calls to be asked in mid-call: forms of every shape, and for a model's words."""
+"""Tools for the conformance suite that ask in mid-call: forms of every shape, and sampling."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The resources the conformance suite reads and subscribes to: text, binary, a template, one that is watched."""
+"""Resources for the conformance suite: text, binary, a template, a watched one."""
 
 import base64
 

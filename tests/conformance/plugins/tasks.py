@@ -1,4 +1,4 @@
-"""What the conformance suite calls for tasks: work that outlives its call, fails, is cancelled, or asks on the way."""
+"""Tools for the conformance suite that become tasks: they outlive their call, fail, are cancelled, or ask."""
 
 import asyncio
 from typing import Any
@@ -15,7 +15,7 @@ def _question(message: str, form: dict[str, Any]) -> dict[str, Any]:
 
 @tool(read_only=True)
 async def greet(name: str) -> str:
-    """Greet somebody; never a task."""
+    """Greet a person; never a task."""
     return f"Hello, {name}!"
 
 

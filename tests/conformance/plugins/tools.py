@@ -1,4 +1,4 @@
-"""What the conformance suite calls for plain results: every kind of content, an error, notices on the way, schemas."""
+"""Tools for the conformance suite with plain results: every kind of content, an error, notifications, schemas."""
 
 import asyncio
 import base64

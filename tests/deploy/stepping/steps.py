@@ -1,5 +1,5 @@
-"""Tools that go on when they are told to: what came of one before it went on was not held back. And one that tells
-whether another was called off."""
+"""Tools that proceed on command, to show that a step's output was not held back; and one that reports a
+cancellation."""
 
 import asyncio
 from collections import defaultdict
@@ -12,7 +12,7 @@ CALLED_OFF: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
 @tool(read_only=True)
 async def steps(name: str, count: int, ctx: Context) -> str:
-    """Report a step, wait for `go`, and so on."""
+    """Report a step, wait for `go`, and repeat."""
     try:
         for number in range(count):
             await ctx.progress(number, count, f"step {number}")
@@ -25,13 +25,13 @@ async def steps(name: str, count: int, ctx: Context) -> str:
 
 @tool
 async def go(name: str) -> str:
-    """Let `steps` go on by one."""
+    """Let `steps` do one more step."""
     GATES[name].put_nowait(None)
     return "gone"
 
 
 @tool(read_only=True)
 async def called_off(name: str) -> str:
-    """Wait until `steps` is called off."""
+    """Wait until `steps` is cancelled."""
     await CALLED_OFF[name].wait()
     return "called off"

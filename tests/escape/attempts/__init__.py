@@ -1,8 +1,6 @@
-"""The table of attempts, by what is gone for.
+"""The table of attempts, by target.
 
-A name that leads elsewhere the second time it is looked up is tried in
-tests/tools/web/test_fetch.py; an approval that is forged or used twice, where approvals are.
-"""
+DNS rebinding is tried in tests/tools/web/test_fetch.py; forged or reused approvals with the tests of approvals."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +10,7 @@ from tests.escape.attempts import files, guarded, kernel, limits, network, proce
 GROUPS: Mapping[str, Sequence[Attempt]] = {
     "the state folder, the keys, the program": files.STATE,
     "files of root's": files.MACHINE,
-    "what everybody on the machine may see": files.SEEN,
+    "what every user of the machine may see": files.SEEN,
     "another principal's files and processes": files.NEIGHBOURS,
     "another principal by what is shared: /tmp, sockets, shared memory, the list of processes": files.BESIDE,
     "the server's process": processes.SERVER,
@@ -25,7 +23,7 @@ GROUPS: Mapping[str, Sequence[Attempt]] = {
     "privileges, setuid programs": kernel.RIGHTS,
     "what listens on the machine or a private network": network.DIRECT,
     "sockets that are files of root's": network.SOCKETS,
-    "sockets that everybody on the machine may use": network.OPEN_SOCKETS,
+    "sockets that every user of the machine may use": network.OPEN_SOCKETS,
     "the same by the proxy": (*network.PROXY, *limits.PROXY),
     "limits": limits.LIMITS,
     "filling /tmp, /var/tmp, /dev/shm": limits.MEMORY,

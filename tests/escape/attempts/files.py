@@ -1,4 +1,4 @@
-"""Files that are not the principal's: the server's state, other people's workspaces, the machine's."""
+"""Attempts on other files: the server's state, other principals' workspaces, the machine's."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ NONE = frozenset({"none"})
 
 
 def makes_a_file(ground: "Ground") -> str:
-    """What is there inside may be a folder of its own by that name."""
+    """Write a file; inside, the same path may be in a private folder."""
     path = ground.signed.site.state / "made"
     ground.bash(f"echo > {path}")
     return "it is there" if path.exists() else ""
@@ -88,7 +88,7 @@ MACHINE = (
 )
 
 SEEN = (
-    Attempt("reads a file that everybody may read", "says(E['OPEN'])", stopped=BWRAP),
+    Attempt("reads a file that every user may read", "says(E['OPEN'])", stopped=BWRAP),
     Attempt(
         "lists /run",
         "names = os.listdir('/run')\nnames and escaped(names)",

@@ -1,5 +1,5 @@
-"""What the server itself reads and writes for the principal, led astray: by links, races, files planted for it. All of
-this has to hold at every level, as it is no sandbox's work."""
+"""Attempts to mislead the server's own reads and writes, by links, races and planted files. They must fail at every
+level, as no sandbox is involved."""
 
 import json
 import os
@@ -12,21 +12,21 @@ from tests.escape.attempt import EVERYWHERE, Attempt
 if TYPE_CHECKING:
     from tests.escape.ground import Ground
 
-RACES = 60  # looks, while the command swaps as fast as it can
-SWAP = (  # the first is fine, the second is not; each is put in the place of the third in turn
+RACES = 60  # reads, while the command swaps as fast as it can
+SWAP = (  # the first is allowed, the second is not; each replaces the third in turn
     "while :; do ln -sfn {fine} .n; mv -Tf .n {place}; ln -sfn {bad} .n; mv -Tf .n {place}; [ -e stop ] && break; done"
 )
 
 
 def racing(ground: "Ground", fine: str, bad: str, place: str) -> int:
-    """A background task that swaps."""
+    """Start a background task that swaps the paths."""
     begun = ground.call("BackgroundBash", command="rm -f stop; " + SWAP.format(fine=fine, bad=bad, place=place))
     assert eventually(lambda: os.path.lexists(ground.workspace("mallory") / place))
     return int(begun["structuredContent"]["task_id"])
 
 
 def image(ground: "Ground", path: str) -> str:
-    """The evidence: the outside picture is 7 × 3."""
+    """Read the image; the secret outside picture is 7 × 3."""
     result = ground.call("ReadImage", file_path=path)
     return "the picture outside" if any("7 × 3" in block.get("text", "") for block in result["content"]) else ""
 
@@ -42,7 +42,7 @@ def picture_by_its_path(ground: "Ground") -> str:
 
 
 def picture_by_a_hard_link(ground: "Ground") -> str:
-    """The link is made for it: where the system lets people link what they may not read, they can."""
+    """Make the hard link as root: some systems do not let users link files that they may not read."""
     os.link(ground.outside / "private.png", ground.workspace("mallory") / "hard.png")
     return image(ground, f"{ground.workspace('mallory')}/hard.png")
 
@@ -96,7 +96,7 @@ def resource_in_a_race(ground: "Ground") -> str:
 
 
 def plan_in_a_race(ground: "Ground") -> str:
-    """Plans written into a folder that is a link half of the time."""
+    """Write plans into a folder that is a link half of the time."""
     ground.bash("mkdir -p fine")
     task = racing(ground, "fine", str(ground.outside), "plans")
     for number in range(RACES // 3):
@@ -118,7 +118,7 @@ def plan_over_a_link(ground: "Ground") -> str:
 
 
 def word_of_where_it_is(ground: "Ground") -> str:
-    """Where commands leave word of their folder: a link, a pipe, a device, a folder, a flood instead."""
+    """Replace the record of the command's directory by a link, a pipe, a device, a folder, a flood."""
     find = (
         'place=$(trap -p EXIT | grep -o "/[^ ]*places/[0-9]*\\|/[^ ]*/cwd" | head -n1); trap - EXIT; rm -rf "$place";'
     )
@@ -146,7 +146,7 @@ def output_of_another(ground: "Ground") -> str:
 
 
 def planted_files(ground: "Ground") -> str:
-    """What a server might take up from where people can write."""
+    """Plant files where a server might read them."""
     outside = ground.outside / "imported"
     code = f"open({str(outside)!r}, 'w').close()"
     plants = {
@@ -180,7 +180,7 @@ GUARDED = (
     Attempt(
         "reads a picture by a hard link",
         act=picture_by_a_hard_link,
-        untried={"none": "there everybody is the server's user, who may read it"},
+        untried={"none": "there commands run as the server's user, who may read it"},
     ),
     Attempt("reads a picture in a race", act=picture_in_a_race, stopped=EVERYWHERE, alone=True),
     Attempt("reads resources outside", act=resource_outside, stopped=EVERYWHERE),

@@ -1,4 +1,4 @@
-"""The kernel: calls and files that escapes are made of."""
+"""Attempts on the kernel: system calls and files of known escapes."""
 
 from tests.escape.attempt import Attempt
 

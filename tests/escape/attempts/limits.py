@@ -1,4 +1,4 @@
-"""More than is the principal's share. Every script here is bounded by itself, for where nothing else bounds it."""
+"""Attempts to exceed the principal's share. Every script is bounded by itself, in case nothing else bounds it."""
 
 import concurrent.futures
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ NOT_HERE = {"none": "limits are of each process alone there, and root may lift t
 
 
 def responsive(ground: "Ground") -> str:
-    """Whether somebody else is served."""
+    """Return whether the other principal is served."""
     return "" if "well" in ground.said("echo well", who="victim") else "others are not served"
 
 
 def defused(ground: "Ground") -> str:
-    """Whether it can be ended as any task, and whoever made it goes on."""
+    """Return whether it can be ended like any task, while its principal goes on."""
     ground.end_tasks()
     return "" if "well" in ground.said("echo well") else "it goes on"
 
@@ -58,7 +58,7 @@ def many_at_once(ground: "Ground") -> str:
 
 
 def fills_the_workspace(ground: "Ground") -> str:
-    """In pieces that take longer than the looks at how much there is."""
+    """Write in pieces that take longer than the interval of measurements."""
     script = "for n in $(seq 1 40); do head -c 8M /dev/zero > fill-$n || exit 1; sleep 0.2; done; echo filled"
     result = ground.bash(f"mkdir -p fill && cd fill && {{ {script}; }}", timeout=20_000)
     ground.clear("fill")
@@ -73,14 +73,14 @@ def fills_the_inodes(ground: "Ground") -> str:
 
 
 def fills_with_removed_files(ground: "Ground") -> str:
-    """Which stay on the disk as long as they are open."""
+    """Removed files stay on the disk while they are open."""
     script = "for n in $(seq 1 30); do exec {fd}> gone-$n && rm gone-$n && head -c 8M /dev/zero >&$fd; sleep 0.2; done"
     result = ground.bash(f"{script}; echo filled", timeout=20_000)
     return "it is full" if "filled" in ground.words(result) else ""
 
 
 def fills_further(ground: "Ground") -> str:
-    """By short commands, into holes made before."""
+    """Fill holes made before, by short commands."""
     ground.bash("mkdir -p fill && cd fill && truncate -s 30M hole-1 hole-2 hole-3", timeout=20_000)
     ground.bash(
         "cd fill && for n in $(seq 1 4); do head -c 30M /dev/zero > fill-$n; done; exec sleep 20", timeout=25_000
@@ -96,7 +96,7 @@ def fills_further(ground: "Ground") -> str:
 
 
 def adds_more_files(ground: "Ground") -> str:
-    """By short commands: none runs when it is looked."""
+    """Add files by short commands: none runs at a measurement."""
     ground.bash("mkdir -p fill && cd fill && touch $(seq 1 3200); exec sleep 20", timeout=25_000)
     for number in range(4):
         ground.bash(f"cd fill && mkdir {number}-d; touch $(seq -f {number}-%g 1 200)")
@@ -112,7 +112,7 @@ def many_commands(ground: "Ground") -> str:
 
 
 def starves_the_proxy(ground: "Ground") -> str:
-    """Many connections that say nothing, while somebody else asks."""
+    """Open many silent connections, while the other principal sends a request."""
     ground.call(
         "BackgroundBash",
         command='exec /usr/bin/python3 -c "import socket, time\nheld = []\n'
@@ -337,8 +337,8 @@ MEMORY = tuple(
 KERNEL, SERVER = "kernel: {}", "server, before it begins"
 COUNTED = "counted, then {}"
 OVER = "kernel: `RLIMIT_FSIZE`, Landlock"
-# By limit: what holds it at bwrap, at uid, and at both without control groups. What is counted is looked at a second
-# apart or more, and what runs is ended; the server knows what it starts itself.
+# By limit: what enforces it at bwrap, at uid, and at both without control groups. Usage is measured a second apart or
+# more, and what runs is ended; the server counts the commands it starts.
 HELD_BY: Mapping[str, tuple[str, str, str]] = {
     "cpu": (KERNEL.format("`RLIMIT_CPU`"),) * 3,
     "memory": (
@@ -361,7 +361,7 @@ HELD_BY: Mapping[str, tuple[str, str, str]] = {
     "age": ("server, by a timer",) * 3,
     "calls": (SERVER,) * 3,
 }
-ELSEWHERE = {  # the attack on what takes another server to try
+ELSEWHERE = {  # attacks that need another server
     "age": ("tests/tools/workspace/test_limits.py", "test_a_detached_process_of_a_background_task_has_its_age"),
     "calls": ("tests/server/policy/test_rate_limit.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
 }

@@ -1,4 +1,4 @@
-"""What listens outside: the server itself, a database and a bus, the machine's sockets, private addresses."""
+"""Attempts on listeners outside: the server, a database and a bus, the machine's sockets, private addresses."""
 
 from tests.escape.attempt import BWRAP, Attempt
 
@@ -51,7 +51,7 @@ SOCKETS = (
 )
 
 OPEN_SOCKETS = (
-    Attempt("connects to a socket that everybody may use", "hears(E['SOCKET'])", stopped=BWRAP),
+    Attempt("connects to a socket that every user may use", "hears(E['SOCKET'])", stopped=BWRAP),
     Attempt("connects to an abstract socket", "hears('\\0' + E['ABSTRACT'])", stopped=BWRAP),
 )
 

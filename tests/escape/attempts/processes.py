@@ -1,4 +1,4 @@
-"""Processes that are not the principal's own: the server, those that watch over its commands, the machine's."""
+"""Attempts on other processes: the server, supervisors, the machine's."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

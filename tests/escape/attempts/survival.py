@@ -1,4 +1,4 @@
-"""Outliving what should end it: a call, a cancellation, a time limit, the sandbox, the server."""
+"""Attempts to survive a call, a cancellation, a time limit, the sandbox, the server."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ DAEMON = "(setsid bash -c '{deaf} (setsid sleep {mark} &) ; sleep {mark}; sleep 
 
 
 def left(mark: str) -> str:
-    """What still runs with this odd number of seconds, when it had time to go."""
+    """Return whether a process with this odd number of seconds still runs after a while."""
     return "" if eventually(lambda: not processes_with(mark), 15) else f"{mark} still runs"
 
 
@@ -43,7 +43,7 @@ def outlives_a_cancellation(ground: "Ground") -> str:
 
 
 def leaves_zombies(ground: "Ground") -> str:
-    """Children of theirs that nobody waits for, under a parent that goes."""
+    """Leave orphans that are not reaped."""
     ground.script(
         "for _ in range(30):\n    if os.fork() == 0:\n        os._exit(0)\nif os.fork() == 0:\n"
         "    os.setsid()\n    time.sleep(0.3)\n    os._exit(0)"
@@ -70,7 +70,7 @@ def stops_its_supervisor_again_and_again(ground: "Ground") -> str:
 
 
 def kills_its_zygote(ground: "Ground") -> str:
-    """All that watch over it."""
+    """Kill its zygote and supervisor."""
     script = (
         "found = above()\nfor number in (signal.SIGSTOP, signal.SIGKILL):\n    for pid in found:\n"
         "        try:\n            os.kill(pid, number)\n        except OSError as error:\n"
@@ -83,7 +83,7 @@ def kills_its_zygote(ground: "Ground") -> str:
 
 
 def speaks_for_its_supervisor(ground: "Ground") -> str:
-    """Lines of its own on a control socket, wherever one can be had."""
+    """Write lines to every reachable control socket."""
     script = (
         "for pid in above():\n    for fd in range(3, 12):\n        try:\n"
         "            end = os.open(f'/proc/{pid}/fd/{fd}', os.O_RDWR)\n"
@@ -95,7 +95,7 @@ def speaks_for_its_supervisor(ground: "Ground") -> str:
 
 
 def served(ground: "Ground") -> str:
-    """Whether it, and somebody else, can go on; what it began while its sandbox ended may be lost with that."""
+    """Return whether both principals can go on; what it started while its sandbox ended may be lost."""
     ground.said("true")
     both = ["well" in ground.said("echo well", who=who) for who in ("mallory", "victim")]
     return "" if all(both) else f"not served: {both}"

@@ -1,9 +1,8 @@
-"""One agent of a framework, driven by a scripted model: run in the framework's own environment, on one JSON object.
+"""Drive one agent of a framework by a scripted model, in the framework's own environment, from one JSON object.
 
     python drive.py '{"framework": "pydantic-ai", "model": URL, "url": URL or null, "command": [WORD, …]}'
 
-It is asked to go, calls what the model says, and ends. What the model was sent is what its endpoint keeps.
-"""
+The agent gets a prompt, makes the model's calls, and ends. The model's endpoint records what it was sent."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Text functions that errors are made with."""
+"""The text functions of error messages."""
 
 import pytest
 

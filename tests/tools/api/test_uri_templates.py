@@ -1,4 +1,4 @@
-"""URI templates: what RFC 6570 says of them, and what a hostile URI can't do."""
+"""URI templates: the examples of RFC 6570, and hostile URIs."""
 
 import subprocess
 import sys
@@ -17,11 +17,11 @@ from toolgate.tools.api.uri_templates import (
     check_uri,
 )
 
-# The variables of RFC 6570 section 3.2, those that are strings.
+# The string variables of RFC 6570 section 3.2.
 RFC = {"dub": "me/too", "hello": "Hello World!", "half": "50%", "var": "value", "who": "fred", "empty": "", "x": "1024"}
 RFC |= {"y": "768", "v": "6", "base": "http://example.com/home/", "folder": "foo/bar"}
 
-# The examples of section 3.2 that can be matched, behind a scheme.
+# The examples of section 3.2 that can be matched, after a scheme.
 EXAMPLES = [
     ("{var}", "value"),  # 3.2.2
     ("{hello}", "Hello%20World%21"),
@@ -105,9 +105,9 @@ def test_the_examples_of_rfc_6570_expand_and_match_back(text: str, expansion: st
         ("x:{?q}", "x:?q=a%2Fb%3Fc", {"q": "a/b?c"}),
         ("x:{?q}", "x:?q=a+b", None),  # RFC 6570 writes a space as %20, a plus as %2B
         ("x:caffè/{a}", "x:caff%c3%A8/1", {"a": "1"}),
-        ("x:%7euser/{a}", "x:~user/1", {"a": "1"}),  # RFC 3986 section 6.2.2.2: the same
+        ("x:%7euser/{a}", "x:~user/1", {"a": "1"}),  # RFC 3986 section 6.2.2.2: equivalent
         ("x:{a}", "x:%7Euser%c3%a8", {"a": "~userè"}),
-        ("x:{a}2F{b}", "x:1%2F2", None),  # never cuts an encoded character in two
+        ("x:{a}2F{b}", "x:1%2F2", None),  # an encoded character is never split
         ("x:{+a}2F{b}", "x:%40%2Fy", None),
         ("x:a{?q}", "x:b?q=1", None),
         ("x:fixed", "x:fixed", {}),
@@ -122,7 +122,7 @@ KINDS += ["x://root/{#v}"]
 
 
 def with_value(text: str, raw: str) -> str:
-    """The URI that has `raw` where the variable is."""
+    """Return the URI with `raw` in place of the variable."""
     head, _, expression = text.rstrip("}").partition("{")
     lead = {"v": "", "+v": "", "/v": "/", ".v": ".", "?v": "?v=", "&v": "&v=", "#v": "#"}
     return head + lead[expression] + raw
@@ -333,7 +333,7 @@ def test_an_invalid_uri_is_refused(uri: str, reason: str) -> None:
 
 
 def lines(template: UriTemplate, uri: str) -> int:
-    """How many lines of Python it takes to match a URI."""
+    """Return how many lines of Python a match of the URI runs."""
     count = 0
 
     def traced(_frame: FrameType, event: str, _argument: Any) -> Any:

@@ -1,5 +1,5 @@
-"""ReadDocs with a real Chromium, against a web on loopback. 127.0.0.1 is allowed and stands for the public; 127.0.0.2,
-where the victim listens, is not."""
+"""ReadDocs with a real Chromium, against a web on loopback. 127.0.0.1 is allowed and stands for the public Internet;
+127.0.0.2, where the victim listens, is not."""
 
 import asyncio
 import base64
@@ -34,9 +34,9 @@ from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import process_tree
 
-KINDS = ("chromium-headless-shell", "chromium")  # the one that is taken where there are both, and the one most have
+KINDS = ("chromium-headless-shell", "chromium")  # the preferred one, and the most common one
 SOAK = pytest.mark.soak
-BOUND = 60.0  # seconds for anything: machines that test are busy
+BOUND = 60.0  # seconds for any step: test machines are busy
 PUBLIC, PRIVATE = "127.0.0.1", "127.0.0.2"
 SENTENCE = f"refused: {PRIVATE} is loopback; the operator can allow it with --allow-private {PRIVATE}"
 PROSE = "A paragraph of running text which is long enough to be taken for the content of a page by anyone. " * 3
@@ -44,7 +44,7 @@ PROSE = "A paragraph of running text which is long enough to be taken for the co
 
 @dataclass
 class Victim:
-    """What listens where no page may come: on one port, TCP and UDP."""
+    """A forbidden listener: on one port, TCP and UDP."""
 
     port: int = 0
     seen: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class World:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In both kinds of Chromium; for `make test` in the second only what keeps pages in."""
+    """Run in both kinds of Chromium; in `make test` the second runs only the tests of confinement."""
     if "world" in metafunc.fixturenames:
         second = pytest.param(KINDS[1], marks=() if metafunc.definition.get_closest_marker("both") else SOAK)
         metafunc.parametrize("world", [KINDS[0], second], indirect=True, scope="module")
@@ -138,7 +138,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 def left_behind() -> list[str]:
-    """Command lines of what a browser of ours leaves behind, in this process's tree."""
+    """Return command lines of leftover browser processes in this process's tree."""
     return [line for pid in process_tree.descendants(os.getpid()) if "toolgate-browser" in (line := command(pid))]
 
 
@@ -264,7 +264,7 @@ def test_an_error_status_without_a_body_is_an_error(world: World, status: int, a
 
 
 def test_a_page_that_breaks_off_is_read_as_far_as_it_came(world: World) -> None:
-    shown = asyncio.Event()  # what Chromium has not taken in when it hears of the end is lost
+    shown = asyncio.Event()  # Chromium loses data that it has not processed when the connection ends
 
     async def half(request: Request) -> None:
         body = f"<p>Half: {PROSE}</p><script>fetch('/shown')</script>".encode()
@@ -292,7 +292,7 @@ def test_too_many_redirects_are_an_error(world: World, count: int) -> None:
     assert "redirects more than 10 times" in text(output)
 
 
-# --- what may not be reached ---------------------------------------------------------------------------------------
+# --- forbidden targets ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,7 @@ def test_a_long_page_is_read_on_where_it_was_cut(world: World) -> None:
     assert f"line {last} of" not in rest
 
 
-# --- what belongs to whom, and what is left -----------------------------------------------------------------------
+# --- isolation, and leftovers --------------------------------------------------------------------------------------
 
 
 def test_nothing_is_kept_from_one_call_to_the_next(world: World) -> None:
@@ -861,7 +861,7 @@ def test_an_idle_browser_ends_and_another_comes_when_it_is_needed(world: World) 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the browser's user may come, too: pytest's own folders are the tester's alone."""
+    """Yield a folder that the browser's user can enter too: pytest's own are private."""
     with tempfile.TemporaryDirectory(prefix="toolgate-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -887,7 +887,7 @@ def test_read_docs_works_without_a_browser_that_does_not_start(world: World, fol
 def test_read_docs_works_without_a_driver_that_ends_at_once(
     world: World, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a library of its own is missing, it ends before it says a word."""
+    """If a library of its own is missing, it ends without output."""
     world.place.pages.update({"/": html(f"<p>{PROSE}</p>")})
     monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", script(folder, "exit 1"))
 
@@ -901,7 +901,7 @@ def test_read_docs_works_without_a_driver_that_ends_at_once(
 
 @contextlib.asynccontextmanager
 async def another(world: World, program: str) -> AsyncIterator[World]:
-    """The same world with a browser of its own."""
+    """Yield the same world with a browser of its own."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         return [PUBLIC]
@@ -960,7 +960,7 @@ def test_https_is_read_through_the_proxy_and_its_certificate_is_checked(world: W
     assert (good.structured.rendered, good.structured.url) == (True, url)
     assert bad.is_error
     assert text(bad) == f"could not fetch {url}: TLS: cert authority invalid"
-    assert {*world.looked_up} == {"shop.test"}  # Chromium asks nobody about it
+    assert {*world.looked_up} == {"shop.test"}  # Chromium resolves nothing itself
 
 
 @pytest.mark.soak

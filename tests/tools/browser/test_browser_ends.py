@@ -1,4 +1,4 @@
-"""A browser never outlives its server, and who waits for it waits in turn."""
+"""A browser never outlives its server, and waiting principals take turns."""
 
 import asyncio
 import os
@@ -37,7 +37,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where the browser's user may come, too: pytest's own folders are the tester's alone."""
+    """Yield a folder that the browser's user can enter too: pytest's own are private."""
     with tempfile.TemporaryDirectory(prefix="toolgate-test-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
@@ -45,7 +45,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def server(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """One that has read a page."""
+    """Yield a server that has read a page."""
     environment = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(
         [sys.executable, "-c", SERVER, CHROMIUM], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True

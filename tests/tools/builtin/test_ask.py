@@ -1,4 +1,4 @@
-"""AskUserQuestion: what it takes, the form it makes of it, and what it makes of any answer."""
+"""AskUserQuestion: its input, its form, and its answers."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ CHECKS = {"text": "Which checks?", "options": ["lint", "types", "tests"], "multi
 
 
 def asked(tmp_path: Path, questions: Any, person: Person) -> Any:
-    """The output of one call."""
+    """Return the output of one call."""
     found: list[Any] = []
 
     async def body() -> None:
@@ -189,8 +189,8 @@ def test_without_multi_select_a_box_is_ticked_or_not(tmp_path: Path) -> None:
 
 
 def test_declined_cancelled_and_unanswered_are_told_apart(tmp_path: Path) -> None:
-    def nobody(_: Any) -> Any:
-        raise UnansweredError("nobody answered", {"elicitation": {}})
+    def no_answer(_: Any) -> Any:
+        raise UnansweredError("no answer came", {"elicitation": {}})
 
     found = {
         name: asked(tmp_path / name, [DATABASE], person)
@@ -198,7 +198,7 @@ def test_declined_cancelled_and_unanswered_are_told_apart(tmp_path: Path) -> Non
             "declined": Person(lambda _: {"action": "decline"}),
             "cancelled": Person(lambda _: {"action": "cancel", "content": {"question_1": "SQLite"}}),
             "odd": Person(lambda _: {"action": "explode"}),
-            "unanswered": Person(nobody),
+            "unanswered": Person(no_answer),
         }.items()
     }
     assert {name: data(output)["outcome"] for name, output in found.items()} == {

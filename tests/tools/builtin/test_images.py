@@ -1,4 +1,4 @@
-"""ReadImage on pictures made by the tests; a stand-in hands over the bytes, as a workspace would."""
+"""ReadImage on generated pictures; a fake workspace returns the bytes."""
 
 import asyncio
 import io

@@ -1,4 +1,4 @@
-"""The resources that are built in: tasks, plan, inbox, output of background tasks, files. On every transport."""
+"""The built-in resources: tasks, plan, inbox, output of background tasks, files. On every transport."""
 
 import asyncio
 import base64
@@ -59,7 +59,7 @@ def listed(server: Server) -> dict[str, dict[str, Any]]:
 
 
 def follow(server: Server, *uris: str) -> None:
-    """Subscribe, in the way of the revision."""
+    """Subscribe in the way of the revision."""
     if server.revision == STATELESS:
         id = server.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": list(uris)}})
         acknowledged = "notifications/subscriptions/acknowledged"
@@ -74,7 +74,7 @@ def _subscription(message: dict[str, Any]) -> Any:
 
 
 def told(server: Server, uri: str) -> Callable[[], None]:
-    """Waits until one more update of `uri` has come than there were."""
+    """Return a function that waits for one more update of `uri`."""
     before = _updates(server, uri)
 
     def wait() -> None:
@@ -230,7 +230,7 @@ def test_a_subscriber_is_notified_of_a_background_tasks_output_and_end(
     assert eventually(lambda: read(server, uri)["text"].startswith("first\n"))
     written = told(server, uri)
     follow(server, uri)
-    written()  # of what came before, for it may have come since it was read
+    written()  # for earlier output, which may have arrived since the read
     for line, pipe in lines.items():
         written = told(server, uri)
         pipe.write_text(f"{line}\n")
@@ -426,7 +426,7 @@ def test_a_subscriber_is_notified_when_a_file_is_edited_replaced_removed_and_mad
     folder.mkdir(parents=True)
     file.write_text("one")
     server = connect(fresh=True, revision=revision)
-    assert eventually(lambda: time.time() - file.stat().st_ctime > 0.2)  # what is newer is told, to be sure
+    assert eventually(lambda: time.time() - file.stat().st_ctime > 0.2)  # a newer one is reported, to be sure
     follow(server, uri_of(file), uri_of(folder), uri_of(folder / "inner"))
 
     def replace() -> None:
@@ -525,7 +525,7 @@ def test_a_name_is_no_url_when_its_type_is_guessed() -> None:
     assert mime_type("a/b.YAML") == "application/yaml"
 
 
-# -- whose
+# -- isolation
 
 
 async def _ask(here: Inside, user: str, method: str, **params: Any) -> Any:

@@ -1,4 +1,4 @@
-"""InvokeSkill and the catalogue: what is found, what is left out, and what it costs."""
+"""InvokeSkill and the catalogue: which skills are found, which are skipped, and the cost."""
 
 import os
 import random

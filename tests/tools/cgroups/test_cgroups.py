@@ -1,4 +1,4 @@
-"""Groups of processes: what they are held to, and that nothing of them outlives their end."""
+"""Control groups: their limits, and that no process outlives its group's end."""
 
 import os
 import signal
@@ -103,7 +103,7 @@ def python(group: Group, program: str) -> subprocess.Popen[str]:
 
 
 def line(process: subprocess.Popen[str]) -> str:
-    """The next that it says; what it can say is bounded by what it runs."""
+    """Return its next line; the command bounds the wait."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -248,7 +248,7 @@ def test_a_closed_group_can_not_be_entered_and_closes_again(found: Cgroups) -> N
     assert (group.processes(), group.hits()) == ([], Hits())
 
 
-@pytest.mark.soak  # what it holds against each other is the work of a machine that does nothing else
+@pytest.mark.soak  # it compares groups, which needs an idle machine
 def test_a_group_gives_way_to_the_server_and_tells_its_cpu_time(found: Cgroups) -> None:
     group = found.group(NAME)
     cpu = min(os.sched_getaffinity(0))
@@ -383,7 +383,7 @@ FIND = (
 
 
 def with_read_only(*mounts: str) -> str:
-    """What a server finds where these are read-only, as they are in most containers."""
+    """Return what a server finds with read-only mounts, as in most containers."""
     remount = 'for each; do mount -o remount,bind,ro "$each" || exit 91; done'
     script = f'{remount}; exec {sys.executable} -c "{FIND}"'
     command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", script, "bash", *mounts]

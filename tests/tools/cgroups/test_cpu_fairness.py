@@ -1,4 +1,4 @@
-"""Who takes much of the processor gives way: judged on figures of one's own, and told to real groups."""
+"""Busy groups are throttled: judged on fake groups, and applied to real ones."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ NAME = "abcdef0123456789"
 
 
 class Figures:
-    """Stands in for a group."""
+    """A fake group."""
 
     def __init__(self) -> None:
         self.used: float | None = 0.0
@@ -33,7 +33,7 @@ class Clock:
         self.manners = CpuFairness(lambda: self.now)
 
     def passes(self, *groups: Any, shares: tuple[float, ...]) -> None:
-        """The time between two looks, in which each group used its share of a processor."""
+        """Advance the clock between two checks, in which each group used its share of a processor."""
         self.now += EVERY
         for group, share in zip(groups, shares, strict=True):
             group.used += share * EVERY
@@ -53,7 +53,7 @@ def test_a_group_that_was_quiet_for_a_while_gets_its_weight_back() -> None:
     clock.passes(group, shares=(1.0,))
     for _ in range(QUIET - 1):
         clock.passes(group, shares=(0.0,))
-    clock.passes(group, shares=(0.4,))  # neither much nor little: it begins anew
+    clock.passes(group, shares=(0.4,))  # neither busy nor quiet: the count starts again
     for _ in range(QUIET - 1):
         clock.passes(group, shares=(0.0,))
     assert group.told == [True]
@@ -79,7 +79,7 @@ def found() -> Iterator[Cgroups]:
 
 
 def weights(group: cgroups.Group) -> list[int]:
-    """On v1 1,024 are what 100 are on v2."""
+    """Return the weights; 1,024 on v1 equal 100 on v2."""
     shares = [entrance.parent / "cpu.shares" for entrance in group.procs_files]
     plain = [entrance.parent / "cpu.weight" for entrance in group.procs_files]
     return [int(file.read_text()) * 100 // 1024 for file in shares if file.exists()] + [

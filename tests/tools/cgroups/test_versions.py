@@ -1,8 +1,7 @@
-"""What is written to cgroups of each version, where they are looked for, and v2's rules on the kernel's own files.
+"""The files of cgroups of each version, their places, and v2's rules on the kernel's own files.
 
-The kernel binds memory, pids and cpu to v1 or to v2, never to both. So where these tests run on v1, what v2 is told
-about those is seen in plain files; that it takes processes, kills, refuses and is removed is seen on the real v2.
-"""
+The kernel binds memory, pids and cpu to v1 or to v2, never to both. On a v1 machine v2's limits are tested in plain
+files; entering, killing, refusing and removing on the real v2."""
 
 import os
 import signal
@@ -118,7 +117,7 @@ def test_an_uncounted_statistic_is_none(tmp_path: Path) -> None:
     assert group.cpu_seconds() is None
 
 
-# Where they are: a line of mountinfo and one of /proc/self/cgroup, and the folder of ours that follows from them.
+# Lines of mountinfo and of /proc/self/cgroup, and the resulting folder of our group.
 PLACES = {
     "v1 at the root": ("/ {0}/pids rw,relatime - cgroup cgroup rw,pids", "8:pids:/", "pids", V1),
     "v1 below": ("/ {0}/pids rw - cgroup cgroup rw,pids", "8:pids:/system.slice/a b:c", "pids/system.slice/a b:c", V1),
@@ -162,12 +161,12 @@ def test_a_group_that_we_are_not_in_is_not_ours(tmp_path: Path, monkeypatch: pyt
     assert cgroups.find_hierarchies(ALL) == []
 
 
-# The real v2, with whatever controller v1 has left to it: often hugetlb, which limits nothing that these tests use.
+# The real v2, with any controller that v1 leaves to it: often hugetlb, which limits nothing in these tests.
 
 
 @pytest.fixture
 def delegated() -> Iterator[tuple[Path, frozenset[str]]]:
-    """A group of v2, and controllers it can pass on."""
+    """Yield a group of v2, and controllers it can pass on."""
     mounts = [
         each.split()[4] for each in Path("/proc/self/mountinfo").read_text().splitlines() if " - cgroup2 " in each
     ]

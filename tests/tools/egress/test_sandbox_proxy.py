@@ -1,4 +1,4 @@
-"""The way out for commands without a network: a proxy behind a socket that was made where they are."""
+"""The proxy of sandboxed commands, behind a socket that was made inside the sandbox."""
 
 import asyncio
 import contextlib
@@ -62,7 +62,7 @@ async def way_out(allowed: AddressPolicy = HERE, **how: Any) -> AsyncIterator[tu
 
 
 async def sent(port: int, data: bytes) -> bytes:
-    """All that comes back."""
+    """Return everything received."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)
@@ -85,7 +85,7 @@ async def eventually(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-# --- what passes and what does not -----------------------------------------------------------------------------------
+# --- allowed and refused requests ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -215,7 +215,7 @@ def test_a_body_is_sent_on_and_one_that_waits_for_leave_gets_it() -> None:
 
 
 def test_a_length_beside_chunks_is_not_passed_on() -> None:
-    """RFC 9112, 6.3: the chunks hold, and whoever passes the message on removes the length."""
+    """RFC 9112, 6.3: the chunks count, and a proxy removes the length."""
 
     async def answer(request: Request) -> None:
         heads.append(request.headers)
@@ -435,7 +435,7 @@ def test_closing_ends_all_at_once_and_leaves_nothing(loop: Callable[[], asyncio.
 
 @pytest.mark.parametrize("piece", [2**16, 1])
 def test_saturated_tunnels_are_paced_and_leave_the_loop_to_others(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At 4 MiB/s, so that the machine is no part of the figure. Reads of one byte are bounded by their number."""
+    """At 4 MiB/s, so that the machine's speed does not matter. Reads of one byte are limited by their number."""
     seconds, rate = 1.0, 4 * 2**20
     received = reads = 0
     charge = ByteRateLimiter.charge
@@ -584,7 +584,7 @@ apart = pytest.mark.skipif(
 
 
 async def ran_inside(allowed: AddressPolicy, *commands: Sequence[str], **how: Any) -> list[tuple[int, str, str]]:
-    """What commands say inside a network of its own, whose proxy is served out here: exit code, output, errors."""
+    """Return exit code, output and errors of commands in a network namespace, whose proxy is served out here."""
     ours, theirs = socket.socketpair()
     program = (*NAMESPACE, sys.executable, "-c", INSIDE, str(theirs.fileno()))
     process = await asyncio.create_subprocess_exec(*program, pass_fds=[theirs.fileno()])
@@ -673,7 +673,7 @@ def test_a_command_in_a_network_of_its_own_is_told_why_it_does_not_reach_what_is
 def test_an_answer_to_a_client_that_has_gone_closes_the_connection(
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """And no fault, of which the log would have a traceback."""
+    """It must not log a traceback."""
 
     async def work() -> None:
         ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""What each engine says, in its own format: with results, with none, and when it does not want to be asked."""
+"""The answers of each engine in its own format: with results, without, and refusals."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -185,7 +185,7 @@ def without(name: str) -> Answer:
 
 
 def refusing(name: str) -> Answer:
-    """A proof of being human where results should be, with status 200."""
+    """Return a CAPTCHA instead of results, with status 200."""
     return (
         200,
         {"content-type": "text/html"},

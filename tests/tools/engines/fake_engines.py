@@ -1,4 +1,4 @@
-"""A place on loopback with a stand-in for each engine, each at the path that is its name, and what asks them."""
+"""A site on loopback with a fake for each engine, at the path of its name, and a search that queries them."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ KEYS = {name: f"key-of-{name}" for name in KEYED}
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
+    """A clock that advances when the test says so."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -45,12 +45,12 @@ class Street:
         return table(await self.find(query))
 
     def asked(self, name: str) -> int:
-        """How many questions came to an engine."""
+        """Return how many queries an engine got."""
         return sum(request.path == f"/{name}" for request in self.site.requests)
 
 
 def hasten(seconds: float) -> None:
-    """What the running loop would do within `seconds` it does now; whatever the machine is busy with."""
+    """Run now what the loop would do within `seconds`, however busy the machine is."""
     loop = asyncio.get_running_loop()
     time = loop.time
     loop.time = lambda: time() + seconds  # type: ignore[method-assign]

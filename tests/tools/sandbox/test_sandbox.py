@@ -1,4 +1,4 @@
-"""The sandbox against what has broken it before: each test is a way out that was one."""
+"""The sandbox against known escapes: each test is one that once worked."""
 
 import asyncio
 import contextlib
@@ -34,12 +34,12 @@ from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
-FIRST = 42_000 + os.getpid() % 350 * 20  # tests run side by side, and those of a user end all that runs as it
+FIRST = 42_000 + os.getpid() % 350 * 20  # tests run in parallel, and those of a user end all its processes
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
-# Stops whatever else runs as its user, as fast as it can: nothing that has to run as that user too gets to do its work.
+# Stops all other processes of its user as fast as it can, so that no helper of that user gets to work.
 STOPPER = """
 print("ready", flush=True)
 while True:
@@ -52,17 +52,17 @@ while True:
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """One that every user can get to: pytest's are root's."""
+    """Yield a folder that every user can enter: pytest's are root's."""
     made = Path(os.path.realpath("/tmp")) / f"toolgate-test-{os.urandom(8).hex()}"
     made.mkdir(mode=0o711)
-    monkeypatch.setattr(users, "CLAIMS", made / "claims")  # those of servers in other tests are in the same range
+    monkeypatch.setattr(users, "CLAIMS", made / "claims")  # servers in other tests use the same range
     yield made
     shutil.rmtree(made)
 
 
 @pytest.fixture
 def as_user() -> Iterator[Callable[[int, str], "subprocess.Popen[bytes]"]]:
-    """Start a Python program as a user, and wait until it says something."""
+    """Yield a function that starts a Python program as a user, and waits for its first output."""
     with contextlib.ExitStack() as stack:
 
         def begin(uid: int, program: str) -> "subprocess.Popen[bytes]":
@@ -82,7 +82,7 @@ def as_user() -> Iterator[Callable[[int, str], "subprocess.Popen[bytes]"]]:
 
 
 def _becoming(uid: int) -> str:
-    """In the program itself: the interpreter may lie where only root can read it."""
+    """Change user in the program itself: only root may be able to read the interpreter."""
     return f"import os, signal, time; os.setgroups([]); os.setresgid(*[{uid}] * 3); os.setresuid(*[{uid}] * 3)\n"
 
 
@@ -166,7 +166,7 @@ def test_processes_of_a_dead_server_are_ended_by_the_next_and_none_of_a_living_o
 @needs_bwrap
 @pytest.mark.parametrize("level", ["bwrap", "uid"])
 def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, level: str) -> None:
-    """Its commands could not say where they were from then on, and after an idle while none began."""
+    """Otherwise its commands could not record their directory, and after an idle while none could start."""
 
     async def landed(mine: Workspace, name: str) -> str | None:
         task = await mine.start(f"mkdir -p {name}; cd {name}")
@@ -194,7 +194,7 @@ def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, le
 def test_a_user_with_running_processes_is_not_assigned(
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:
-    """Its workspace is gone, and it isn't: whoever came next would share files and signals with it."""
+    """Its workspace is gone, but a new owner would share files and signals with the process."""
     survivor = as_user(UIDS[1], SURVIVOR)
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
@@ -203,7 +203,7 @@ def test_a_user_with_running_processes_is_not_assigned(
 
 
 def test_a_used_user_is_assigned_again_last(folder: Path) -> None:
-    """What it left in /tmp, or as shared memory, would be the next one's."""
+    """Its files in /tmp or shared memory would be the next one's."""
     given: list[int] = []
     for _ in range(len(IDLE) - 2):
         root = folder / "ada"
@@ -254,7 +254,7 @@ def test_servers_of_two_state_folders_never_assign_the_same_user(folder: Path) -
 
 
 def test_a_copied_workspace_with_a_foreign_owner_gets_its_own_user(folder: Path) -> None:
-    """A state folder that was copied here."""
+    """The state folder was copied from another machine."""
     here, copy = folder / "one" / "ada", folder / "two" / "ada"
     here.mkdir(parents=True)
     uid = users.assign_user(here, IDLE)
@@ -317,7 +317,7 @@ def test_a_workspace_of_any_depth_changes_owner(folder: Path) -> None:
 
 @needs_bwrap
 def test_commands_as_the_servers_user_find_no_unfiltered_process(folder: Path) -> None:
-    """The first process of bwrap's has the same user: whoever writes to its memory would be without a filter."""
+    """bwrap's first process has the same user: a command that writes to its memory would escape the filter."""
 
     async def body() -> None:
         kept = replace(sandbox("bwrap"), uids=None)  # as for a server that is not root
@@ -337,7 +337,7 @@ def test_a_hidden_path_in_a_workspace_stays_hidden_when_its_parents_are_renamed(
         secret.mkdir(parents=True)
         (secret / "key").write_text("geheim")
         kept = replace(sandbox("bwrap", hidden_paths=[secret]), uids=None)
-        for _ in range(2):  # the second sandbox finds what the first has left
+        for _ in range(2):  # the second sandbox gets the first one's leftovers
             async with workspace(folder, kept) as mine:
                 await ran(mine, "cd ~; mv deep/down deep/up; mv deep high; mkdir -p deep/down/state")
                 assert b"geheim" not in await ran(mine, "cat ~/*/*/state/key ~/deep/down/state/key")
@@ -348,7 +348,7 @@ def test_a_hidden_path_in_a_workspace_stays_hidden_when_its_parents_are_renamed(
 
 @needs_bwrap
 def test_leftover_directory_records_are_removed_by_a_thread(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be any number of files, and everybody's answers come from the event loop."""
+    """There may be any number of files, and the event loop serves all callers."""
     removed: dict[str, int] = {}
     unlink = os.unlink
 
@@ -374,7 +374,7 @@ def test_leftover_directory_records_are_removed_by_a_thread(folder: Path, monkey
     ],
 )
 def test_a_message_that_no_supervisor_sends_ends_the_sandbox(said: str) -> None:
-    """What runs in it may say it; no number of it gets anywhere."""
+    """A command in it may write anything; no number in it is used."""
 
     async def body() -> None:
         control, theirs = socket.socketpair()
@@ -425,7 +425,7 @@ for number in (438, 440, 442, 443, 447, 457, 458, 467):
 
 @needs_bwrap
 def test_system_calls_unknown_to_libseccomp_are_refused(folder: Path) -> None:
-    """Debian 12's knows none of those of Linux 6.8 and later, which its kernels from elsewhere have."""
+    """Debian 12's does not know the calls since Linux 6.8, which its backported kernels have."""
 
     async def body() -> None:
         async with workspace(folder, sandbox("bwrap")) as mine:
@@ -435,7 +435,7 @@ def test_system_calls_unknown_to_libseccomp_are_refused(folder: Path) -> None:
     asyncio.run(body())
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs to become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to change user")
 @pytest.mark.parametrize("ids", [(64_001, 64_002), (64_002, 64_001)])
 def test_the_real_and_the_effective_user_of_a_process_are_active(ids: tuple[int, int]) -> None:
     script = f"import os, sys; os.setresuid({ids[0]}, {ids[1]}, 0); print(flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""WebSearch over several searches: engines that rest, remembered answers, many at once, and being cancelled."""
+"""WebSearch over several searches: resting engines, cached answers, concurrency, and cancellation."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ async def sent(request: Request, answer: Answer) -> None:
     await request.send(status, {"content-length": str(len(data)), **headers}, data)
 
 
-# -- engines that rest
+# -- resting engines
 
 
 def test_an_engine_that_keeps_failing_is_skipped_and_tried_again() -> None:
@@ -56,7 +56,7 @@ def test_an_engine_that_keeps_failing_is_skipped_and_tried_again() -> None:
         place.clock.now += REST
         assert (await place.statuses("q5"))["github"] == ("error", 0)
         assert place.asked("github") == 4
-        assert "next try in 30 s" in text(await place.find("q6"))  # the first rest was the last one's length
+        assert "next try in 30 s" in text(await place.find("q6"))  # the first rest has the initial length
 
         place.clock.now += REST
         await place.find("q7")
@@ -210,7 +210,7 @@ def test_failures_of_concurrent_queries_count_as_one_and_prolong_no_rest() -> No
     assert health.skip_outcome() is None
 
 
-# -- answers that are remembered
+# -- cached answers
 
 
 def test_a_search_that_is_repeated_asks_only_the_engines_that_failed() -> None:
@@ -286,7 +286,7 @@ def test_cached_answers_are_bounded() -> None:
 
 
 def connected(port: int) -> int:
-    """Our ends of connections to a port."""
+    """Return our ends of connections to a port."""
     found = psutil.Process().net_connections("tcp")
     return sum(one.raddr != () and one.raddr.port == port and one.status == "ESTABLISHED" for one in found)
 
@@ -307,7 +307,7 @@ def test_two_hundred_searches_at_once_leave_no_socket_and_no_task_behind() -> No
         assert answers.count("ok") >= at_least
         assert set(answers) <= {"ok", "timeout"}
         assert grown < 120 * 2**20
-        assert len(asyncio.all_tasks()) <= tasks + place.site.connections  # the stand-ins': one a connection
+        assert len(asyncio.all_tasks()) <= tasks + place.site.connections  # the fake site's: one per connection
         port = place.site.port
         await place.web.close()
         assert connected(port) == 0
@@ -316,7 +316,7 @@ def test_two_hundred_searches_at_once_leave_no_socket_and_no_task_behind() -> No
 
 
 async def order(turns: FairQueue, waiting: list[tuple[str, Tally]]) -> list[int]:
-    """In what order turns come to those who wait while there is none."""
+    """Return the order in which waiting callers get turns."""
     came: list[int] = []
 
     async def one(number: int, whose: str, tally: Tally) -> None:
@@ -356,7 +356,7 @@ def test_the_turn_of_a_cancelled_search_goes_to_the_next() -> None:
         async with turns.slot("holder"):
             tasks = [asyncio.ensure_future(one(name)) for name in "ab"]
             await asyncio.sleep(0)
-        tasks[0].cancel()  # it has just been called, and has not heard
+        tasks[0].cancel()  # it has its turn, but does not know yet
         await asyncio.gather(*tasks, return_exceptions=True)
         assert entered == ["b"]
 

@@ -1,4 +1,4 @@
-"""What may be said of engines at the start: their names and addresses, their keys, and that no key is ever told."""
+"""Engine options at the start: names, addresses and keys, and that no key is ever shown."""
 
 import asyncio
 import logging

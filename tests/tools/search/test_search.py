@@ -1,4 +1,4 @@
-"""WebSearch, and each engine in its own format, against stand-ins on loopback: what is told of which answer."""
+"""WebSearch, and each engine in its own format, against fakes on loopback: the reported outcome of each answer."""
 
 import asyncio
 import functools
@@ -25,8 +25,8 @@ from toolgate.tools.search.tool import EngineRank, SearchResult, fuse_rankings
 NAMES = tuple(engine.name for engine in ENGINES)
 PAGES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # made for people
 GUIDE, PLAIN = shapes.RESULTS
-OWN_URLS = {  # whose results lie on their own site
-    "mdn": ["https://developer.mozilla.org/en-US/docs/Web/Frob"],  # the stand-in names one page twice
+OWN_URLS = {  # engines whose results lie on their own site
+    "mdn": ["https://developer.mozilla.org/en-US/docs/Web/Frob"],  # the fake names one page twice
     "wikipedia": ["https://en.wikipedia.org/wiki/guide%3Fa%3D1%26b%3D%252Fx", "https://en.wikipedia.org/wiki/Frob"],
     "europepmc": ["https://europepmc.org/abstract/MED/0", "https://europepmc.org/abstract/MED/1"],
 }
@@ -58,7 +58,7 @@ def github(*urls: str) -> Answer:
 
 @functools.cache
 def everyone() -> tuple[Output, list[Request]]:
-    """All engines asked at once, and what they were asked."""
+    """Query all engines at once; return the output and their requests."""
 
     async def scenario() -> tuple[Output, list[Request]]:
         async with street(
@@ -110,7 +110,7 @@ async def dripping(request: Request) -> None:
         await asyncio.sleep(0.05)
 
 
-BEHAVIOURS: dict[str, tuple[Answer | None, str, str]] = {  # what all engines do, what is told of them, and why
+BEHAVIOURS: dict[str, tuple[Answer | None, str, str]] = {  # a behaviour of all engines, its status, and its reason
     "nothing": (None, "empty", "no results"),
     "slow": (never, "timeout", "no answer by the deadline"),
     "dripping": (dripping, "timeout", "no answer by the deadline"),

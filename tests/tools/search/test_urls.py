@@ -1,4 +1,4 @@
-"""Which URLs name one page."""
+"""URLs that name one page."""
 
 import pytest
 

@@ -30,7 +30,7 @@ def run(work: Awaitable[T]) -> T:
 
 
 def names(table: Mapping[str, Sequence[str]]) -> Callable[[str, int], Awaitable[Sequence[str]]]:
-    """A resolver that knows `table`, and addresses as they are."""
+    """Return a resolver that knows `table`, and addresses."""
 
     async def resolve(host: str, port: int) -> Sequence[str]:
         return table.get(host, [host])
@@ -285,7 +285,7 @@ def test_a_name_may_not_change_its_address_between_the_check_and_the_connection(
 
             web = Web(["127.0.0.1"], resolve=rebinding)
             page = await web.fetch(place.url("/", "rebind.example"))
-            assert page.body == b"first"  # asked once: what was checked is what was connected to
+            assert page.body == b"first"  # queried once: the checked address is the connected one
             assert place.requests[0].headers["host"] == f"rebind.example:{place.port}"
             place.pages["/"] = redirect("http://rebind.example/")  # another port, so another connection
             with pytest.raises(AddressRefusedError, match=r"10\.0\.0\.1"):
@@ -328,7 +328,7 @@ PACKED = {
 }
 
 
-@pytest.mark.parametrize("encoding", PACKED)  # not the bodies: gzip puts the time into them, and names must not change
+@pytest.mark.parametrize("encoding", PACKED)  # not the bodies: gzip stores the time in them, and test ids are stable
 def test_packed_bodies_are_unpacked(encoding: str) -> None:
     async def scenario() -> None:
         async with site({"/": (200, {"content-encoding": encoding}, PACKED[encoding])}) as place:
@@ -434,7 +434,7 @@ def test_a_cancelled_fetch_closes_its_connection() -> None:
 
 
 async def crumbled(request: Request) -> None:
-    """Much work for few bytes."""
+    """Send much work in few bytes."""
     await request.send(200, {"transfer-encoding": "chunked"})
     for _ in range(100):
         request.writer.write(b"1\r\nx\r\n" * 1_000)
@@ -547,7 +547,7 @@ def test_concurrent_lookups_of_a_name_share_one(monkeypatch: pytest.MonkeyPatch)
         wanted = [resolver.addresses(host, 443) for host in ("a.example", "none.example") for _ in range(100)]
         tasks = [asyncio.ensure_future(one) for one in wanted]
         await asyncio.sleep(0)
-        tasks.pop(0).cancel()  # who began it leaves: the others still get it
+        tasks.pop(0).cancel()  # the first caller leaves: the others still get the answer
         go.set()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         assert answers[:99] == [["192.0.2.1"]] * 99
@@ -562,7 +562,8 @@ def test_concurrent_lookups_of_a_name_share_one(monkeypatch: pytest.MonkeyPatch)
 def certificate(
     folder: Path, name: str, left: datetime.timedelta = datetime.timedelta(days=1)
 ) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Contexts for a server that is `name`, and for a client that trusts it; `left` is how long it still holds."""
+    """Return TLS contexts for a server `name`, and for a client that trusts it; `left` is the certificate's remaining
+    time."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

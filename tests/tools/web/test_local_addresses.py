@@ -1,4 +1,4 @@
-"""A machine does not reach itself by its public addresses: tried in a network namespace that has some."""
+"""A machine does not reach itself by its public addresses: tested in a network namespace that has some."""
 
 import os
 import shutil
@@ -11,11 +11,11 @@ from tests.clients.raw_client import COMMAND, Stdio, served
 from toolgate.tools.web.address_policy import is_local
 
 OWN = "11.22.33.44"
-SECOND = "11.22.33.45"  # of the same network: what goes there comes from the first
+SECOND = "11.22.33.45"  # of the same network: connections to it come from the first
 OTHER = "11.99.0.1"  # elsewhere
 OWN6 = "2606:4700::11"
 PORT = 18_777
-USER = 39_999  # of nobody
+USER = 39_999  # of no other process
 NETWORK = (
     f"ip link set lo up; ip addr add {OWN}/24 dev lo; ip addr add {SECOND}/24 dev lo; "
     f"ip -6 addr add {OWN6}/64 dev lo nodad; "
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def inside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stdio]:
-    """A server where the service is."""
+    """Yield a server in the service's namespace."""
     script = f'{NETWORK}{SERVICE}trap "kill $!" EXIT; "$@"'
     folder = tmp_path_factory.mktemp("local")
     place = folder / "place"

@@ -1,4 +1,4 @@
-"""What a worker could do if what it reads took it over: nothing. A job of the tests' own is what took it over."""
+"""A worker that a hostile document took over can do nothing. A test job stands in for the takeover."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the confinement
 
 ROOT = os.geteuid() == 0
 NOTHING: dict[str, str] = {}
-# A worker whose job "page" tries what is in the body, a line each, and answers how each ended
+# A worker whose job "page" tries the lines of the body, and returns how each ended
 TAKEN_OVER = """if True:
     import ctypes, mmap, os, resource, signal, socket, threading
     from toolgate.tools.web import convert as pages
@@ -71,7 +71,7 @@ REFUSED = (
 
 @contextlib.contextmanager
 def taken_over(filter: bytes | None = None) -> Iterator[Workers]:
-    """`filter` None: as it is."""
+    """Yield workers with this seccomp program; None is the usual one."""
     workers = Workers()
     workers._filter = filter
     with pytest.MonkeyPatch.context() as patch:
@@ -156,7 +156,7 @@ def test_missing_confinement_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     assert "without a system call filter (libseccomp is missing)" in record.getMessage()
 
 
-# Does the documents that it gets, and prints what was opened meanwhile but for the lines of tracebacks
+# Does its documents, and prints the files opened meanwhile, except source lines of tracebacks
 LISTENER = """if True:
     import sys
     import msgspec
@@ -189,7 +189,7 @@ def test_no_document_needs_a_file_or_module_after_confinement(job: str) -> None:
 
 
 def is_for_all(path: str) -> bool:
-    """Whether every user may run what is there."""
+    """Return whether every user may run the program."""
     return all(folder.stat().st_mode & 0o001 for folder in (Path(path).resolve(), *Path(path).resolve().parents))
 
 
@@ -204,7 +204,7 @@ def is_for_all(path: str) -> bool:
     ],
 )
 def test_a_worker_knows_the_encodings_of_the_web(label: str, letters: str) -> None:
-    """By their labels too: no module of Python's can be loaded by then."""
+    """By their labels too: a confined worker can load no codec module."""
     raw = RawPage(letters.encode(label), f"text/plain; charset={label}", "http://site/", "text")
 
     async def work() -> ReadablePage:

@@ -1,4 +1,4 @@
-"""Workers: what happens to a job that does not end, and that nothing of it is left. The jobs are real pages."""
+"""Workers: jobs that do not end, and that nothing of them is left. The jobs are real pages."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workers.pictures import RawPicture as RawPicture
 from toolgate.tools.workers.pool import WorkerLimitError, Workers, WorkerTurn
 
-# libxml2 compares each attribute with all before it: a minute and more
+# libxml2 compares each attribute with all earlier ones: a minute and more
 ENDLESS = b"<p " + b" ".join(b"a%d=1" % number for number in range(150_000)) + b">text"
 VAST = b"<table>" + b"<tr><td>x<td>y" * 120_000  # half a million elements: 200 MiB
 SMALL = (
@@ -97,7 +97,7 @@ def test_a_job_over_its_time_is_ended_and_the_next_goes_on() -> None:
 
 
 def test_the_system_ends_a_job_that_no_server_waits_for() -> None:
-    """What a server that is gone, or hangs, can't do: the limit on processor time is the worker's own."""
+    """The CPU limit is the worker's own, in case the server is gone or hangs."""
     script = (
         "import resource, sys; from toolgate.tools.workers import messages as jobs, worker; jobs.CPU = 0\n"
         "worker.allow_time()\nwhile True: pass"

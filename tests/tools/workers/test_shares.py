@@ -1,4 +1,4 @@
-"""What one caller takes from the others by having much read: no memory to speak of, no turn of theirs, no time."""
+"""One caller's large documents take little memory, and no turns or time from others."""
 
 import asyncio
 import io
@@ -31,13 +31,13 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is asked
 
 
 def most_memory(server: Server) -> int:
-    """The most that it ever had, in bytes."""
+    """Return the peak memory in bytes."""
     lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def large_png(size: int) -> bytes:
-    """Eight pixels by eight, and much that no picture needs."""
+    """Return eight by eight pixels with large useless chunks."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
@@ -71,7 +71,7 @@ def test_large_pictures_take_no_memory_of_the_server(start: Start, count: int) -
 
 @pytest.mark.parametrize("count", [10, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_large_pdfs_take_little_memory_of_the_server(start: Start, count: int) -> None:
-    """A few at once may be as large as they like: the others wait, or are told to."""
+    """Any number of large ones may come: the others wait, or get an error."""
     server = start("--allow-private", "127.0.0.1", "--browser", "none")
     body = large_pdf(30 * MIB)
 
@@ -89,7 +89,7 @@ def test_large_pdfs_take_little_memory_of_the_server(start: Start, count: int) -
 
 
 class Shelf:
-    """A workspace with one file in it."""
+    """A fake workspace with one file in it."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -156,7 +156,7 @@ def test_text_that_is_slow_to_decode_does_not_hold_up_the_loop() -> None:
     body = b"\xff\xfe\xfd" * (8 * MIB // 3)
 
     async def longest(work: "asyncio.Future[Any]") -> float:
-        """Of this process's own processor time between two turns of the loop, in seconds."""
+        """Return the most CPU seconds of this process between two passes of the loop."""
         gaps = [0.0]
         last = time.process_time()
         while not work.done():
@@ -170,7 +170,7 @@ def test_text_that_is_slow_to_decode_does_not_hold_up_the_loop() -> None:
         pages = {f"/{n}": (200, {"content-type": "text/plain"}, body) for n in range(4)}
         async with site(pages) as place:
             reader = page_reader(["127.0.0.1"])
-            await call(read_docs, {"url": place.url("/0")}, reader=reader)  # what is loaded for the first page, is once
+            await call(read_docs, {"url": place.url("/0")}, reader=reader)  # loads modules, once
             work = asyncio.gather(*(call(read_docs, {"url": place.url(path)}, reader=reader) for path in pages))
             gap = await longest(work)
             assert ["first" in text(output) for output in work.result()] == [True] * 4

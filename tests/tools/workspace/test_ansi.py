@@ -1,4 +1,4 @@
-"""A command's output as a model reads it: clean, whole however it is read, and cheap whatever it is."""
+"""A command's output as a model reads it: clean, complete however it is read, and cheap."""
 
 import random
 import time
@@ -149,7 +149,7 @@ def test_work_grows_with_the_bytes_and_no_faster(part: bytes) -> None:
         cleaner.end(final=True)
         return time.process_time() - began
 
-    assert taken(20) < 20.0 * 0.1  # 5 MiB; it takes 0.1 s, and would take minutes if each byte cost all before it
+    assert taken(20) < 20.0 * 0.1  # 5 MiB; it takes 0.1 s, and would take minutes with quadratic work
 
 
 def test_bash_and_its_spool(tmp_path: Path) -> None:

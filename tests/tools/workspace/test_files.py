@@ -1,4 +1,4 @@
-"""The door to files: what may be read and written, and what is refused."""
+"""Reading and writing files: allowed and refused paths."""
 
 import ctypes
 import os
@@ -46,12 +46,12 @@ def test_a_link_switched_during_a_read_does_not_reach_the_private_folder(
     opened = os.open
 
     def race(path: str, flags: int, *mode: int, **how: int) -> int:
-        """The folder, resolved already, is a link while it is opened."""
+        """Swap the resolved folder for a link during the open."""
         (root / "public").rename(root / "was")
         (root / "public").symlink_to(root / "state")
         descriptor = opened(path, flags, *mode, **how)
         (root / "public").unlink()
-        (root / "was").rename(root / "public")  # back again, before anybody resolves it a second time
+        (root / "was").rename(root / "public")  # swapped back before the second resolution
         return descriptor
 
     monkeypatch.setattr("toolgate.tools.workspace.files.os.open", race)
@@ -77,7 +77,7 @@ IN_OPEN = 0x20
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify and renameat2 are Linux's")
 @pytest.mark.parametrize("verb", ["read", "look", "read_below"])
 def test_nothing_outside_is_opened_while_a_file_and_a_link_change_places(tmp_path: Path, verb: str) -> None:
-    """A device is only opened, and acts: what is outside here says so of each time."""
+    """Merely opening a device has effects: the file outside here records each open."""
     root = Path(os.path.realpath(tmp_path)) / "root"
     root.mkdir()
     os.mkfifo(tmp_path / "outside")
@@ -165,7 +165,7 @@ def test_devices_and_endless_files_are_refused_anywhere(tmp_path: Path, path: st
 
 
 def test_depth_costs_no_descriptors(tmp_path: Path) -> None:
-    """Else one deep path would take those of everybody's connections."""
+    """Otherwise one deep path would use up the connections' descriptors."""
     file = tmp_path.joinpath(*["a"] * 300, "file")
     file.parent.mkdir(parents=True)
     file.write_bytes(b"content")
@@ -242,7 +242,7 @@ def test_a_forbidden_write_is_refused_with_a_reason(tmp_path: Path, path: str, s
 
 
 def test_a_link_that_took_the_place_of_the_workspace_is_not_written_through(tmp_path: Path) -> None:
-    """Where the folder is a user's and the server root, it would be written wherever the user points."""
+    """If the folder is a user's and the server root, the write would go wherever the user's link leads."""
 
     async def body(mine: Workspace) -> None:
         (tmp_path / "theirs").mkdir()

@@ -1,4 +1,4 @@
-"""Sandboxes in which nothing runs: how many stay, which go first, and that a command finds its own or a new one."""
+"""Idle sandboxes: how many stay, which end first, and that a command finds its own or a new one."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ HERE = Path("/")
 
 
 class Room:
-    """A cell without walls, which counts how often it was entered."""
+    """A fake sandbox that counts its starts."""
 
     def __init__(self) -> None:
         self.entered = 0
@@ -45,7 +45,7 @@ async def run(processes: CommandRunner, command: str = "true") -> None:
     process = await processes.start(launch, deaf)
     async with asyncio.timeout(BOUND):
         await process.gone
-        await asyncio.sleep(0)  # who else waited for that has its turn
+        await asyncio.sleep(0)  # let other waiting tasks run
 
 
 async def until_ended(room: Room, times: int) -> None:
@@ -61,7 +61,7 @@ def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
         houses = [CommandRunner(room, idle_sandboxes=resting) for room in rooms]
         await run(houses[0])
         await run(houses[1])
-        await run(houses[0])  # now the second has rested longest
+        await run(houses[0])  # now the second is the longest idle
         await run(houses[2])
         await until_ended(rooms[1], 1)
         assert [room.ended for room in rooms] == [0, 1, 0]

@@ -1,4 +1,4 @@
-"""What a command's own words are taken for, where the kernel tells only the process."""
+"""Guesses of a reached limit from a command's output, as the kernel reports most to the process only."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
-"""Every limit, reached through the real server by one principal at each level: it is told which, the other one feels
-nothing, and it works on afterwards."""
+"""Every limit, reached through the real server by one principal at each level: the principal is told which, the other
+one is not affected, and both go on working."""
 
 import concurrent.futures
 import contextlib
@@ -59,7 +59,7 @@ class Said:
 
 
 class Street:
-    """A server on which two principals live."""
+    """A server with two principals."""
 
     def __init__(self, signed: Signed, level: str) -> None:
         self.level = level
@@ -83,19 +83,19 @@ class Street:
         return self.call("Bash", command=command, who=who, **how)
 
     def ended(self, command: str) -> str:
-        """How a background task of that command ended."""
+        """Return how a background task of that command ended."""
         task = self.call("BackgroundBash", command=command).structured["task_id"]
         assert eventually(lambda: "is running" not in self.call("ReadBgOutput", task_id=task).text)
         return self.call("ReadBgOutput", task_id=task).text
 
     def clear(self) -> None:
-        """End what runs in the background."""
+        """End all background tasks."""
         for each in self.call("ListBgTasks").structured["tasks"]:
             if each["status"] == "running":
                 self.call("KillBgTask", task_id=each["task_id"])
 
     def works(self, who: str) -> bool:
-        """Whether commands run and files can be written, in each place that is somebody's own."""
+        """Return whether commands run and files can be written, in each folder of the principal."""
         said = self.bash("echo one > mine && cat mine && rm mine && (sleep 0; echo two) | cat", who)
         return (said.text, said.is_error) == ("one\ntwo\n", False)
 
@@ -107,7 +107,7 @@ def _streamed(body: bytes) -> Any:
 
 @contextlib.contextmanager
 def street(level: str) -> Iterator[Street]:
-    """With users of its own: other servers on this machine end theirs."""
+    """Yield a server with its own range of users: other servers on this machine end theirs."""
     words = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
     first = 20_000 + os.getpid() % 2000 * 10
     words += ["--sandbox", level.partition(",")[0], "--sandbox-uids", f"{first}-{first + 9}"]
@@ -134,7 +134,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Street]:
 
 @pytest.fixture
 def here(served: Street) -> Iterator[Street]:
-    """After it both principals work as ever."""
+    """Yield the server; afterwards both principals work as before."""
     yield served
     served.clear()
     assert served.works(EVE) and served.works(ADA), served.log
@@ -316,7 +316,7 @@ def test_programs_do_without_room_reserved_ahead(here: Street) -> None:
 
 
 def test_a_detached_process_of_a_background_task_has_its_age(here: Street) -> None:
-    """It has left the session and the parent that began it."""
+    """It has left its session and its parent."""
     root = Path(here.bash("pwd").text.strip())
     task = here.call("BackgroundBash", command="setsid -f sh -c 'echo $$ > pid; exec sleep 613' & sleep 600")
     assert eventually(lambda: (root / "pid").exists() and len((root / "pid").read_text()) > 1)
@@ -326,7 +326,7 @@ def test_a_detached_process_of_a_background_task_has_its_age(here: Street) -> No
 
 
 def _runs(argument: str) -> bool:
-    """Whether a `sleep` of so long is there."""
+    """Return whether a `sleep` of this length runs."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if path.read_bytes() == f"sleep\0{argument}\0".encode():

@@ -1,4 +1,4 @@
-"""How fast output is read: at full speed at first, then steadily, and what is not kept slowly."""
+"""The rate of reading output: full speed at first, then steady, and slow for output that is not kept."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def test_past_the_cap_a_command_goes_on_slowly_and_ends_as_it_likes(tmp_path: Pa
         flood = await mine.start("exec cat /dev/zero", background=True)
         await mine.wait_output(flood, MAX_OUTPUT - 1, BOUND)
         begun = os.times()
-        await asyncio.sleep(1.0)  # a measurement: of a flood that was read as it came this takes all of a core
+        await asyncio.sleep(1.0)  # a measurement: reading a flood at full speed would take a whole core
         used = os.times()
         assert used.user + used.system - begun.user - begun.system < 0.5
         assert (await mine.kill(flood)).status == "killed"

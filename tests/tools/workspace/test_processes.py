@@ -1,4 +1,4 @@
-"""Process trees: how they start, and that nothing of them outlives its end."""
+"""Process trees: how they start, and that no process outlives its tree's end."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ wait
 
 
 async def grown_tree(root: Path) -> list[int]:
-    """The processes of TREE, once they are all there."""
+    """Return the processes of TREE, once all of them run."""
     names = ["daemon", "forked", "child", "shell"]
     await until(lambda: (root / "ready").exists() and all((root / name).exists() for name in names))
     await until(lambda: all((root / name).read_text().endswith("\n") for name in names))
@@ -106,7 +106,7 @@ def test_a_command_may_kill_its_supervisor_and_does_not_outlive_it(tmp_path: Pat
         mark = f"601.{os.getpid()}"
         output = await me.bash(f"echo hi; setsid sleep {mark} & kill -9 $PPID; sleep {mark}")
         assert output.is_error
-        assert "is lost" in text_of(output) or "supervisor died" in text_of(output)  # before it could say that it began
+        assert "is lost" in text_of(output) or "supervisor died" in text_of(output)  # before it could report its start
         await until(lambda: not living(mark))
         assert told(await me.bash("echo well")) == "well\n"
 
@@ -180,7 +180,7 @@ def test_fifty_commands_cost_no_descriptor(tmp_path: Path) -> None:
             await mine.wait(task, BOUND)
             await mine.forget(task)
         assert descriptors() == before
-        assert len(children_of(os.getpid())) <= 3  # the zygote, the one who waits, one that is just ending
+        assert len(children_of(os.getpid())) <= 3  # the zygote, the waiting supervisor, one that is just ending
 
     on_workspace(body, tmp_path)
 
@@ -258,7 +258,7 @@ def test_how_a_command_ended_is_known_as_soon_as_it_is_waited_for(tmp_path: Path
             starting = asyncio.ensure_future(mine.start("exit 3"))
             while not starting.done():
                 await asyncio.sleep(0)
-                time.sleep(0.01)  # a busy loop: all that the supervisor says arrives at once
+                time.sleep(0.01)  # blocks the loop: all messages of the supervisor arrive at once
             task = await starting
             assert await mine.wait_shell(task, BOUND)
             assert (await mine.run(task)).exit_code == 3

@@ -1,4 +1,4 @@
-"""What commands leave on disk: ids, output and endings, and what becomes of them."""
+"""Runs on disk: ids, output and endings, and how they are forgotten."""
 
 import asyncio
 import contextlib
@@ -147,7 +147,7 @@ def test_old_tasks_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         def left() -> list[int]:
             return sorted(int(path.name) for path in (tmp_path / "spool").iterdir() if path.is_dir())
 
-        await until(lambda: left() == listed)  # what is forgotten is removed beside the loop
+        await until(lambda: left() == listed)  # forgotten runs are removed in a thread
         return listed
 
     async def run() -> None:
@@ -204,7 +204,7 @@ def test_capped_output_is_not_said_to_be_all_of_it(tmp_path: Path, monkeypatch: 
 
 @contextlib.contextmanager
 def no_room() -> Iterator[None]:
-    """No file can grow: what a full disk comes to."""
+    """Let no file grow, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:

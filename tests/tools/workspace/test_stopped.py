@@ -1,4 +1,4 @@
-"""A command that stops what watches over it defeats neither its end nor anybody else's."""
+"""A command that stops its supervisor or zygote prevents neither its own end nor another's."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ all_stops = pytest.mark.parametrize("stop", WITH_LOOP.values(), ids=WITH_LOOP)
 
 @pytest.fixture
 def mark(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A word among the arguments of all that a test's command starts; what of it a failed test leaves is killed."""
+    """Yield a word for the arguments of all processes of a test; leftovers with it are killed."""
     mark = f"{700 + abs(hash(request.node.name)) % 100}.{os.getpid()}"
     yield mark
     left = [(pid, up) for pid, up, _, line in processes() if mark.encode() in line]
@@ -40,7 +40,7 @@ def mark(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def stopping(stop: str, mark: str) -> str:
-    """A command that stops its watchers and stays, with a daemon that is deaf to SIGTERM."""
+    """Return a command that stops its supervisors and stays, with a daemon that ignores SIGTERM."""
     daemon = f"(setsid bash -c 'trap \"\" TERM; touch daemon; while :; do sleep {mark}; done' {mark} &) >/dev/null 2>&1"
     return f"{daemon}; until [ -e daemon ]; do sleep 0.01; done; echo begun; {stop}; touch stopped; sleep {mark}"
 
@@ -145,7 +145,7 @@ def test_a_command_that_stops_the_zygote_does_not_delay_the_next(tmp_path: Path)
         began = time.monotonic()
         for _ in range(3):
             assert (await me.bash("echo well")).structured["stdout_and_stderr"] == "well\n"
-        assert time.monotonic() - began < 8  # a zygote that says nothing is given 10 s
+        assert time.monotonic() - began < 8  # a silent zygote is given 10 s
 
     on_caller(body, tmp_path)
 

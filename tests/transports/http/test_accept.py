@@ -1,4 +1,4 @@
-"""What a client takes as an answer, and what it gets: a JSON body, a stream, or a sentence that says what would do."""
+"""Accepted forms of an answer, and the one sent: a JSON body, a stream, or an error that names the forms."""
 
 import json
 from typing import Any
@@ -55,7 +55,7 @@ def test_an_accept_header_is_read_as_rfc_9110_says(accept: str | None, expected:
 def posted(
     site: Site, era: str, tool: str, arguments: dict[str, Any], accept: str | None, **capabilities: Any
 ) -> tuple[int, str | None, bytes]:
-    """Status, content type and body of a call with a progress token."""
+    """Return status, content type and body of a call with a progress token."""
     params: dict[str, Any] = {"name": tool, "arguments": arguments}
     if era == "sessions":
         body = request("tools/call", {**params, "_meta": {"progressToken": 1}}, id=7)
@@ -180,7 +180,7 @@ def test_a_call_that_is_called_off_where_only_json_is_taken_has_no_body(shared: 
     try:
         connection.request("POST", "/mcp", json.dumps(call), told)
         off = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
-        # until the call has begun there is nothing to call off
+        # until the call has begun there is nothing to cancel
         assert shared.ask("POST", "/mcp", request("ping"), mcp_session_id=session)[0].status == 200
         assert shared.ask("POST", "/mcp", off, mcp_session_id=session)[0].status == 202
         response = connection.getresponse()

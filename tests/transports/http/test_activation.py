@@ -1,5 +1,5 @@
-"""The listening socket of a service manager, handed over as systemd does: who connects while no server runs is answered
-by the next one."""
+"""A service manager's listening socket, passed as systemd does: a connection made while no server runs is answered by
+the next one."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE, eventually, surroundings
 
-# What systemd does between fork and exec: the socket is descriptor 3, and the process named is this one
+# systemd's steps between fork and exec: the socket is descriptor 3, and the variables name this process
 HAND_OVER = """
 import os, sys
 count, command = sys.argv[1], sys.argv[2:]
@@ -25,7 +25,7 @@ os.execv(command[0], command)
 
 
 class Manager:
-    """Holds the socket, as a service manager does, and starts servers on it."""
+    """A fake service manager: holds the socket, and starts servers on it."""
 
     def __init__(self, folder: Path, held: socket.socket) -> None:
         self.held = held
@@ -53,7 +53,7 @@ class Manager:
             )
 
     def ask(self) -> socket.socket:
-        """A connection that has asked for something."""
+        """Return a connection that has sent a request."""
         asking = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
         asking.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         return asking
@@ -95,7 +95,7 @@ def test_a_connection_made_while_no_server_runs_is_answered_by_the_next_one(mana
 
 
 def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: Manager) -> None:
-    """Each is answered, and the last answer says that it is."""
+    """Each request is answered, and the last answer closes the connection."""
     kept = socket.create_connection(("127.0.0.1", manager.port), PATIENCE)
     with running(manager.start("--port", str(manager.port))) as process, kept:
 

@@ -1,4 +1,4 @@
-"""How many connections, requests and streams there may be, and who gives way where there is no room for more."""
+"""Limits on connections, requests and streams, and which of them end at a limit."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 @pytest.fixture
 def descriptors() -> Iterator[None]:
-    """Enough of them for this process."""
+    """Allow this process enough of them."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     yield
@@ -42,7 +42,7 @@ def descriptors() -> Iterator[None]:
 
 
 def idle(listening: Site) -> socket.socket:
-    """A connection on which one request was answered."""
+    """Return a connection on which one request was answered."""
     wire = listening.socket()
     wire.sendall(HEALTH)
     assert wire.recv(1_000).startswith(b"HTTP/1.1 200")
@@ -69,7 +69,7 @@ def test_idle_connections_give_way_to_new_ones_the_longest_idle_first(tmp_path: 
 
 
 class Wire:
-    """A connection that is counted, and dropped, and nothing else."""
+    """A fake connection that records its closing."""
 
     def __init__(self, connections: Connections, address: str) -> None:
         self.is_open = True
@@ -164,7 +164,7 @@ def test_unfinished_forms_hold_only_a_part_of_the_connections(begun: bytes, tmp_
             wires[-1].sendall(head + b"Content-Length: 60000\r\n\r\n" + begun)
         for wire in wires[:20]:
             assert wire.recv(1_000).startswith(b"HTTP/1.1 503")
-        browser = gate.browser()  # whose own form takes the place of one more
+        browser = gate.browser()  # its own form takes the place of another
         csrf = browser.get("/login").field("csrf")
         assert browser.post("/login", {"csrf": csrf, "username": "ada", "password": "x", "question": ""}).status == 403
         for wire in wires[22:]:
@@ -184,7 +184,7 @@ class Streams:
         self._stack = stack
 
     def stand(self, signed: Signed, token: str, count: int = 1) -> list[http.client.HTTPResponse]:
-        """Streams of GET requests on one new session."""
+        """Return open streams of GET requests on one new session."""
         told = {"mcp-session-id": session(signed, token, "2025-06-18"), "mcp-protocol-version": "2025-06-18"}
         return [self.open("GET", None, token, **told) for _ in range(count)]
 
@@ -219,7 +219,7 @@ def test_the_oldest_streams_of_a_principal_make_room_for_its_new_ones(tmp_path: 
 
 
 def shared(**sizes: tuple[int, int]) -> Any:
-    """Budgets of one's own: (all, each)."""
+    """Return budgets of these sizes: (all, each)."""
     whole = transport.create_budgets(Budget(2**30, 2**30))
     return transport.HttpBudgets(
         **{
@@ -264,11 +264,11 @@ def test_one_request_too_many_of_a_principal_is_refused_and_others_are_served(tm
     run(body, tmp_path, shared=shared(requests=(5, 3)))
 
 
-# -- what streams keep
+# -- events kept by streams
 
 
 async def large(here: Inside, session: str, size: int, **headers: str) -> tuple[str, Any]:
-    """The id of the stream that a large answer came on, and the answer."""
+    """Return the id of a large answer's stream, and the answer."""
     call = here.call(session, 1, "wait_large", {"size": size}, **headers)
     *_, last = [event async for event in call.events()]
     return last["id"].rpartition("-")[0], json.loads(last["data"])

@@ -1,4 +1,4 @@
-"""A refusal waits for the end of the body: whoever is in between would hang up on a client that still sends."""
+"""A refusal waits for the end of the body: a proxy would disconnect a client that still sends."""
 
 import asyncio
 import itertools
@@ -17,7 +17,7 @@ PARTS = 4
 def happened(
     *headers: tuple[str, str], status: int = 401, parts: Iterator[bytes] | None = None, begun: bool = False
 ) -> list[Any]:
-    """What is read and sent, in order, when a request is refused unread, or once a part of it was read."""
+    """Return the reads and sends, in order, of a request that is refused unread or partly read."""
     told: list[Any] = []
     coming = parts or iter([b"x" * 50_000] * PARTS)
 
@@ -58,7 +58,7 @@ def test_a_small_waiting_or_slow_body_is_refused_at_once() -> None:
 
 
 def test_a_refusal_waits_for_a_client_that_got_100_continue() -> None:
-    """Behind a proxy what it still sends would else be taken for its next request."""
+    """Otherwise a proxy would take the rest of its body for the next request."""
     assert happened(("content-length", "200000"), ("expect", "100-continue"), begun=True) == [*WHOLE, 401, "body"]
 
 

@@ -1,5 +1,5 @@
-"""Time limits of the HTTP server, shortened: slow heads, slow bodies, readers that are stuck. In this process, over
-real sockets."""
+"""Time limits of the HTTP server, shortened: slow heads, slow bodies, stuck readers. In this process, over real
+sockets."""
 
 import asyncio
 import json
@@ -32,8 +32,7 @@ def serving(
     connections: Connections | None = None,
     **limits: float,
 ) -> None:
-    """Run `body(port, inside)` against a listening server in this process, which serves nothing but `/mcp`'s endpoint;
-    `/probe` is a probe to it."""
+    """Run `body(port, inside)` against a listening server in this process with `/mcp` alone; `/probe` is a probe."""
 
     async def main() -> None:
         async with asyncio.timeout(2 * PATIENCE), inside(folder, **limits) as here:
@@ -61,7 +60,7 @@ def serving(
 
 
 def drip(port: int, data: bytes, begin: bytes = b"") -> tuple[bytes, float]:
-    """Send a byte every 20 ms until the server has had enough: what it said, and after how many seconds."""
+    """Send a byte every 20 ms until the server disconnects; return its answer and the seconds."""
     begun = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
         wire.sendall(begin)

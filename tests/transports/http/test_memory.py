@@ -1,5 +1,4 @@
-"""What requests, answers and streams of one principal may take of a server's memory: peaks of the real process, and its
-own gauges."""
+"""Memory for requests, answers and streams of one principal: peaks of the real process, and its own gauges."""
 
 import contextlib
 import json
@@ -21,7 +20,7 @@ FILE = 8 * MIB  # the largest that resources/read takes
 
 
 def send(port: int, head: str, body: bytes, *, size: int | None = None) -> socket.socket:
-    """A connection on which a request was sent, and of whose answer nothing is read. `size`: what the head promises."""
+    """Return a connection with a sent request and an unread answer. `size`: the Content-Length."""
     wire = socket.socket()
     wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     wire.settimeout(30)
@@ -51,7 +50,7 @@ def posted(session: str, **headers: str) -> str:
 
 
 def reads(folder: Path, count: int) -> list[dict[str, Any]]:
-    """Requests for a file of the largest size, in the workspace of a server that was given one."""
+    """Return requests for a file of the largest size, in the workspace of a server."""
     file = folder / "large.txt"
     file.write_bytes(b"x" * FILE)
     params = {"uri": file.as_uri()}
@@ -59,7 +58,7 @@ def reads(folder: Path, count: int) -> list[dict[str, Any]]:
 
 
 def opened(listening: Site, revision: str) -> str:
-    """The id of a new session."""
+    """Return the id of a new session."""
     params = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
     hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
     response, _, _ = listening.ask("POST", "/mcp", hello)
@@ -67,7 +66,7 @@ def opened(listening: Site, revision: str) -> str:
 
 
 def gauge(listening: Site, budget: str) -> float:
-    """What is in the books of the server."""
+    """Return the server's gauge."""
     _, text, _ = listening.ask("GET", "/metrics")
     found = re.search(rf'^toolgate_budget_used{{budget="{budget}"}} (\S+)$', text.decode(), re.M)
     return float(found[1]) if found else -1
@@ -154,7 +153,7 @@ def test_a_stranger_has_no_large_form_read(tmp_path: Path) -> None:
 
 
 def test_events_kept_for_resumption_are_bounded_for_a_principal(tmp_path: Path) -> None:
-    """One session keeps little; a principal may have three hundred."""
+    """One session keeps little, but a principal may have three hundred."""
     with site(tmp_path) as listening:
         request = reads(tmp_path / "work", 1)[0]
         for _ in range(12):

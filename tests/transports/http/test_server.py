@@ -1,4 +1,4 @@
-"""Being a good HTTP server, through the real process: who may call, what is too much, and how it ends."""
+"""The HTTP server through the real process: allowed callers, limits, and shutdown."""
 
 import contextlib
 import io
@@ -33,7 +33,7 @@ Listen = Callable[..., Site]
 
 
 def raw(site: Site, *parts: bytes, wait: float = 20) -> bytes:
-    """Send bytes as they are and give all that comes until the server closes."""
+    """Send raw bytes and return everything received until the server closes."""
     with site.socket(wait) as wire:
         for part in parts:
             wire.sendall(part)
@@ -44,7 +44,7 @@ def raw(site: Site, *parts: bytes, wait: float = 20) -> bytes:
         return came
 
 
-# -- who may call
+# -- allowed callers
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -109,7 +109,7 @@ def test_a_preflight_is_answered_and_the_protocols_headers_are_exposed(shared: S
     assert {"mcp-session-id", "mcp-protocol-version", "www-authenticate"} <= set(exposed)
 
 
-# -- what a request must be
+# -- valid requests
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "*/*;q=0", "application/xml, text/plain"])
@@ -171,7 +171,7 @@ def test_nothing_is_ever_compressed(shared: Site) -> None:
         connection.close()
 
 
-# -- too much, too slow
+# -- size and time limits
 
 
 def test_a_body_as_large_as_may_be_is_served_and_one_larger_is_413_declared_or_not(shared: Site) -> None:
@@ -239,7 +239,7 @@ def test_pipelined_requests_are_answered_in_order(shared: Site) -> None:
 
 
 def test_hundreds_of_half_requests_delay_no_client_and_leave_nothing(shared: Site) -> None:
-    folder = Path(f"/proc/{shared.process.pid}/fd")  # where a watcher of files may be about to begin, too
+    folder = Path(f"/proc/{shared.process.pid}/fd")  # a file watcher may open one, too
 
     def sockets() -> int:
         found = 0
@@ -348,7 +348,7 @@ def test_running_calls_may_finish_and_streams_end_in_order(listen: Listen) -> No
     assert ended[-1]["id"] == "sub"
     assert ended[-1]["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"] == "sub"
     with pytest.raises(OSError):
-        site.socket(1).close()  # nobody new
+        site.socket(1).close()  # no new client
     kept.request("POST", "/mcp", json.dumps(request("ping")), {**POSTED, "Mcp-Session-Id": session})
     refused = kept.getresponse()
     assert (refused.status, refused.getheader("connection")) == (503, "close")
@@ -459,7 +459,7 @@ def test_a_port_in_use_is_told_with_the_option(tmp_path: Path) -> None:
 
 
 def test_a_client_of_http_1_0_gets_a_stream_that_ends_with_the_connection(shared: Site) -> None:
-    """Chunks came with HTTP/1.1 (RFC 9112 section 6.1): proxies that know none would take them for a part of it."""
+    """Chunks came with HTTP/1.1 (RFC 9112 section 6.1): an older proxy would take them for content."""
     body, told = modern("tools/call", {"name": "wait", "arguments": {"seconds": 0.1}}, progressToken="p")
     data = json.dumps(body).encode()
     fields = {**POSTED, **told, "Host": f"127.0.0.1:{shared.port}", "Content-Length": str(len(data))}

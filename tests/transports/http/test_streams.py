@@ -1,4 +1,4 @@
-"""Streams of the sessions era, in this process: resumption, polling, several at once, expiry, and who may see what."""
+"""Streams of the sessions era, in this process: resumption, polling, concurrency, expiry, and isolation."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def run(body: Callable[[Inside], Awaitable[None]], folder: Path, **limits: Any) 
 
 
 async def until(check: Callable[[], bool]) -> None:
-    """Wait for what no message tells."""
+    """Poll for state that no message shows."""
     async with asyncio.timeout(PATIENCE):
         while not check():
             await asyncio.sleep(0.01)
@@ -36,20 +36,20 @@ async def after(here: Inside, session: str, event: str, **headers: str) -> Excha
 
 
 def change(here: Inside) -> None:
-    """Make the list of tools change."""
+    """Change the list of tools."""
     (first, *rest) = here.app.server.registry.parts
     here.app.server.swap_registry(Registry([*rest, first]))
 
 
 def numbers(events: list[dict[str, str]]) -> list[str | None]:
-    """The ids of events, without the name of their stream, which all have."""
+    """Return the ids of events without the common stream name."""
     ids = [event.get("id") for event in events]
     assert len({id.rpartition("-")[0] for id in ids if id is not None}) <= 1
     return [id if id is None else id.rpartition("-")[2] for id in ids]
 
 
 async def whole(call: Exchange) -> tuple[str, list[Any]]:
-    """The name of the stream that a call is answered on, and all its messages."""
+    """Return the name of a call's stream, and all its messages."""
     events = [event async for event in call.events()]
     name = events[-1]["id"].rpartition("-")[0]
     return name, [json.loads(event["data"]) for event in events if event.get("data")]
@@ -122,11 +122,11 @@ def test_work_goes_on_when_the_client_hangs_up_and_its_answer_can_be_resumed_onc
         await call.hang_up()
         assert here.streamable.running
         back = await after(here, session, event["id"])
-        *_, last = [event async for event in back.events()]  # the progress was seen, and is not sent again
+        *_, last = [event async for event in back.events()]  # the progress was received, and is not sent again
         assert json.loads(last["data"])["result"]["content"][0]["text"] == "waited"
         assert numbers([event, last]) == ["1", "2a"]
         again = await after(here, session, last["id"])
-        assert again.status == 204  # it has ended, and all of it was seen
+        assert again.status == 204  # it has ended, and was read completely
 
     run(body, tmp_path)
 
@@ -420,7 +420,7 @@ def test_an_answer_to_a_question_counts_only_in_the_session_that_was_asked(tmp_p
 
 
 def test_a_cancellation_of_the_stateless_era_stops_no_call(tmp_path: Path) -> None:
-    """Request ids and subscription ids are the connection's: the same ones on two connections are two things."""
+    """Request ids and subscription ids belong to a connection: the same id on two connections names two requests."""
 
     async def body(here: Inside) -> None:
         stateless = {"mcp_protocol_version": "2026-07-28", "mcp_method": "subscriptions/listen"}
@@ -447,7 +447,7 @@ def test_a_cancellation_of_the_stateless_era_stops_no_call(tmp_path: Path) -> No
     run(body, tmp_path)
 
 
-# -- what a stream holds
+# -- limits of a stream
 
 
 def note(n: int, method: str = "notifications/tools/list_changed", size: int = 0) -> Notification:

@@ -1,4 +1,4 @@
-"""A question's schema as a form, and what comes back."""
+"""A question's schema as a form, and the form's answer."""
 
 import pytest
 

@@ -1,5 +1,5 @@
-"""The first page, in a real Chromium and over plain HTTP: what a stranger sees, what runs for who has signed in, and
-that nobody else's things can be reached through it."""
+"""The first page, in a real Chromium and over plain HTTP: the public part, a person's running work, and that it reaches
+no other person's."""
 
 import contextlib
 import re
@@ -40,7 +40,7 @@ def bob(signed: Signed) -> Somebody:
 
 @pytest.fixture
 def arrive(chromium: Any, signed: Signed) -> Iterator[Callable[..., Any]]:
-    """A person at the first page, signed in where they have a name."""
+    """Yield a function that opens the first page, signed in for a person with a name."""
     with people(chromium) as arriving:
 
         def come(name: str = "", size: str = "desktop", **how: Any) -> Any:
@@ -66,7 +66,7 @@ def told(page: Any, text: str) -> None:
     page.locator("#told", has_text=text).wait_for()
 
 
-# -- whoever comes
+# -- every visitor
 
 
 def test_a_stranger_sees_what_this_is_and_copies_what_an_app_is_told(
@@ -143,7 +143,7 @@ def test_a_long_answer_gets_through_and_one_that_is_too_long_is_told_to_the_scri
 
 
 def test_with_an_external_issuer_only_the_public_part_is_shown(tmp_path: Path) -> None:
-    """And with a path of its own, all of it is below that."""
+    """With a path of its own, all of it is below that."""
     url = "https://tools.example/box"
     with site(tmp_path, "--auth", "https://login.example", "--public-url", url, "--accept-unsandboxed") as listening:
         page = listening.ask("GET", "/", accept="text/html", host="tools.example")[1].decode()
@@ -155,7 +155,7 @@ def test_with_an_external_issuer_only_the_public_part_is_shown(tmp_path: Path) -
         assert listening.ask("GET", "/events", host="tools.example")[0].status == 401
 
 
-# -- what runs for who has signed in
+# -- a signed-in person's running work
 
 
 def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arrive: Any, ada: Somebody) -> None:
@@ -175,7 +175,7 @@ def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arr
     assert "killed" in ada.call("ReadBgOutput", task_id=id)["content"][0]["text"]
     page.locator("#part-calls", has_text="ReadBgOutput").wait_for()
     newest = page.locator("tbody tr:first-child", has_text="ReadBgOutput")
-    assert eventually(lambda: (page.reload(), newest.count())[1])  # what was read is shown for some seconds
+    assert eventually(lambda: (page.reload(), newest.count())[1])  # a read output is shown for some seconds
     page.get_by_text("in the audit log").click()
     assert newest.is_visible()
 
@@ -238,7 +238,7 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
 
 
 def test_after_a_sign_out_no_tab_is_updated(arrive: Any, ada: Somebody) -> None:
-    """However much there is to tell meanwhile."""
+    """However many updates there are."""
     id = ada.run("while sleep 0.05; do echo more; done")
     page = arrive("ada")
     other = page.context.new_page()
@@ -288,7 +288,7 @@ def test_two_people_see_and_reach_only_their_own(signed: Signed, ada: Somebody, 
 
 
 def _csrf(page: str) -> str:
-    """The token of the page's own forms; who signs out does that by another."""
+    """Return the token of the page's own forms; the sign-out has another."""
     return page.partition('action="/"')[2].split('name="csrf" value="', 1)[1].partition('"')[0]
 
 

@@ -1,4 +1,4 @@
-"""One look for all pages of a person, how soon the next one is, and how long a page's stream lives."""
+"""One update for all pages of a person, its interval, and the lifetime of a page's stream."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ COST = 0.02  # seconds
 
 
 class _Home:
-    """As much of the first page as a look needs."""
+    """A fake first page, as far as updates need it."""
 
     def __init__(self) -> None:
         self.context = PageContext("http://127.0.0.1:1", "t")
