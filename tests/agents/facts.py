@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.agents import drive
 from tests.agents.dialects import Shown
-from tests.interop.known import THIRTEEN
+from tests.interop.official_clients import THIRTEEN
 
 HTTP = ("http", "signin")
 TOOLS = ("stdio", "http")

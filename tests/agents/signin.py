@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.agents.clients import Agent, Place, surroundings
 from tests.agents.server import HttpServer
 from tests.clients.raw_client import PATIENCE, eventually
-from tests.interop.gated import visit
+from tests.interop.sign_in_server import visit
 from tests.server.auth.http_browser import Person
 
 BROWSERS = ("xdg-open", "open", "www-browser", "x-www-browser", "sensible-browser")

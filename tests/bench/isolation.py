@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench.driver import Cores
-from tests.bench.people import Town, town
+from tests.bench.people import SandboxServer, town
 
 BARE = ("bash", "-c", "true")
 WRAPPED = ("bwrap", "--unshare-all", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", *BARE)
@@ -50,7 +50,7 @@ def measure(folder: Path, cores: Cores, rounds: int, calls: int, tell: Callable[
     return cost
 
 
-def _commands(place: Town, cores: Cores, calls: int, cost: Cost) -> None:
+def _commands(place: SandboxServer, cores: Cores, calls: int, cost: Cost) -> None:
     ada = place.person("ada")
     ada.call("Bash", command="true")
     for _ in range(calls):
@@ -61,7 +61,7 @@ def _commands(place: Town, cores: Cores, calls: int, cost: Cost) -> None:
         cores.driver()
 
 
-def _newcomers(place: Town, cost: Cost) -> float:
+def _newcomers(place: SandboxServer, cost: Cost) -> float:
     """Return the KiB of a sandbox."""
     before = _pss(place.site.process.pid)
     for number in range(NEWCOMERS):

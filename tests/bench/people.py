@@ -49,7 +49,7 @@ class Person:
         self._client.close()
 
 
-class Town:
+class SandboxServer:
     """A server and its clients."""
 
     def __init__(self, site: Site, state: Path) -> None:
@@ -68,7 +68,7 @@ class Town:
 
 
 @contextmanager
-def town(folder: Path, cores: Cores, *options: str) -> Generator[Town, None, None]:
+def town(folder: Path, cores: Cores, *options: str) -> Generator[SandboxServer, None, None]:
     folder.mkdir(exist_ok=True)
     state = folder / "state"
     words = ["-t", "--auth", "oauth", "--port", "0", "--state", str(state)]
@@ -76,7 +76,7 @@ def town(folder: Path, cores: Cores, *options: str) -> Generator[Town, None, Non
     lifted = ["--limit", "calls=0", "--limit", "calls:tools:shell=0"]  # a minute's calls are made in a second
     site = Site([str(BIN / "toolgate"), *words, *sandbox, *lifted, *options], environment(folder), folder, cores)
     try:
-        with closing(Town(site, state)) as made:
+        with closing(SandboxServer(site, state)) as made:
             yield made
     finally:
         site.end()

@@ -24,11 +24,11 @@ META = {
 BROKEN = (OSError, http.client.HTTPException)
 
 
-class Unknown(Exception):
+class UnknownOutcome(Exception):
     """A call's fate is unknown: the server ended before it answered or reported an error."""
 
 
-class Living:
+class SurvivingClient:
     """A client of one revision. `failure` names a forbidden answer of the server."""
 
     def __init__(self, port: int, revision: str, name: str, token: str | None = None) -> None:
@@ -80,7 +80,7 @@ class Living:
             said = self._call("Bash", command="pwd").strip().rpartition("/")[2]
             stood = said if said.startswith(self._name) else ""
             assert stood in stands, f"{self._name} stands in {said!r}, not in one of {stands}"
-        except Unknown:
+        except UnknownOutcome:
             self.lost += 1
             time.sleep(2 * AGAIN)  # a dying process still accepts connections, and resets them
             return stands | {folder} if kind == "move" else stands
@@ -100,7 +100,7 @@ class Living:
                     return
 
     def _call(self, tool: str, **arguments: Any) -> str:
-        """Return the text of the result. Raises Unknown."""
+        """Return the text of the result. Raises UnknownOutcome."""
         message = self._message("tools/call", {"name": tool, "arguments": arguments})
         id, last = message["id"], None
         message["params"]["_meta"] = {"progressToken": id, **(META if self.revision == STATELESS else {})}
@@ -108,19 +108,19 @@ class Living:
         try:
             answers, last = self._exchange(message)
         except BROKEN:
-            raise Unknown from None
+            raise UnknownOutcome from None
         if not answers and last is not None:
             answers, last = self._resume(last)
             self.resumed += 1
         if not answers:
-            raise Unknown  # a stream that broke off before its first event
+            raise UnknownOutcome  # a stream that broke off before its first event
         assert [answer["id"] for answer in answers] == [id], f"answered {answers}"
         if last is not None and last.endswith("a") and self._random.random() < 0.2:
             assert self._resume(last) == ([], last)  # nothing comes twice
         (answer,) = answers
         if "error" in answer:
             assert answer["error"]["message"] == INTERRUPTED, answer
-            raise Unknown
+            raise UnknownOutcome
         self.answered += 1
         return str(answer["result"]["content"][0]["text"])
 

@@ -11,7 +11,7 @@ import numpy
 import pytest
 
 from tests.clients.raw_client import Refusal, Server
-from tests.deploy.standing_in import Answer, StandIn, standing_in
+from tests.deploy.fake_service import Answer, FakeService, fake_service
 from tests.servers import forked_command
 
 Start = Callable[..., Server]
@@ -55,14 +55,14 @@ def vector(text: str) -> list[float]:
     return places
 
 
-def embed(service: StandIn, path: str, body: bytes) -> Answer:
+def embed(service: FakeService, path: str, body: bytes) -> Answer:
     asked = json.loads(body)
     assert (path, asked["model"]) == ("/api/embed", "nomic-embed-text")
     answer = {"model": asked["model"], "embeddings": [vector(text.partition(": ")[2]) for text in asked["input"]]}
     return 200, {"content-type": "application/json"}, json.dumps(answer).encode()
 
 
-def embedded(service: StandIn) -> list[str]:
+def embedded(service: FakeService) -> list[str]:
     """Return all embedded texts so far, without those of queries."""
     texts = [text for _, body in service.asked for text in json.loads(body)["input"]]
     return [text for text in texts if not text.startswith("search_query: ")]
@@ -118,7 +118,7 @@ def test_what_is_added_changed_and_removed_is_seen_at_the_next_search(
     examples: Start, tmp_path: Path, has_ollama: bool
 ) -> None:
     blog = write(tmp_path / "blog", POSTS)
-    with standing_in(embed) as service:
+    with fake_service(embed) as service:
         ollama = {"OLLAMA_HOST": service.url} if has_ollama else {}
         server = examples(env={"BLOG_SEARCH_DIR": str(blog), **ollama})
         assert best(server, "cat") == "cats.md"
@@ -185,7 +185,7 @@ def test_without_scikit_learn_the_tool_says_what_to_install(examples: Start, tmp
 
 def test_with_ollama_meaning_counts_and_each_text_is_embedded_once(examples: Start, tmp_path: Path) -> None:
     blog = write(tmp_path / "blog", POSTS)
-    with standing_in(embed) as service:
+    with fake_service(embed) as service:
         env = {"BLOG_SEARCH_DIR": str(blog), "OLLAMA_HOST": service.url.removeprefix("http://")}
         server = examples(env=env)
         assert best(server, "feline naps") == "cats.md"  # no word of it is there
@@ -220,7 +220,7 @@ class Trap:
 @pytest.mark.parametrize("kind", ["a pickle", "a shorter vector", "no numbers", "cut off", "another table"])
 def test_a_foreign_cache_is_rebuilt_and_never_unpickled(examples: Start, tmp_path: Path, kind: str) -> None:
     blog = write(tmp_path / "blog", POSTS)
-    with standing_in(embed) as service:
+    with fake_service(embed) as service:
         env = {"BLOG_SEARCH_DIR": str(blog), "OLLAMA_HOST": service.url}
         server = examples(env=env)
         search(server, "cat")
@@ -268,7 +268,7 @@ MORE = (pytest.param(each, marks=pytest.mark.soak) for each in FAILURES if each 
 
 @pytest.mark.parametrize("failure", [*IN_SHORT, *MORE])
 def test_search_works_without_an_ollama_that_fails(examples: Start, tmp_path: Path, failure: str) -> None:
-    with standing_in(lambda *_: FAILURES[failure]) as service:
+    with fake_service(lambda *_: FAILURES[failure]) as service:
         blog = write(tmp_path / "blog", POSTS)
         server = examples(env={"BLOG_SEARCH_DIR": str(blog), "OLLAMA_HOST": service.url})
         assert best(server, "postman") == "letters.md"
@@ -277,11 +277,11 @@ def test_search_works_without_an_ollama_that_fails(examples: Start, tmp_path: Pa
 
 
 def test_an_ollama_that_says_nothing_is_given_up(examples: Start, tmp_path: Path) -> None:
-    def slow(service: StandIn, path: str, body: bytes) -> Answer:
+    def slow(service: FakeService, path: str, body: bytes) -> Answer:
         service.over.wait()
         return embed(service, path, body)
 
-    with standing_in(slow) as service:
+    with fake_service(slow) as service:
         blog = write(tmp_path / "blog", POSTS)
         server = examples(env={"BLOG_SEARCH_DIR": str(blog), "OLLAMA_HOST": service.url})
         begun = time.monotonic()

@@ -15,9 +15,9 @@ from tests.clients.raw_client import PATIENCE, ROOT, eventually
 from tests.deploy import engine, image
 from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.runtime import DEVICES
-from tests.interop.gated import Gated
-from tests.interop.known import THIRTEEN, Way
-from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.interop.official_clients import THIRTEEN, Negotiation
+from tests.interop.sign_in_server import SignInServer
+from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
 from tests.server.auth.http_browser import Person
 from toolgate.tools.sandbox.syscalls import FAMILIES, REFUSED
 
@@ -46,8 +46,8 @@ def running(root: Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
 
 async def called(running: Container, *commands: str) -> list[str]:
     """Return Bash's answers to a person who signs in."""
-    gate = Gated(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
-    async with connected(gate, Kept(), Way("http", "auto")) as client:
+    gate = SignInServer(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
+    async with connected(gate, StoredTokens(), Negotiation("http", "auto")) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
         return [text(await client.call_tool("Bash", {"command": command})) for command in commands]
 

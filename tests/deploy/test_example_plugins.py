@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.clients.raw_client import STATELESS, Refusal, Server
-from tests.deploy.standing_in import Answer, StandIn, standing_in
+from tests.deploy.fake_service import Answer, FakeService, fake_service
 
 Start = Callable[..., Server]
 CURRENT = {"temperature_2m": 21.5, "relative_humidity_2m": 40, "wind_speed_10m": 8.1, "weather_code": 63}
@@ -17,11 +17,11 @@ ROME = {"city": "Rome", "latitude": 41.89, "longitude": 12.48}
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-def sunny(service: StandIn, path: str, body: bytes) -> Answer:
+def sunny(service: FakeService, path: str, body: bytes) -> Answer:
     return 200, {"content-type": "application/json"}, SUNNY
 
 
-def weather(start: Start, service: StandIn) -> Server:
+def weather(start: Start, service: FakeService) -> Server:
     return start("--allow-private", "127.0.0.1", env={"OPEN_METEO_URL": service.url})
 
 
@@ -60,19 +60,19 @@ def journey(server: Server) -> None:
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-11-25", STATELESS])
 def test_a_client_lists_everything_and_tries_each_part(everywhere: Start, revision: str) -> None:
-    with standing_in(sunny) as service:
+    with fake_service(sunny) as service:
         options = ("--allow-private", "127.0.0.1")
         journey(everywhere(*options, env={"OPEN_METEO_URL": service.url}, revision=revision))
 
 
 def test_the_parts_work_the_same_in_processes_of_their_own(examples: Start) -> None:
-    with standing_in(sunny) as service:
+    with fake_service(sunny) as service:
         options = ("--isolate-plugins", "--allow-private", "127.0.0.1")
         journey(examples(*options, env={"OPEN_METEO_URL": service.url}))
 
 
 def test_the_weather_service_is_asked_for_the_place_and_nothing_else(examples: Start) -> None:
-    with standing_in(sunny) as service:
+    with fake_service(sunny) as service:
         server = weather(examples, service)
         text = server.text("get_weather", {"city": "São & co?#", "latitude": "-33.45", "longitude": " 170 "})
         assert text.startswith("Weather in São & co?#: 21.5 °C")
@@ -102,7 +102,7 @@ def test_the_weather_service_is_asked_for_the_place_and_nothing_else(examples: S
 def test_a_place_that_is_none_is_refused_and_never_asked_for(
     examples: Start, wrong: dict[str, object], named: str
 ) -> None:
-    with standing_in(sunny) as service:
+    with fake_service(sunny) as service:
         assert named in weather(examples, service).error("get_weather", {**ROME, **wrong})
         assert service.asked == []
 
@@ -123,21 +123,21 @@ FAILURES: dict[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_weather_service_that_fails_is_an_error_of_the_tool(examples: Start, failure: str) -> None:
     answer, named = FAILURES[failure]
-    with standing_in(lambda *_: answer) as service:
+    with fake_service(lambda *_: answer) as service:
         text = weather(examples, service).error("get_weather", ROME)
         assert named in text and "secret" not in text
 
 
 def test_a_weather_service_that_has_moved_is_followed(examples: Start) -> None:
-    def moved(service: StandIn, path: str, body: bytes) -> Answer:
+    def moved(service: FakeService, path: str, body: bytes) -> Answer:
         return (301, {"location": "/moved"}, b"") if path != "/moved" else sunny(service, path, body)
 
-    with standing_in(moved) as service:
+    with fake_service(moved) as service:
         assert "21.5 °C" in weather(examples, service).text("get_weather", ROME)
 
 
 def test_a_weather_service_that_is_not_there_or_may_not_be_reached_is_an_error_of_the_tool(examples: Start) -> None:
-    with standing_in(sunny) as service:
+    with fake_service(sunny) as service:
         server = examples(env={"OPEN_METEO_URL": service.url})
         assert "--allow-private" in server.error("get_weather", ROME)
         assert service.asked == []
@@ -146,11 +146,11 @@ def test_a_weather_service_that_is_not_there_or_may_not_be_reached_is_an_error_o
 
 
 def test_a_weather_service_that_says_nothing_is_given_up(examples: Start) -> None:
-    def slow(service: StandIn, path: str, body: bytes) -> Answer:
+    def slow(service: FakeService, path: str, body: bytes) -> Answer:
         service.over.wait()
         return sunny(service, path, body)
 
-    with standing_in(slow) as service:
+    with fake_service(slow) as service:
         server = weather(examples, service)
         begun = time.monotonic()
         assert "did not come in full within 5 s" in server.error("get_weather", ROME)

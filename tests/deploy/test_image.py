@@ -26,9 +26,9 @@ from tests.deploy import test_container as quick
 from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.image import Build
 from tests.deploy.test_container import CAPABILITIES, DOCKERFILE, IMAGE, PROFILE
-from tests.interop.gated import Gated
-from tests.interop.known import Way
-from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.interop.official_clients import Negotiation
+from tests.interop.sign_in_server import SignInServer
+from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
 from tests.server.auth.http_browser import Person
 
 pytestmark = pytest.mark.soak
@@ -100,8 +100,8 @@ def test_nothing_in_it_gains_privileges_and_nothing_is_there_that_only_made_it(b
 
 def test_its_chromium_shows_a_page_from_within_its_own_sandbox(running: Container, page: str) -> None:
     async def main() -> str:
-        gate = Gated(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
-        async with connected(gate, Kept(), Way("http", "auto")) as client:
+        gate = SignInServer(running, Person(running), "")  # type: ignore[arg-type]  # it has what they look at
+        async with connected(gate, StoredTokens(), Negotiation("http", "auto")) as client:
             return text(await client.call_tool("ReadDocs", {"url": page}))
 
     assert "by script" in asyncio.run(main())

@@ -17,12 +17,12 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.clients.raw_http_client import POSTED, Http, Site, events, spoken
-from tests.deploy.behind import QUIET, Served, behind
-from tests.deploy.fronts import Front
+from tests.deploy.behind_proxies import QUIET, Served, behind_proxies
+from tests.deploy.proxied_server import Front
 from tests.deploy.proxies import program
-from tests.interop.gated import Gated
-from tests.interop.known import Way
-from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.interop.official_clients import Negotiation
+from tests.interop.sign_in_server import SignInServer
+from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
 
 MIB = 2**20
 EVIL = "evil.example"  # must never appear
@@ -32,7 +32,7 @@ fronts = pytest.mark.parametrize("name", ["caddy", "nginx", "prefix"])
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with behind(tmp_path_factory.mktemp("proxies")) as made:
+    with behind_proxies(tmp_path_factory.mktemp("proxies")) as made:
         yield made
 
 
@@ -171,7 +171,7 @@ def _resumed(front: Front, id: str, told: dict[str, str]) -> Iterator[Iterator[d
 
 def test_the_official_client_goes_on_when_caddy_died_in_the_middle_of_a_call(served: Served) -> None:
     """It reconnects by itself with the id of the last event it saw."""
-    front, proxy, kept = served.fronts["caddy"], served.proxies["caddy"], Kept()
+    front, proxy, kept = served.fronts["caddy"], served.proxies["caddy"], StoredTokens()
 
     async def main() -> None:
         begun, died = asyncio.Event(), asyncio.Event()
@@ -181,7 +181,7 @@ def test_the_official_client_goes_on_when_caddy_died_in_the_middle_of_a_call(ser
                 died.set()
             begun.set()
 
-        async with connected(Gated(front, front.person(), ""), kept, Way("http", "legacy")) as client:
+        async with connected(SignInServer(front, front.person(), ""), kept, Negotiation("http", "legacy")) as client:
             arguments = {"name": "official", "count": 2}
             call = asyncio.create_task(client.call_tool("steps", arguments, progress_callback=progress))
             await begun.wait()

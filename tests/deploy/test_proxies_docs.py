@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import PATIENCE, ROOT, eventually
-from tests.deploy.fronts import Front
+from tests.deploy.proxied_server import Front
 from tests.deploy.proxies import Proxy, etc, is_open, ports, running, told_caddy, worded, words
-from tests.interop.gated import Gated, certified
-from tests.interop.known import THIRTEEN, Way
-from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.interop.official_clients import THIRTEEN, Negotiation
+from tests.interop.sign_in_server import SignInServer, certified
+from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
 
 DOCS = (ROOT / "docs" / "proxies.md").read_text()
 PASSWORD = "a long enough password"
@@ -83,9 +83,9 @@ def lines(title: str) -> list[str]:
 
 async def _signed_in(front: Front) -> None:
     """Sign in with the official client, given only the URL."""
-    kept = Kept()
-    gate = Gated(front, front.person(password=PASSWORD), "")
-    async with connected(gate, kept, Way("http", "auto")) as client:
+    kept = StoredTokens()
+    gate = SignInServer(front, front.person(password=PASSWORD), "")
+    async with connected(gate, kept, Negotiation("http", "auto")) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
         assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
     front.token = kept.access

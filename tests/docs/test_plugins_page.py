@@ -12,7 +12,7 @@ import pytest
 from tests.clients.raw_client import STATELESS, Server, served
 from tests.docs.pages import page
 from tests.docs.reader import files
-from tests.interop.known import THIRTEEN
+from tests.interop.official_clients import THIRTEEN
 
 PAGE = "docs/plugins.md"
 CALLS: list[tuple[str, dict[str, Any], str]] = [  # tool, arguments, its text

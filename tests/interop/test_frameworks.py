@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.clients.raw_client import COMMAND, ROOT
 from tests.clients.raw_http_client import site
-from tests.interop.scripted import BEACON, Call, Model, scripted
+from tests.interop.scripted_model import BEACON, Call, Model, scripted_model
 from tests.servers import forked_command
 
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
@@ -33,7 +33,7 @@ SKILL = "---\nname: keeping\ndescription: How a light is kept.\n---\nTrim the wi
 
 
 @dataclass
-class Told:
+class ModelRecord:
     """What one agent's model was sent, by its calls."""
 
     framework: str
@@ -79,7 +79,7 @@ def agents() -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=agents())
-def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelRecord]:
     framework, carrier = request.param
     folder = tmp_path_factory.mktemp(f"{framework}-{carrier}")
     (folder / "skills" / "keeping").mkdir(parents=True)
@@ -88,7 +88,7 @@ def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
     workspace.mkdir()
     Image.new("RGB", (8, 8), "red").save(workspace / "lamp.png")
     options = ["--skills", str(folder / "skills"), "--hold", "5", "--browser", "none", "--allow-private", "127.0.0.1"]
-    with scripted([]) as model:
+    with scripted_model([]) as model:
         script = calls(workspace, model.page)
         model.calls = list(script.values())
         if carrier == "http":
@@ -98,7 +98,7 @@ def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
             command = [COMMAND, *options, "--workspace", str(workspace), "--state", str(folder / "state")]
             drive(folder, framework, model, None, command)
         assert len(model.requests) == len(script) + 1
-        yield Told(framework, {name: model.sent(place) for place, name in enumerate(script)})
+        yield ModelRecord(framework, {name: model.sent(place) for place, name in enumerate(script)})
 
 
 @pytest.mark.parametrize(
@@ -112,19 +112,19 @@ def told(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
         ("hand-over", "ReadBgOutput"),
     ],
 )
-def test_a_model_is_sent_the_whole_answer(told: Told, called: str, said: str) -> None:
+def test_a_model_is_sent_the_whole_answer(told: ModelRecord, called: str, said: str) -> None:
     assert re.search(said, told.sent[called])
 
 
-def test_a_model_is_sent_a_callback_that_fired_meanwhile(told: Told) -> None:
+def test_a_model_is_sent_a_callback_that_fired_meanwhile(told: ModelRecord) -> None:
     assert "look at the lamp" in "".join(told.sent[name] for name in ("hand-over", "refusal", "end"))
 
 
-def test_a_model_is_sent_the_image_where_its_framework_can(told: Told) -> None:
+def test_a_model_is_sent_the_image_where_its_framework_can(told: ModelRecord) -> None:
     """CrewAI sends its model text alone."""
     assert ("data:image/png;base64," in told.sent["ReadImage"]) is (told.framework != "crewai")
     assert "lamp.png: png, 8" in told.sent["ReadImage"]
 
 
-def test_a_model_is_told_why_a_tool_refuses(told: Told) -> None:
+def test_a_model_is_told_why_a_tool_refuses(told: ModelRecord) -> None:
     assert "/nowhere.png" in told.sent["refusal"]

@@ -11,8 +11,8 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE
 from tests.clients.raw_http_client import site
-from tests.interop.known import THIRTEEN
 from tests.interop.node import node, package
+from tests.interop.official_clients import THIRTEEN
 
 eras = pytest.mark.parametrize("era", ["legacy", "modern"])
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, eventually
-from tests.interop.gated import Gated, gated, visit
-from tests.interop.known import crossed
 from tests.interop.node import node, package
+from tests.interop.official_clients import crossed
+from tests.interop.sign_in_server import SignInServer, sign_in_server, visit
 
 SECRET = "twenty-six-letters-of-secret"
 QUESTION = re.compile(r"^https?://\S+code_challenge\S+$", re.MULTILINE)
@@ -36,23 +36,23 @@ CLIENTS = {
 
 
 @pytest.fixture(scope="module")
-def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gated]]:
+def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SignInServer]]:
     """Yield a server for each kind of client. The suite uses no secret if the metadata allows that, so the one for
     confidential clients allows no others."""
     with contextlib.ExitStack() as stack:
-        made: dict[str, Gated] = {}
+        made: dict[str, SignInServer] = {}
         for client, options in OPTIONS.items():
             folder = tmp_path_factory.mktemp(client)
             (folder / "clients.toml").write_text(CLIENTS[client])
             listed = ("--clients", str(folder / "clients.toml"))
-            made[client] = stack.enter_context(gated(folder / "site", *listed, *options))
+            made[client] = stack.enter_context(sign_in_server(folder / "site", *listed, *options))
         yield made
 
 
 @pytest.mark.parametrize("client", list(OPTIONS))
 @pytest.mark.parametrize(("revision", "resource"), crossed(REVISIONS, ["", "/mcp", "/sse"]))
 def test_the_suite_finds_nothing_wrong_with_the_authorization_server(
-    tmp_path: Path, gates: dict[str, Gated], revision: str, client: str, resource: str
+    tmp_path: Path, gates: dict[str, SignInServer], revision: str, client: str, resource: str
 ) -> None:
     gate = gates[client]
     options = ["--client-id", client, "--spec-version", revision]
@@ -69,7 +69,7 @@ def test_the_suite_finds_nothing_wrong_with_the_authorization_server(
         assert any(status == "SUCCESS" for _, status in checks)
 
 
-def carry_out(folder: Path, gate: Gated, *options: str) -> tuple[int, str]:
+def carry_out(folder: Path, gate: SignInServer, *options: str) -> tuple[int, str]:
     """Return the suite's exit code and output; the person follows its URLs."""
     program = package("conformance-0.2") / "dist" / "index.js"
     with socket.create_server(("127.0.0.1", 0)) as free:

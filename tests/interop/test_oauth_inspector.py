@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, eventually
-from tests.interop.gated import CALLBACK, WAYS_IN, Gated, gated, visit
-from tests.interop.known import THIRTEEN, crossed
 from tests.interop.node import node, package
+from tests.interop.official_clients import THIRTEEN, crossed
+from tests.interop.sign_in_server import CALLBACK, WAYS_IN, SignInServer, sign_in_server, visit
 
 AUTH_REQUIRED = 3  # its exit code
 QUESTION = re.compile(r"https?://[^\s\"\x00-\x1f]*code_challenge=[^\s\"\x00-\x1f]*")
@@ -33,7 +33,7 @@ WIDE = struct.pack("HHHH", 50, 4_000, 0, 0)  # rows and columns: no URL is broke
 def test_the_inspector_signs_in_once_and_then_uses_its_stored_tokens(tmp_path: Path, era: str, known: str) -> None:
     carrier = "sse" if era == "sse" else "http"
     how = ["--transport", "sse"] if era == "sse" else ["--protocol-era", era]
-    with gated(tmp_path / "gate") as gate:
+    with sign_in_server(tmp_path / "gate") as gate:
         url = ["--server-url", gate.url(carrier), *how]
         code, _ = _alone(tmp_path, *url, "--method", "tools/list", "--stored-auth-only")
         assert code == AUTH_REQUIRED
@@ -70,7 +70,7 @@ def _alone(folder: Path, *words: str) -> tuple[int, Any]:
     return ended.returncode, json.loads(ended.stdout) if ended.stdout.strip() else ended.stderr.decode()
 
 
-def _signing_in(folder: Path, gate: Gated, known: str, *words: str) -> tuple[int, str]:
+def _signing_in(folder: Path, gate: SignInServer, known: str, *words: str) -> tuple[int, str]:
     """Return its exit code and screen on a terminal, with a person."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -12,9 +12,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from tests.clients.raw_client import PATIENCE, eventually
-from tests.interop.gated import WAYS_IN, Gated, gated, visit
-from tests.interop.known import THIRTEEN, crossed
 from tests.interop.node import node, package
+from tests.interop.official_clients import THIRTEEN, crossed
+from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server, visit
 from tests.interop.test_oauth_python_sdk import text
 
 QUESTION = re.compile(r"http://\S+code_challenge=\S+")
@@ -22,7 +22,7 @@ QUESTION = re.compile(r"http://\S+code_challenge=\S+")
 
 @pytest.mark.parametrize(("carrier", "known"), crossed(["http", "sse"], WAYS_IN))
 def test_a_client_of_stdio_signs_in_through_mcp_remote(tmp_path: Path, carrier: str, known: str) -> None:
-    async def main(gate: Gated) -> None:
+    async def main(gate: SignInServer) -> None:
         for _ in range(2):  # the second time it has stored tokens
             async with asyncio.timeout(3 * PATIENCE), asyncio.TaskGroup() as group:
                 log = tmp_path / "remote.log"
@@ -37,11 +37,11 @@ def test_a_client_of_stdio_signs_in_through_mcp_remote(tmp_path: Path, carrier: 
         assert len(gate.person.asked) == 1
         assert len(gate.fetched) == (known == "document")
 
-    with gated(tmp_path / "gate", redirect_uris=["http://localhost/oauth/callback"]) as gate:
+    with sign_in_server(tmp_path / "gate", redirect_uris=["http://localhost/oauth/callback"]) as gate:
         asyncio.run(main(gate))
 
 
-def _remote(folder: Path, gate: Gated, carrier: str, known: str) -> StdioServerParameters:
+def _remote(folder: Path, gate: SignInServer, carrier: str, known: str) -> StdioServerParameters:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     more = ["--client-metadata-url", gate.document] if known == "document" else []
@@ -66,7 +66,7 @@ def _remote(folder: Path, gate: Gated, carrier: str, known: str) -> StdioServerP
     )
 
 
-def _go(gate: Gated, log: Path) -> None:
+def _go(gate: SignInServer, log: Path) -> None:
     """Follow mcp-remote's sign-in URL."""
     assert eventually(lambda: QUESTION.search(log.read_text()) is not None), log.read_text()
     question = QUESTION.search(log.read_text())

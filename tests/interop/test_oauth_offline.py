@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tests.clients.raw_client import eventually
 from tests.clients.raw_http_client import Site, site
-from tests.interop.gated import Gated, metadata, published
-from tests.interop.known import Way
-from tests.interop.test_oauth_python_sdk import Kept, connected
+from tests.interop.official_clients import Negotiation
+from tests.interop.sign_in_server import SignInServer, metadata, published
+from tests.interop.test_oauth_python_sdk import StoredTokens, connected
 from tests.server.auth.http_browser import Person
 
-OFFLINE = (sys.executable, str(Path(__file__).with_name("offline.py")))
+OFFLINE = (sys.executable, str(Path(__file__).with_name("offline_documents.py")))
 LOST = "no metadata document of a client can be fetched from localhost"
-WAY = Way("http", "2026-07-28")
+WAY = Negotiation("http", "2026-07-28")
 
 
 def takes_documents(at: Site) -> bool:
@@ -30,11 +30,11 @@ def test_a_client_signs_in_by_a_copy_then_registers_until_its_document_is_reache
     environment = {"SSL_CERT_FILE": str(authority), "WELL_KNOWN": json.dumps(metadata(document))}
     options = ("--auth", "oauth", "--allow-private", "localhost")
     with site(tmp_path / "at", *options, command=OFFLINE, env=environment) as at:
-        gate = Gated(at, Person(at), document)
+        gate = SignInServer(at, Person(at), document)
 
         async def client_id() -> str:
             """Return the id of a new client after sign-in."""
-            kept = Kept()
+            kept = StoredTokens()
             async with connected(gate, kept, WAY, "document") as client:
                 assert "Bash" in {tool.name for tool in (await client.list_tools()).tools}
             assert kept.client is not None

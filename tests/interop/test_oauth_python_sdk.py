@@ -17,8 +17,8 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 
 from tests.clients.raw_client import PATIENCE, STATELESS
-from tests.interop.gated import WAYS_IN, Gated, gated
-from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed, told_apart
+from tests.interop.official_clients import AUTO, OVER_HTTP, THIRTEEN, Negotiation, crossed, told_apart
+from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server
 from toolgate.server.auth.scopes import PLUGINS, READ, SERVED, SHELL
 
 ALL = {*SERVED, "offline_access"} - {PLUGINS}  # no plugins here; this client adds the other scope by itself
@@ -28,7 +28,7 @@ ways = pytest.mark.parametrize("way", told_apart(OVER_HTTP))
 ways_in = pytest.mark.parametrize(("way", "known"), crossed(OVER_HTTP, WAYS_IN, later=AUTO))
 
 
-class Kept:
+class StoredTokens:
     """A client's stored tokens; it was sent to sign in for each of `visits`."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Kept:
         return set((self.tokens.scope or "").split())
 
 
-def provider(gate: Gated, kept: Kept, url: str, known: str, **decision: Any) -> OAuthClientProvider:
+def provider(gate: SignInServer, kept: StoredTokens, url: str, known: str, **decision: Any) -> OAuthClientProvider:
     """Return the client's sign-in; the person decides as given, then approves."""
     answers: list[dict[str, str]] = []
 
@@ -92,7 +92,7 @@ def provider(gate: Gated, kept: Kept, url: str, known: str, **decision: Any) -> 
 
 @contextlib.asynccontextmanager
 async def connected(
-    gate: Gated, kept: Kept, way: Way, known: str = "dynamic", **decision: Any
+    gate: SignInServer, kept: StoredTokens, way: Negotiation, known: str = "dynamic", **decision: Any
 ) -> AsyncIterator[Client]:
     url = gate.url(way.carrier)
     auth = provider(gate, kept, url, known, **decision)
@@ -111,9 +111,11 @@ def text(result: types.CallToolResult) -> str:
 
 
 @ways_in
-def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(tmp_path: Path, way: Way, known: str) -> None:
-    async def main(gate: Gated) -> None:
-        kept = Kept()
+def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(
+    tmp_path: Path, way: Negotiation, known: str
+) -> None:
+    async def main(gate: SignInServer) -> None:
+        kept = StoredTokens()
         async with connected(gate, kept, way, known) as client:
             assert client.protocol_version == ("2025-11-25" if way.mode == "legacy" else STATELESS)
             assert [tool.name for tool in (await client.list_tools()).tools] == THIRTEEN
@@ -126,14 +128,14 @@ def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(tmp_path: Pat
         [asked] = gate.person.asked
         assert ("self-asserted" in asked) is (known == "dynamic")
 
-    with gated(tmp_path) as gate:
+    with sign_in_server(tmp_path) as gate:
         asyncio.run(main(gate))
 
 
 @ways_in
-def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: str) -> None:
-    async def main(gate: Gated) -> None:
-        kept = Kept()
+def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Negotiation, known: str) -> None:
+    async def main(gate: SignInServer) -> None:
+        kept = StoredTokens()
         async with connected(gate, kept, way, known) as client:
             assert text(await client.call_tool("Bash", {"command": "cd / && echo one"})) == "one\n"
             first = kept.tokens
@@ -146,32 +148,32 @@ def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Way, known: 
         assert kept.tokens.refresh_token != first.refresh_token
         assert kept.scopes == ALL
 
-    with gated(tmp_path, hasty=True) as gate:
+    with sign_in_server(tmp_path, short_tokens=True) as gate:
         asyncio.run(main(gate))
 
 
 def test_a_returning_client_signs_in_with_its_stored_tokens(tmp_path: Path) -> None:
     """If they have ended, this client starts a new sign-in."""
 
-    async def main(gate: Gated) -> None:
-        kept = Kept()
+    async def main(gate: SignInServer) -> None:
+        kept = StoredTokens()
         for visits in (1, 1, 2):
             if visits > 1:
                 assert kept.client is not None and kept.client.client_id is not None
                 await asyncio.to_thread(gate.revoke, kept.access, kept.client.client_id)
-            async with connected(gate, kept, Way("http", "auto")) as client:
+            async with connected(gate, kept, Negotiation("http", "auto")) as client:
                 assert text(await client.call_tool("Bash", {"command": "echo in"})) == "in\n"
             assert kept.visits == visits
 
-    with gated(tmp_path) as gate:
+    with sign_in_server(tmp_path) as gate:
         asyncio.run(main(gate))
 
 
 @pytest.mark.parametrize("mode", ["legacy", STATELESS])
 def test_a_client_asks_for_more_when_a_call_needs_more(tmp_path: Path, mode: str) -> None:
-    async def main(gate: Gated) -> None:
-        kept = Kept()
-        async with connected(gate, kept, Way("http", mode), untick=[SHELL]) as client:
+    async def main(gate: SignInServer) -> None:
+        kept = StoredTokens()
+        async with connected(gate, kept, Negotiation("http", mode), untick=[SHELL]) as client:
             await client.list_tools()
             assert READ in kept.scopes
             assert SHELL not in kept.scopes
@@ -179,19 +181,19 @@ def test_a_client_asks_for_more_when_a_call_needs_more(tmp_path: Path, mode: str
         assert SHELL in kept.scopes
         assert kept.visits == 2
 
-    with gated(tmp_path) as gate:
+    with sign_in_server(tmp_path) as gate:
         asyncio.run(main(gate))
 
 
 @ways
-def test_a_client_that_is_denied_gets_nothing(tmp_path: Path, way: Way) -> None:
-    async def main(gate: Gated) -> None:
-        kept = Kept()
+def test_a_client_that_is_denied_gets_nothing(tmp_path: Path, way: Negotiation) -> None:
+    async def main(gate: SignInServer) -> None:
+        kept = StoredTokens()
         with pytest.raises(BaseException) as caught:  # a group, however deep
             async with connected(gate, kept, way, decision="deny") as client:
                 await client.list_tools()
         assert "access_denied" in repr(caught.value)
         assert kept.tokens is None
 
-    with gated(tmp_path) as gate:
+    with sign_in_server(tmp_path) as gate:
         asyncio.run(main(gate))

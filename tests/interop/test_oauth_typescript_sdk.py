@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
-from tests.interop.gated import WAYS_IN, Gated, gated
-from tests.interop.known import AUTO, OVER_HTTP, THIRTEEN, Way, crossed
 from tests.interop.node import FOLDER, node, package
+from tests.interop.official_clients import AUTO, OVER_HTTP, THIRTEEN, Negotiation, crossed
+from tests.interop.sign_in_server import WAYS_IN, SignInServer, sign_in_server
 from toolgate.server.auth.scopes import READ, SHELL, WEB, WORKFLOW
 
 
 @pytest.mark.brief("http 2026-07-28-dynamic", "sse legacy-document")
 @pytest.mark.parametrize(("way", "known"), crossed(OVER_HTTP, WAYS_IN, later=AUTO))
-def test_the_typescript_client_signs_in_calls_and_outlives_its_token(tmp_path: Path, way: Way, known: str) -> None:
-    with gated(tmp_path, hasty=True) as gate:
+def test_the_typescript_client_signs_in_calls_and_outlives_its_token(
+    tmp_path: Path, way: Negotiation, known: str
+) -> None:
+    with sign_in_server(tmp_path, short_tokens=True) as gate:
         said = _carried_out(gate, way, known)
         assert said["tools"] == THIRTEEN
         assert said["revision"] == ("2025-11-25" if way.mode == "legacy" else "2026-07-28")
@@ -34,7 +36,7 @@ def test_the_typescript_client_signs_in_calls_and_outlives_its_token(tmp_path: P
         assert len(gate.fetched) == (known == "document")
 
 
-def _carried_out(gate: Gated, way: Way, known: str) -> dict[str, Any]:
+def _carried_out(gate: SignInServer, way: Negotiation, known: str) -> dict[str, Any]:
     """Return the client's output; the person follows its URL."""
     package("@modelcontextprotocol/client")
     words = [way.mode, gate.url(way.carrier), *([gate.document] if known == "document" else [])]

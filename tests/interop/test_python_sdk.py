@@ -23,7 +23,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from tests.clients.raw_client import COMMAND, PATIENCE, STATELESS, children, eventually, processes_with
 from tests.clients.raw_http_client import site
 from tests.conftest import PROBE
-from tests.interop.known import CARRIERS, LEAN, MODES, THIRTEEN, WAYS, Way, told_apart
+from tests.interop.official_clients import CARRIERS, LEAN, MODES, THIRTEEN, WAYS, Negotiation, told_apart
 
 QUESTION = json.dumps([{"question": "Tea or coffee?", "options": ["tea", "coffee"]}])
 SKILL = "---\nname: {0}\ndescription: What {0} is for.\n---\nDo it.\n"
@@ -33,7 +33,7 @@ over_stdio = pytest.mark.parametrize("way", told_apart(WAYS[: len(MODES)]))
 
 
 @contextlib.asynccontextmanager
-async def connected(folder: Path, way: Way, *arguments: str, **options: Any) -> AsyncIterator[Client]:
+async def connected(folder: Path, way: Negotiation, *arguments: str, **options: Any) -> AsyncIterator[Client]:
     """Yield the client of a server in `folder`, which holds its home, state, working directory and log."""
     async with asyncio.timeout(3 * PATIENCE), contextlib.AsyncExitStack() as stack:
         if way.carrier == "stdio":
@@ -74,7 +74,7 @@ async def decline(context: Any, params: types.ElicitRequestParams) -> types.Elic
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Way) -> None:
+def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             assert client.protocol_version == ("2025-11-25" if way.mode == "legacy" else STATELESS)
@@ -87,7 +87,7 @@ def test_the_revision_is_the_newest_of_the_era_asked_for(tmp_path: Path, way: Wa
 
 
 @ways
-def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Way) -> None:
+def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             listed = await client.list_tools()
@@ -100,7 +100,7 @@ def test_the_list_is_the_thirteen_in_order(tmp_path: Path, way: Way) -> None:
 
 
 @ways
-def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_path: Path, way: Way) -> None:
+def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way, "--structured-output", "full") as client:
             await client.list_tools()  # the client validates structured content against the listed schema
@@ -125,7 +125,7 @@ def test_a_command_gives_text_and_structured_content_that_fits_its_schema(tmp_pa
 
 
 @ways
-def test_an_image_arrives_as_an_image(tmp_path: Path, way: Way) -> None:
+def test_an_image_arrives_as_an_image(tmp_path: Path, way: Negotiation) -> None:
     from PIL import Image
 
     png = io.BytesIO()
@@ -146,7 +146,7 @@ def test_an_image_arrives_as_an_image(tmp_path: Path, way: Way) -> None:
 
 
 @ways
-def test_a_task_is_made_added_to_and_completed(tmp_path: Path, way: Way) -> None:
+def test_a_task_is_made_added_to_and_completed(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             await client.list_tools()
@@ -173,7 +173,7 @@ def test_a_task_is_made_added_to_and_completed(tmp_path: Path, way: Way) -> None
 
 
 @ways
-def test_an_unknown_tool_is_invalid_params(tmp_path: Path, way: Way) -> None:
+def test_an_unknown_tool_is_invalid_params(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             with pytest.raises(MCPError) as caught:
@@ -184,7 +184,7 @@ def test_an_unknown_tool_is_invalid_params(tmp_path: Path, way: Way) -> None:
 
 
 @ways
-def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, way: Way) -> None:
+def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             result = await client.call_tool("Bash", {"command": "true", "timeout": "soon"})
@@ -195,7 +195,7 @@ def test_a_wrong_argument_is_an_error_of_the_tool_that_names_it(tmp_path: Path, 
 
 
 @ways
-def test_a_person_is_asked_through_the_client(tmp_path: Path, way: Way) -> None:
+def test_a_person_is_asked_through_the_client(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way, elicitation_callback=answer_tea) as client:
             await client.list_tools()
@@ -208,7 +208,7 @@ def test_a_person_is_asked_through_the_client(tmp_path: Path, way: Way) -> None:
 
 
 @ways
-def test_a_person_may_decline(tmp_path: Path, way: Way) -> None:
+def test_a_person_may_decline(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way, elicitation_callback=decline) as client:
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
@@ -219,7 +219,7 @@ def test_a_person_may_decline(tmp_path: Path, way: Way) -> None:
 
 
 @ways
-def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, way: Way) -> None:
+def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             result = await client.call_tool("AskUserQuestion", {"questions_json": QUESTION})
@@ -231,7 +231,7 @@ def test_a_client_that_cannot_ask_gets_the_questions_back(tmp_path: Path, way: W
 
 
 @ways
-def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, way: Way) -> None:
+def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, way: Negotiation) -> None:
     told: list[tuple[float, str]] = []
     proceed = tmp_path / "proceed"
 
@@ -252,7 +252,7 @@ def test_output_comes_as_progress_while_the_command_runs(tmp_path: Path, way: Wa
 
 
 @ways
-def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, way: Way) -> None:
+def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, way: Negotiation) -> None:
     heard: list[tuple[str, Any]] = []
 
     async def hear(params: types.LoggingMessageNotificationParams) -> None:
@@ -273,7 +273,7 @@ def test_log_messages_arrive_from_the_level_asked_for(tmp_path: Path, way: Way) 
 
 
 @ways
-def test_a_cancelled_call_takes_its_command_with_it(tmp_path: Path, way: Way) -> None:
+def test_a_cancelled_call_takes_its_command_with_it(tmp_path: Path, way: Negotiation) -> None:
     seconds = f"61.{WAYS.index(way)}73"  # an odd number: it marks our processes
 
     async def main() -> None:
@@ -298,7 +298,7 @@ def test_a_new_skill_is_told_to_a_session(tmp_path: Path, carrier: str) -> None:
             if isinstance(message, types.ToolListChangedNotification):
                 changed.set()
 
-        async with connected(tmp_path, Way(carrier, "legacy"), message_handler=hear) as client:
+        async with connected(tmp_path, Negotiation(carrier, "legacy"), message_handler=hear) as client:
             assert "brew" not in await _catalogue(client)
             _add_skill(tmp_path, "brew")
             async with asyncio.timeout(PATIENCE):
@@ -309,7 +309,7 @@ def test_a_new_skill_is_told_to_a_session(tmp_path: Path, carrier: str) -> None:
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.mode != "legacy"], ids=str)
-def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, way: Way) -> None:
+def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             assert "brew" not in await _catalogue(client)
@@ -324,7 +324,7 @@ def test_a_new_skill_is_told_to_a_subscription(tmp_path: Path, way: Way) -> None
 
 
 @ways
-def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, way: Way) -> None:
+def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, way: Negotiation) -> None:
     async def main() -> None:
         async with connected(tmp_path, way) as client:
             began = time.monotonic()
@@ -336,7 +336,7 @@ def test_eight_calls_at_once_are_answered_each_with_its_own(tmp_path: Path, way:
 
 
 @ways
-def test_a_large_text_survives_both_ways(tmp_path: Path, way: Way) -> None:
+def test_a_large_text_survives_both_ways(tmp_path: Path, way: Negotiation) -> None:
     said = "é" * (2**18 if way.carrier == "sse" else 2**20)  # this client accepts events of up to 1 MiB
 
     async def main() -> None:
@@ -347,7 +347,7 @@ def test_a_large_text_survives_both_ways(tmp_path: Path, way: Way) -> None:
 
 
 @over_stdio
-def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path, way: Way) -> None:
+def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path, way: Negotiation) -> None:
     seconds = f"62.{WAYS.index(way)}73"
     before = children(os.getpid())
 
@@ -369,7 +369,7 @@ def test_closing_the_client_ends_everything_before_it_would_kill(tmp_path: Path,
 
 def test_closing_an_idle_client_takes_no_time(tmp_path: Path) -> None:
     async def main() -> float:
-        async with connected(tmp_path, Way("stdio", "auto")) as client:
+        async with connected(tmp_path, Negotiation("stdio", "auto")) as client:
             await client.list_tools()
             began = time.monotonic()
         return time.monotonic() - began

@@ -11,12 +11,12 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE, children
 from tests.clients.raw_http_client import site
-from tests.interop.known import THIRTEEN, WAYS, Way
 from tests.interop.node import FOLDER, node, package
+from tests.interop.official_clients import THIRTEEN, WAYS, Negotiation
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, way: Way) -> None:
+def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, way: Negotiation) -> None:
     package("@modelcontextprotocol/client")
     before = children(os.getpid())
     with contextlib.ExitStack() as stack:

@@ -16,7 +16,7 @@ from toolgate.server.principal import derive_subject
 from toolgate.server.state import client_rows, grant_rows
 
 
-class Somebody:
+class AppUser:
     """A person with an account and an app; `app` is the app's name."""
 
     def __init__(self, signed: Signed, name: str, app: str) -> None:

@@ -68,7 +68,7 @@ class Person:
         return await function()
 
 
-class Folder:
+class FakeWorkspace:
     """A fake workspace, as far as PlanMode needs one."""
 
     def __init__(self, root: Path) -> None:
@@ -81,7 +81,7 @@ class Folder:
         return files.write(path, data, self.root, suffix)
 
 
-class Lent:
+class FakeServices:
     """A principal's services, in a session or (with session "") without one."""
 
     def __init__(self, folder: Path, principal: str = "a", session: str = "s", person: Person | None = None) -> None:
@@ -93,7 +93,7 @@ class Lent:
         self.belongings = Services(
             principal=principal,
             caller_state=CallerState(session),
-            workspace=cast(Any, Folder(folder)),  # PlanMode needs no more
+            workspace=cast(Any, FakeWorkspace(folder)),  # PlanMode needs no more
             todos=TodoStore(self.store, principal, session),
             plan=PlanStore(self.store, principal, session),
             callbacks=CallbackStore(self.store, self.clock, principal, session),
@@ -112,7 +112,7 @@ class Lent:
             assert schema.compile_check(tool.output)(built) is None
         return output
 
-    async def __aenter__(self) -> "Lent":
+    async def __aenter__(self) -> "FakeServices":
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -15,10 +15,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.clients.raw_http_client import Site
-from tests.clients.surviving_client import Living
+from tests.clients.surviving_client import SurvivingClient
 from tests.conftest import PROBE
 from tests.server.cli.test_user_and_client import PASSWORD, command, granted, registered
-from tests.transports.http.test_activation import Manager, running
+from tests.transports.http.test_activation import FakeServiceManager, running
 
 REVISIONS = ("2025-06-18", "2025-11-25", STATELESS)
 
@@ -41,10 +41,10 @@ def test_clients_of_each_era_live_through_restarts(tmp_path: Path, auth: str, re
     port, chance = free_port(), random.Random(7)
     options = (*PROBE, "--port", str(port), "--auth", auth, "--grace", "0.3")
     now = Site(tmp_path, *options)
-    clients = list[Living]()
+    clients = list[SurvivingClient]()
     try:
         token = signed_in(tmp_path, now) if auth == "oauth" else None
-        clients += [Living(port, revision, f"c{place}", token) for place, revision in enumerate(REVISIONS)]
+        clients += [SurvivingClient(port, revision, f"c{place}", token) for place, revision in enumerate(REVISIONS)]
         for client in clients:
             client.start()
         for turn in range(restarts):
@@ -78,7 +78,7 @@ def test_the_official_client_loses_no_call_where_a_service_manager_holds_the_soc
 
 async def call_through_restarts(folder: Path, mode: str, restarts: int) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as held, contextlib.ExitStack() as stack:
-        manager = Manager(folder, held)
+        manager = FakeServiceManager(folder, held)
 
         def restart() -> None:
             """Restart all of them, each once the one before serves."""

@@ -16,7 +16,7 @@ from tests.transports.test_streamable_http import HELLO, note, request
 Listen = Callable[..., Site]
 
 
-class Talk:
+class SseClient:
     """A client of one stream."""
 
     def __init__(self, site: Site, revision: str = "2024-11-05", capabilities: Any = None) -> None:
@@ -51,8 +51,8 @@ class Talk:
 
 
 @contextlib.contextmanager
-def talking(site: Site, **how: Any) -> Iterator[Talk]:
-    talk = Talk(site, **how)
+def talking(site: Site, **how: Any) -> Iterator[SseClient]:
+    talk = SseClient(site, **how)
     try:
         yield talk
     finally:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_client import COMMAND, ROOT, eventually
-from tests.interop.known import THIRTEEN
+from tests.interop.official_clients import THIRTEEN
 from tests.servers import forked_command
 from toolgate.server.cli import main
 

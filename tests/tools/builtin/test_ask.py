@@ -8,7 +8,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from tests.tools.fake_context import Lent, Person, data, refused, run, said
+from tests.tools.fake_context import FakeServices, Person, data, refused, run, said
 from toolgate.tools.api.errors import UnansweredError
 from toolgate.tools.builtin import ask
 from toolgate.tools.builtin.ask import ask_user_question, parse_questions
@@ -29,7 +29,7 @@ def asked(tmp_path: Path, questions: Any, person: Person) -> Any:
     found: list[Any] = []
 
     async def body() -> None:
-        async with Lent(tmp_path, person=person) as lent:
+        async with FakeServices(tmp_path, person=person) as lent:
             text = questions if isinstance(questions, str) else json.dumps(questions)
             found.append(await lent.call(ask_user_question, questions_json=text))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.tools.fake_context import Lent, data, refused, run, said
+from tests.tools.fake_context import FakeServices, data, refused, run, said
 from toolgate.tools.builtin.callbacks import set_callback
 
 
@@ -21,7 +21,7 @@ from toolgate.tools.builtin.callbacks import set_callback
 )
 def test_set_says_what_it_scheduled(tmp_path: Path, delay: int, count: dict[str, int], text: str, left: int) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             output = await lent.call(set_callback, action="set", message="look", delay_seconds=delay, **count)
             row = {"callback_id": 0, "message": "look", "fires_in_ms": delay * 1000, "left": left}
             assert said(output) == text
@@ -32,7 +32,7 @@ def test_set_says_what_it_scheduled(tmp_path: Path, delay: int, count: dict[str,
 
 def test_list_shows_the_slots_with_their_times(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             nothing = await lent.call(set_callback, action="list")
             assert (said(nothing), data(nothing)) == ("No callbacks are set.", {"callbacks": []})
             await lent.call(set_callback, action="set", message="one\nline", delay_seconds=30)
@@ -52,7 +52,7 @@ def test_list_shows_the_slots_with_their_times(tmp_path: Path) -> None:
 
 def test_cancel_ends_one_or_all_and_shows_the_rest(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for _ in range(4):
                 await lent.call(set_callback, action="set", message="look", delay_seconds=30)
             one = await lent.call(set_callback, action="cancel", callback_id=2)
@@ -71,7 +71,7 @@ def test_cancel_ends_one_or_all_and_shows_the_rest(tmp_path: Path) -> None:
 
 def test_a_ninth_is_refused_with_the_limit(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for number in range(8):
                 made = await lent.call(set_callback, action="set", message="look", delay_seconds=30)
                 assert data(made)["callbacks"][0]["callback_id"] == number
@@ -100,7 +100,7 @@ def test_a_ninth_is_refused_with_the_limit(tmp_path: Path) -> None:
 )
 def test_a_wrong_argument_is_an_error_that_names_it(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             assert told in refused(await lent.call(set_callback, **arguments))
             assert data(await lent.call(set_callback, action="list")) == {"callbacks": []}
 

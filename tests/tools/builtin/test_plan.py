@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.tools.fake_context import Lent, data, refused, run, said
+from tests.tools.fake_context import FakeServices, data, refused, run, said
 from toolgate.tools.builtin.plan import plan_mode
 from toolgate.tools.builtin.todos import task_manager
 
@@ -17,7 +17,7 @@ STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 @pytest.mark.parametrize("session", ["", "s"])
 def test_a_plan_is_entered_reported_and_left(tmp_path: Path, session: str) -> None:
     async def body() -> None:
-        async with Lent(tmp_path, session=session) as lent:
+        async with FakeServices(tmp_path, session=session) as lent:
             nothing = {"active": False, "goal": "", "plan_file": None, "started_at": None}
             off = await lent.call(plan_mode, action="status")
             assert (said(off), data(off)) == ("Plan mode is off.", {**nothing, "note": "Plan mode is off."})
@@ -44,7 +44,7 @@ def test_a_plan_is_entered_reported_and_left(tmp_path: Path, session: str) -> No
 
 def test_exit_writes_the_goal_and_the_open_tasks(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for name in ("done already", "ship\nit"):
                 await lent.call(task_manager, action="create", query="", text=name)
             for text in ("test", "release"):
@@ -68,7 +68,7 @@ def test_exit_writes_the_goal_and_the_open_tasks(tmp_path: Path) -> None:
 
 def test_the_file_given_on_enter_is_the_one_written(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             await lent.call(plan_mode, action="enter", goal="x", plan_file="plan.md")
             assert "written to plan.md" in said(await lent.call(plan_mode, action="status"))
             await lent.call(plan_mode, action="exit")
@@ -79,7 +79,7 @@ def test_the_file_given_on_enter_is_the_one_written(tmp_path: Path) -> None:
 
 def test_a_plan_that_cannot_be_written_stays_active(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             await lent.call(plan_mode, action="enter", goal="x")
             (tmp_path / "folder.md").mkdir()
             for file in ("../plan.md", "folder.md"):
@@ -107,7 +107,7 @@ def test_a_plan_that_cannot_be_written_stays_active(tmp_path: Path) -> None:
 )
 def test_a_wrong_argument_is_an_error_that_names_it(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             assert told in refused(await lent.call(plan_mode, **arguments))
             assert not (await lent.belongings.plan.state()).active
 
@@ -117,7 +117,7 @@ def test_a_wrong_argument_is_an_error_that_names_it(tmp_path: Path, arguments: d
 
 def test_a_second_enter_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             first = data(await lent.call(plan_mode, action="enter", goal="first"))
             again = await lent.call(plan_mode, action="enter", goal="second")
             assert "active already (first): exit or reset it first" in refused(again)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.tools.fake_context import Lent, data, refused, run, said
+from tests.tools.fake_context import FakeServices, data, refused, run, said
 from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.skills import BUILT_IN, MAX_DESCRIPTION_BYTES, Skills, invoke_skill, tool_description
 
@@ -33,7 +33,7 @@ def invoked(tmp_path: Path, name: str, **arguments: str) -> Any:
     outputs: list[Any] = []
 
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             outputs.append(await lent.call(invoke_skill, skill_name=name, **arguments))
 
     run(body())

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.tools.fake_context import Lent, data, refused, run, said
+from tests.tools.fake_context import FakeServices, data, refused, run, said
 from toolgate.tools.builtin import todos as tasks_module
 from toolgate.tools.builtin.todos import task_manager
 
@@ -21,7 +21,7 @@ def step(number: int, text: str, completed: bool = False) -> dict[str, Any]:
 
 def test_a_task_from_its_first_step_to_its_end(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             made = await lent.call(task_manager, action="create", query="", text="ship it")
             assert data(made) == {
                 "task_id": 1,
@@ -47,7 +47,7 @@ def test_a_task_from_its_first_step_to_its_end(tmp_path: Path) -> None:
 
 def test_a_name_may_come_in_query_and_text_goes_first(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             await lent.call(task_manager, action="create", query="from query")
             await lent.call(task_manager, action="create", query="not this", text="from\n text")
             listed = data(await lent.call(task_manager, action="list", query=""))
@@ -58,7 +58,7 @@ def test_a_name_may_come_in_query_and_text_goes_first(tmp_path: Path) -> None:
 
 def test_query_finds_a_task_by_name_and_task_id_goes_first(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for name in ("Fix parser", "fix parser tests", "Docs"):
                 await lent.call(task_manager, action="create", query="", text=name)
             exact = await lent.call(task_manager, action="add", query="fix parser", text="x")
@@ -75,7 +75,7 @@ def test_query_finds_a_task_by_name_and_task_id_goes_first(tmp_path: Path) -> No
 
 def test_lists_are_filtered_by_query_in_names_and_steps(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for name in ("alpha", "beta", "gamma"):
                 await lent.call(task_manager, action="create", query="", text=name)
             await lent.call(task_manager, action="add", query="", task_id=1, text="ask about BETA")
@@ -121,7 +121,7 @@ def test_lists_are_filtered_by_query_in_names_and_steps(tmp_path: Path) -> None:
 )
 def test_an_error_names_what_would_be_right(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for name in ("one", "same a", "same b"):
                 await lent.call(task_manager, action="create", query="", text=name)
             for text in ("x", "y"):
@@ -135,7 +135,7 @@ def test_an_error_names_what_would_be_right(tmp_path: Path, arguments: dict[str,
 
 def test_an_action_ignores_arguments_it_does_not_use(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             made = await lent.call(task_manager, action="create", query="", text="one", task_id=0, step_id=0)
             assert data(made)["task_id"] == 1
             added = await lent.call(task_manager, action="add", query="", text="x", step_id=0)
@@ -152,7 +152,7 @@ def test_an_action_ignores_arguments_it_does_not_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [{"action": "add", "text": "x"}, {"action": "complete"}])
 def test_without_a_current_task_one_must_be_named(tmp_path: Path, arguments: dict[str, Any]) -> None:
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             assert "none is current" in refused(await lent.call(task_manager, query="", **arguments))
             nothing = await lent.call(task_manager, action="list", query="")
             assert said(nothing) == "There is no task."
@@ -163,7 +163,7 @@ def test_without_a_current_task_one_must_be_named(tmp_path: Path, arguments: dic
 
 def test_another_principals_tasks_do_not_exist(tmp_path: Path) -> None:
     async def body() -> None:
-        async with Lent(tmp_path, "a") as mine, Lent(tmp_path, "b") as theirs:
+        async with FakeServices(tmp_path, "a") as mine, FakeServices(tmp_path, "b") as theirs:
             await mine.call(task_manager, action="create", query="", text="secret")
             assert data(await theirs.call(task_manager, action="list", query=""))["tasks"] == []
             told = refused(await theirs.call(task_manager, action="complete", query="", task_id=1))
@@ -178,7 +178,7 @@ def test_a_long_list_gives_the_newest_and_says_so(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(tasks_module, "MAX_LISTED", 2)
 
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for number in range(1, 6):
                 await lent.call(task_manager, action="create", query="", text=f"task {number}")
             listed = await lent.call(task_manager, action="list", query="")
@@ -192,7 +192,7 @@ def test_a_list_is_bounded_in_characters_too(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(tasks_module, "MAX_CHARACTERS", 900)
 
     async def body() -> None:
-        async with Lent(tmp_path) as lent:
+        async with FakeServices(tmp_path) as lent:
             for _ in range(4):
                 await lent.call(task_manager, action="create", query="", text="x" * 400)
             assert len(data(await lent.call(task_manager, action="list", query=""))["tasks"]) == 2

@@ -12,7 +12,7 @@ from toolgate.tools.cgroups.group import EVERY, QUIET, CpuFairness
 NAME = "abcdef0123456789"
 
 
-class Figures:
+class FakeGroup:
     """A fake group."""
 
     def __init__(self) -> None:
@@ -41,14 +41,14 @@ class Clock:
 
 
 def test_a_busy_group_is_throttled_and_a_quiet_one_is_not() -> None:
-    clock, busy, modest = Clock(), Figures(), Figures()
+    clock, busy, modest = Clock(), FakeGroup(), FakeGroup()
     for _ in range(10):
         clock.passes(busy, modest, shares=(1.9, 0.2))
     assert (busy.told, modest.told) == ([True], [])
 
 
 def test_a_group_that_was_quiet_for_a_while_gets_its_weight_back() -> None:
-    clock, group = Clock(), Figures()
+    clock, group = Clock(), FakeGroup()
     clock.passes(group, shares=(0.0,))
     clock.passes(group, shares=(1.0,))
     for _ in range(QUIET - 1):
@@ -62,7 +62,7 @@ def test_a_group_that_was_quiet_for_a_while_gets_its_weight_back() -> None:
 
 
 def test_a_group_without_a_cpu_counter_is_skipped() -> None:
-    clock, group = Clock(), Figures()
+    clock, group = Clock(), FakeGroup()
     group.used = None
     for _ in range(3):
         clock.now += EVERY

@@ -31,7 +31,7 @@ class Clock:
 
 
 @dataclass
-class Street:
+class FakeEngines:
     site: Site
     web: Web
     workers: Workers
@@ -64,7 +64,7 @@ async def street(
     seconds: Mapping[str, float] | None = None,
     contact: str = "",
     entries: Iterable[str] = (),
-) -> AsyncIterator[Street]:
+) -> AsyncIterator[FakeEngines]:
     pages = {f"/{name}": answer for name, answer in answers.items()}
     if "searxng" in answers:
         pages["/searxng/search"] = answers["searxng"]
@@ -77,7 +77,7 @@ async def street(
         web, workers = Web(["127.0.0.1"]), Workers()
         clock = Clock()
         try:
-            yield Street(
+            yield FakeEngines(
                 place,
                 web,
                 workers,

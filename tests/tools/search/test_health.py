@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.tools.engines import answers as shapes
-from tests.tools.engines.fake_engines import Street, hasten, street
+from tests.tools.engines.fake_engines import FakeEngines, hasten, street
 from tests.tools.fake_web_site import Answer, Request, gone, never
 from tests.tools.search.test_search import answered, github, hn
 from tests.tools.tool_calls import text
@@ -28,7 +28,9 @@ FINE = hn("https://a.example/")
 BROKEN = answered("boom", 500)
 
 
-def within(answers: Mapping[str, Answer], body: Callable[[Street], Awaitable[None]], deadline: float = 15.0) -> None:
+def within(
+    answers: Mapping[str, Answer], body: Callable[[FakeEngines], Awaitable[None]], deadline: float = 15.0
+) -> None:
     async def scenario() -> None:
         async with street(answers, deadline=deadline) as place:
             await asyncio.wait_for(body(place), 30)
@@ -45,7 +47,7 @@ async def sent(request: Request, answer: Answer) -> None:
 
 
 def test_an_engine_that_keeps_failing_is_skipped_and_tried_again() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         for n in range(3):
             assert (await place.statuses(f"q{n}"))["github"] == ("error", 0)
         assert place.asked("github") == 3
@@ -81,7 +83,7 @@ def test_after_its_rest_one_search_tries_the_engine_and_the_others_skip_it() -> 
         await answer.wait()
         await sent(request, github("https://b.example/"))
 
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         for n in range(3):
             await place.find(f"q{n}")
         place.clock.now += REST
@@ -106,7 +108,7 @@ def test_a_search_cancelled_during_a_trial_leaves_the_trial_to_the_next() -> Non
         asked.set()
         await never(request)
 
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         for n in range(3):
             await place.find(f"q{n}")
         place.clock.now += REST
@@ -142,7 +144,7 @@ def test_a_search_cancelled_during_a_trial_leaves_the_trial_to_the_next() -> Non
     ],
 )
 def test_an_engine_is_skipped_for_as_long_as_it_asks(answer: Answer, seconds: int) -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         await place.find("first")
         place.clock.now += seconds - 1
         assert (await place.statuses("second"))["stackexchange"][0] in ("blocked", "error")
@@ -166,7 +168,7 @@ def test_a_date_is_compared_with_our_clock_where_the_engine_does_not_tell_its_ow
 
 
 def test_a_query_that_an_engine_can_not_read_says_nothing_of_the_engine() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         for n in range(5):
             assert await place.statuses(f"q{n}") == {"github": ("error", 0)}
         assert place.asked("github") == 5
@@ -214,7 +216,7 @@ def test_failures_of_concurrent_queries_count_as_one_and_prolong_no_rest() -> No
 
 
 def test_a_search_that_is_repeated_asks_only_the_engines_that_failed() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         first = await place.find("same")
         place.site.pages["/github"] = github("https://b.example/")
         place.clock.now += 100
@@ -231,7 +233,7 @@ def test_a_search_that_is_repeated_asks_only_the_engines_that_failed() -> None:
 
 
 def test_a_cached_answer_reveals_no_other_callers_query() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         await place.search.ask("one", "secret", 5)
         (outcome,) = await place.search.ask("two", "secret", 5)
         assert outcome.age is None
@@ -241,7 +243,7 @@ def test_a_cached_answer_reveals_no_other_callers_query() -> None:
 
 
 def test_the_same_search_at_once_is_asked_once_for_each_caller() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         whos = [f"caller {n % 3}" for n in range(30)]
         answers = await asyncio.gather(*(place.search.ask(who, "same", 10) for who in whos))
         assert [[one.status for one in outcomes] for outcomes in answers] == [["ok", "ok"]] * 30
@@ -258,7 +260,7 @@ def test_a_search_that_is_cancelled_takes_nothing_from_the_same_one_of_another_c
         await answer.wait()
         await sent(request, github("https://b.example/"))
 
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         first, second = asyncio.ensure_future(place.find()), asyncio.ensure_future(place.find())
         await asked.wait()
         first.cancel()
@@ -294,7 +296,7 @@ def connected(port: int) -> int:
 def test_two_hundred_searches_at_once_leave_no_socket_and_no_task_behind() -> None:
     names = ("stackexchange", "hackernews", "github", "mojeek")
 
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         await place.find("warm")
         gc.collect()
         process = psutil.Process()
@@ -364,7 +366,7 @@ def test_the_turn_of_a_cancelled_search_goes_to_the_next() -> None:
 
 
 def test_pages_of_one_engine_are_read_in_one_job() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         sizes: list[int] = []
         do = place.workers.run_job
 
@@ -382,7 +384,7 @@ def test_pages_of_one_engine_are_read_in_one_job() -> None:
 
 
 def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         do = place.workers.run_job
         never_ends = asyncio.Event()
 
@@ -400,7 +402,7 @@ def test_an_engine_whose_pages_take_for_ever_to_read_holds_up_no_other() -> None
 
 
 def test_a_busy_worker_is_not_counted_against_an_engine() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         workers = place.workers
         async with workers.turn("search", "x"), workers.turn("search", "y"):
             for n in range(4):
@@ -423,7 +425,7 @@ def test_a_slow_engine_takes_no_connection_from_the_others() -> None:
         await answer.wait()
         await sent(request, github("https://b.example/"))
 
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         searches = [asyncio.ensure_future(place.find(f"query {n}")) for n in range(30)]
         for _ in searches:
             await served.acquire()
@@ -439,7 +441,7 @@ def test_a_slow_engine_takes_no_connection_from_the_others() -> None:
 
 @pytest.mark.parametrize(("waited", "is_asked"), [(7.0, True), (8.0, False)])
 def test_an_engine_whose_turn_comes_too_late_is_not_queried_and_not_blamed(waited: float, is_asked: bool) -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         turns = place.search._queues["github"]
         async with contextlib.AsyncExitStack() as taken:
             for n in range(AT_ONCE):
@@ -457,7 +459,7 @@ def test_an_engine_whose_turn_comes_too_late_is_not_queried_and_not_blamed(waite
 
 
 def test_an_engine_whose_turn_does_not_come_by_the_deadline_is_not_blamed() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         async with contextlib.AsyncExitStack() as taken:
             for n in range(AT_ONCE):
                 await taken.enter_async_context(place.search._queues["github"].slot(f"caller {n}"))
@@ -482,7 +484,7 @@ def test_sockets_are_closed_when_a_search_ends_before_its_engines(how: str) -> N
 
         return page
 
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         before = asyncio.all_tasks()
         search = asyncio.ensure_future(place.find())
         await asyncio.gather(*(event.wait() for event in asked.values()))
@@ -500,7 +502,7 @@ def test_sockets_are_closed_when_a_search_ends_before_its_engines(how: str) -> N
 
 
 def test_connections_are_used_again() -> None:
-    async def body(place: Street) -> None:
+    async def body(place: FakeEngines) -> None:
         for n in range(5):
             await place.find(f"q{n}")
         assert place.asked("hackernews") == 5

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.tools.engines import answers as shapes
-from tests.tools.engines.fake_engines import KEYS, Street, street, table
+from tests.tools.engines.fake_engines import KEYS, FakeEngines, street, table
 from tests.tools.fake_web_site import Answer, Request, never, redirect
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Output
@@ -320,7 +320,7 @@ def test_a_redirect_link_of_an_engine_is_replaced_by_its_target() -> None:
 
 
 def test_the_query_is_trimmed_bounded_and_not_empty() -> None:
-    async def scenario(place: Street) -> None:
+    async def scenario(place: FakeEngines) -> None:
         await place.find("  two\n\twords\x00 ")
         assert parse_qs(urlsplit(place.site.requests[0].target).query)["q"] == ["two words"]
         for query in ("", "  \n", "\x00", "x" * 401):

@@ -88,7 +88,7 @@ def test_large_pdfs_take_little_memory_of_the_server(start: Start, count: int) -
     assert most_memory(server) < 300 * MIB
 
 
-class Shelf:
+class FakeWorkspace:
     """A fake workspace with one file in it."""
 
     def __init__(self, data: bytes) -> None:
@@ -118,7 +118,7 @@ def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waitin
         finally:
             await reader.close()
 
-    shelf = Shelf(large_png(1000))
+    shelf = FakeWorkspace(large_png(1000))
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     assert len(ended) == MANY + 1
     assert ended.index("ada") <= 2 * pool.MAX_AT_ONCE

@@ -14,7 +14,7 @@ from toolgate.tools.workspace.zygote import SUPERVISOR, CommandRunner, IdleSandb
 HERE = Path("/")
 
 
-class Room:
+class FakeSandbox:
     """A fake sandbox that counts its starts."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ async def run(processes: CommandRunner, command: str = "true") -> None:
         await asyncio.sleep(0)  # let other waiting tasks run
 
 
-async def until_ended(room: Room, times: int) -> None:
+async def until_ended(room: FakeSandbox, times: int) -> None:
     async with asyncio.timeout(BOUND):
         while room.ended < times:
             await asyncio.sleep(0.01)
@@ -57,7 +57,7 @@ async def until_ended(room: Room, times: int) -> None:
 def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
     async def body() -> None:
         resting = IdleSandboxes(most=2)
-        rooms = [Room() for _ in range(3)]
+        rooms = [FakeSandbox() for _ in range(3)]
         houses = [CommandRunner(room, idle_sandboxes=resting) for room in rooms]
         await run(houses[0])
         await run(houses[1])
@@ -68,8 +68,8 @@ def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
         await run(houses[1])  # has a new one
         await until_ended(rooms[0], 1)
         assert [room.entered for room in rooms] == [1, 2, 1]
-        for sign_in_server in houses:
-            await sign_in_server.close()
+        for runner in houses:
+            await runner.close()
 
     asyncio.run(body())
 
@@ -77,7 +77,7 @@ def test_of_idle_sandboxes_the_one_that_rested_longest_ends_first() -> None:
 def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
     async def body() -> None:
         resting = IdleSandboxes(most=1)
-        rooms = [Room() for _ in range(3)]
+        rooms = [FakeSandbox() for _ in range(3)]
         houses = [CommandRunner(room, idle_sandboxes=resting) for room in rooms]
         launch = Launch(["sleep", "600"], HERE, HERE, {"PATH": os.defpath})
         lasting = await houses[0].start(launch, deaf)
@@ -90,19 +90,19 @@ def test_a_sandbox_in_which_something_runs_is_not_idle() -> None:
         async with asyncio.timeout(BOUND):
             await lasting.gone
         await until_ended(rooms[2], 1)
-        for sign_in_server in houses:
-            await sign_in_server.close()
+        for runner in houses:
+            await runner.close()
 
     asyncio.run(body())
 
 
 def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
     async def body() -> None:
-        room = Room()
-        sign_in_server = CommandRunner(room, idle_sandboxes=IdleSandboxes(most=0))
+        room = FakeSandbox()
+        runner = CommandRunner(room, idle_sandboxes=IdleSandboxes(most=0))
         for _ in range(5):
-            await run(sign_in_server)  # each time it is ended as soon as nothing runs there
-        await sign_in_server.close()
+            await run(runner)  # each time it is ended as soon as nothing runs there
+        await runner.close()
         assert (room.entered, room.ended) == (5, 5)
 
     asyncio.run(body())
@@ -110,10 +110,10 @@ def test_a_command_that_comes_while_its_sandbox_ends_has_a_new_one() -> None:
 
 def test_an_idle_sandbox_ends_after_a_while() -> None:
     async def body() -> None:
-        room = Room()
-        sign_in_server = CommandRunner(room, idle_sandboxes=IdleSandboxes(seconds=0.05))
-        await run(sign_in_server)
+        room = FakeSandbox()
+        runner = CommandRunner(room, idle_sandboxes=IdleSandboxes(seconds=0.05))
+        await run(runner)
         await until_ended(room, 1)
-        await sign_in_server.close()
+        await runner.close()
 
     asyncio.run(body())

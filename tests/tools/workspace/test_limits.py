@@ -58,7 +58,7 @@ class Said:
     is_error: bool
 
 
-class Street:
+class TwoPrincipals:
     """A server with two principals."""
 
     def __init__(self, signed: Signed, level: str) -> None:
@@ -106,7 +106,7 @@ def _streamed(body: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def street(level: str) -> Iterator[Street]:
+def street(level: str) -> Iterator[TwoPrincipals]:
     """Yield a server with its own range of users: other servers on this machine end theirs."""
     words = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
     first = 20_000 + os.getpid() % 2000 * 10
@@ -118,7 +118,7 @@ def street(level: str) -> Iterator[Street]:
     folder.chmod(0o711)  # other users have to pass
     try:
         with site(folder, "--auth", "oauth", *words, workspace=False, command=command) as listening:
-            yield Street(Signed(listening), level)
+            yield TwoPrincipals(Signed(listening), level)
     finally:
         shutil.rmtree(folder)
 
@@ -127,20 +127,20 @@ SOAKED = [pytest.param(level, marks=pytest.mark.soak) for level in LEVELS[1:]]  
 
 
 @pytest.fixture(scope="module", params=[LEVELS[0], *SOAKED])
-def served(request: pytest.FixtureRequest) -> Iterator[Street]:
+def served(request: pytest.FixtureRequest) -> Iterator[TwoPrincipals]:
     with street(request.param) as opened:
         yield opened
 
 
 @pytest.fixture
-def here(served: Street) -> Iterator[Street]:
+def here(served: TwoPrincipals) -> Iterator[TwoPrincipals]:
     """Yield the server; afterwards both principals work as before."""
     yield served
     served.clear()
     assert served.works(EVE) and served.works(ADA), served.log
 
 
-def test_cpu_time_of_a_process(here: Street) -> None:
+def test_cpu_time_of_a_process(here: TwoPrincipals) -> None:
     said = here.bash("while :; do :; done")
     assert (said.is_error, said.text) == (
         True,
@@ -149,7 +149,7 @@ def test_cpu_time_of_a_process(here: Street) -> None:
 
 
 @pytest.mark.soak
-def test_a_process_that_ignores_the_signal_of_its_cpu_time_is_killed(here: Street) -> None:
+def test_a_process_that_ignores_the_signal_of_its_cpu_time_is_killed(here: TwoPrincipals) -> None:
     said = here.bash("trap '' XCPU; while :; do :; done")
     assert (said.is_error, said.text) == (
         True,
@@ -157,7 +157,7 @@ def test_a_process_that_ignores_the_signal_of_its_cpu_time_is_killed(here: Stree
     )
 
 
-def test_memory(here: Street) -> None:
+def test_memory(here: TwoPrincipals) -> None:
     said = here.bash("exec python3 -c 'x = bytearray(256 << 20)'")
     assert said.is_error
     if here.level == ALONE:
@@ -170,33 +170,33 @@ def test_memory(here: Street) -> None:
         )
 
 
-def test_memory_of_a_background_task(here: Street) -> None:
+def test_memory_of_a_background_task(here: TwoPrincipals) -> None:
     said = here.ended("exec python3 -c 'x = bytearray(256 << 20)'")
     assert "the limit of 134,217,728 bytes of memory" in said
 
 
-def test_processes_and_threads_are_limited_per_principal(here: Street) -> None:
+def test_processes_and_threads_are_limited_per_principal(here: TwoPrincipals) -> None:
     said = here.bash(f"exec {THREADS.format(60)}")
     assert said.is_error and "the limit of 40 processes" in said.text
     here.call("BackgroundBash", command=f"{THREADS.format(30)}; sleep 600")
     assert here.bash(THREADS.format(30), ADA).text == "30\n"
 
 
-def test_open_files_of_a_process(here: Street) -> None:
+def test_open_files_of_a_process(here: TwoPrincipals) -> None:
     said = here.bash("exec python3 -c 'x = [open(\"/dev/null\") for _ in range(100)]'")
     assert said.is_error and said.text.endswith(
         "the limit of 64 open files of a process may have been reached (--limit files)"
     )
 
 
-def test_the_size_of_a_file(here: Street) -> None:
+def test_the_size_of_a_file(here: TwoPrincipals) -> None:
     said = here.bash("exec head -c 6M /dev/zero > big")
     assert said.is_error
     assert said.text == "exit code: 153\nthe limit of 4,194,304 bytes of a file was reached (--limit file-size)"
     assert here.bash("stat -c %s big; rm big").text == "4194304\n"
 
 
-def test_a_full_workspace_can_be_read_and_cleared_and_is_then_written_to(here: Street) -> None:
+def test_a_full_workspace_can_be_read_and_cleared_and_is_then_written_to(here: TwoPrincipals) -> None:
     said = here.bash("echo here > note; for i in {1..4}; do head -c 3M /dev/zero > big$i; done; exec sleep 60")
     assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text
     said = here.bash("exec echo more > more")
@@ -206,13 +206,13 @@ def test_a_full_workspace_can_be_read_and_cleared_and_is_then_written_to(here: S
     assert here.bash("echo more > more && cat more && rm more").text == "more\n"
 
 
-def test_a_workspace_of_too_many_files_can_be_cleared(here: Street) -> None:
+def test_a_workspace_of_too_many_files_can_be_cleared(here: TwoPrincipals) -> None:
     said = here.bash("mkdir d; for i in {1..300}; do : > d/$i; done; exec sleep 60")
     assert said.is_error and said.text.endswith("files and folders, over its limit of 200 (--limit entries)")
     assert not here.bash("rm -r d").is_error
 
 
-def test_the_private_tmp(here: Street) -> None:
+def test_the_private_tmp(here: TwoPrincipals) -> None:
     if here.level == UID:
         return  # there it is the machine's
     said = here.bash("head -c 3M /dev/zero > /tmp/x; code=$?; rm /tmp/x; exit $code")
@@ -221,14 +221,14 @@ def test_the_private_tmp(here: Street) -> None:
     )
 
 
-def test_output_past_its_most_is_not_kept_and_the_command_goes_on(here: Street) -> None:
+def test_output_past_its_most_is_not_kept_and_the_command_goes_on(here: TwoPrincipals) -> None:
     said = here.bash("head -c 65M /dev/zero | tr '\\0' x; echo end > end", timeout=60_000)
     assert "[output from here on is not kept: 64 MiB is the most]" in said.text
     assert (said.is_error, "the middle is left out" in said.text) == (False, True)
     assert here.bash("cat end; rm end").text == "end\n"
 
 
-def test_commands_at_once(here: Street) -> None:
+def test_commands_at_once(here: TwoPrincipals) -> None:
     root = Path(here.bash("pwd").text.strip())
     waiting = "touch up-$BASHPID; until [ -e go ]; do sleep 0.05; done"
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -247,7 +247,7 @@ def test_commands_at_once(here: Street) -> None:
     here.bash("rm go up-*")
 
 
-def test_background_tasks_at_once_those_left_running_too(here: Street) -> None:
+def test_background_tasks_at_once_those_left_running_too(here: TwoPrincipals) -> None:
     for _ in range(2):
         assert not here.call("BackgroundBash", command="sleep 600").is_error
     said = here.call("BackgroundBash", command="sleep 600")
@@ -263,18 +263,18 @@ def test_background_tasks_at_once_those_left_running_too(here: Street) -> None:
     )
 
 
-def test_the_age_of_a_background_task_of_one_left_running_too(here: Street) -> None:
+def test_the_age_of_a_background_task_of_one_left_running_too(here: TwoPrincipals) -> None:
     said = here.bash("sleep 600 & echo up")
     (left,) = re.findall(r"now background task (\d+):", said.text)
     assert here.ended("sleep 600").endswith(": it was older than 3 s, the most for a background task]")
     assert "the most for a background task" in here.call("ReadBgOutput", task_id=int(left)).text
 
 
-def _count(here: Street) -> int:
+def _count(here: TwoPrincipals) -> int:
     return int(here.bash("find . | wc -l").text.splitlines()[0])
 
 
-def test_short_commands_add_no_file_to_a_workspace_of_too_many(here: Street) -> None:
+def test_short_commands_add_no_file_to_a_workspace_of_too_many(here: TwoPrincipals) -> None:
     here.bash("mkdir d; for i in {1..300}; do : > d/$i; done; exec sleep 60")
     for n in range(4):
         said = here.bash(f"for i in {{1..100}}; do : > more{n}-$i; ln -s x link{n}-$i; mkdir d{n}-$i; done")
@@ -284,7 +284,7 @@ def test_short_commands_add_no_file_to_a_workspace_of_too_many(here: Street) -> 
     assert (said.text, said.is_error) == ("cleared\n", False)
 
 
-def test_no_hole_is_filled_in_a_full_workspace(here: Street) -> None:
+def test_no_hole_is_filled_in_a_full_workspace(here: TwoPrincipals) -> None:
     here.bash("truncate -s 4M sparse; for i in {1..4}; do head -c 3M /dev/zero > big$i; done; exec sleep 60")
     said = here.bash(
         'python3 -c \'import mmap; f = open("sparse", "r+b"); m = mmap.mmap(f.fileno(), 0)\n'
@@ -295,12 +295,12 @@ def test_no_hole_is_filled_in_a_full_workspace(here: Street) -> None:
     here.bash("rm -f big* sparse")
 
 
-def test_room_that_removed_files_take_counts(here: Street) -> None:
+def test_room_that_removed_files_take_counts(here: TwoPrincipals) -> None:
     said = here.bash("for i in {1..4}; do exec {fd}> gone; rm gone; head -c 3M /dev/zero >&$fd; done; exec sleep 60")
     assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text
 
 
-def test_programs_do_without_room_reserved_ahead(here: Street) -> None:
+def test_programs_do_without_room_reserved_ahead(here: TwoPrincipals) -> None:
     said = here.bash(
         "set -e; python3 -c 'import os; os.posix_fallocate(os.open(\"ahead\", os.O_RDWR | os.O_CREAT), 0, 2**20)'\n"
         "stat -c %s ahead; ! fallocate -l 1M by-name 2>&1; fallocate -p -o 0 -l 64K ahead\n"
@@ -315,7 +315,7 @@ def test_programs_do_without_room_reserved_ahead(here: Street) -> None:
     )
 
 
-def test_a_detached_process_of_a_background_task_has_its_age(here: Street) -> None:
+def test_a_detached_process_of_a_background_task_has_its_age(here: TwoPrincipals) -> None:
     """It has left its session and its parent."""
     root = Path(here.bash("pwd").text.strip())
     task = here.call("BackgroundBash", command="setsid -f sh -c 'echo $$ > pid; exec sleep 613' & sleep 600")
@@ -334,7 +334,7 @@ def _runs(argument: str) -> bool:
     return False
 
 
-def test_shared_memory(here: Street) -> None:
+def test_shared_memory(here: TwoPrincipals) -> None:
     script = (
         "import mmap, time; x = mmap.mmap(-1, 256 << 20); [x.write(bytes(1 << 20)) for _ in range(256)]; time.sleep(60)"
     )

@@ -24,7 +24,7 @@ os.execv(command[0], command)
 """
 
 
-class Manager:
+class FakeServiceManager:
     """A fake service manager: holds the socket, and starts servers on it."""
 
     def __init__(self, folder: Path, held: socket.socket) -> None:
@@ -75,13 +75,15 @@ def answer(asking: socket.socket) -> bytes:
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
+def manager(tmp_path: Path) -> Iterator[FakeServiceManager]:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as held:
-        yield Manager(tmp_path, held)
+        yield FakeServiceManager(tmp_path, held)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_connection_made_while_no_server_runs_is_answered_by_the_next_one(manager: Manager, number: int) -> None:
+def test_a_connection_made_while_no_server_runs_is_answered_by_the_next_one(
+    manager: FakeServiceManager, number: int
+) -> None:
     port = str(manager.port)
     before = manager.ask()
     with running(manager.start("--port", port)) as first:
@@ -94,7 +96,7 @@ def test_a_connection_made_while_no_server_runs_is_answered_by_the_next_one(mana
             assert all(b"200 OK" in answer(asking) for asking in between)
 
 
-def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: Manager) -> None:
+def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: FakeServiceManager) -> None:
     """Each request is answered, and the last answer closes the connection."""
     kept = socket.create_connection(("127.0.0.1", manager.port), PATIENCE)
     with running(manager.start("--port", str(manager.port))) as process, kept:
@@ -113,7 +115,7 @@ def test_no_request_on_a_kept_connection_is_lost_as_the_server_ends(manager: Man
         assert process.wait(PATIENCE) == 0
 
 
-def test_commands_inherit_neither_the_socket_nor_its_variables(manager: Manager, tmp_path: Path) -> None:
+def test_commands_inherit_neither_the_socket_nor_its_variables(manager: FakeServiceManager, tmp_path: Path) -> None:
     plugin = tmp_path / "plugin"
     plugin.mkdir()
     told = tmp_path / "told"
@@ -141,14 +143,14 @@ def test_commands_inherit_neither_the_socket_nor_its_variables(manager: Manager,
     ],
 )
 def test_malformed_socket_variables_are_a_usage_error(
-    manager: Manager, count: str, more: dict[str, str], said: str
+    manager: FakeServiceManager, count: str, more: dict[str, str], said: str
 ) -> None:
     with running(manager.start("--port", str(manager.port), count=count, **more)) as process:
         assert process.wait(PATIENCE) == 2
     assert said in manager.log.read_text() and len(manager.log.read_text()) < 500
 
 
-def test_a_socket_elsewhere_than_the_options_say_is_refused(manager: Manager) -> None:
+def test_a_socket_elsewhere_than_the_options_say_is_refused(manager: FakeServiceManager) -> None:
     for options in (("--port", "1"), ("--host", "127.0.0.2", "--port", str(manager.port))):
         with running(manager.start(*options)) as process:
             assert process.wait(PATIENCE) == 2
@@ -157,7 +159,7 @@ def test_a_socket_elsewhere_than_the_options_say_is_refused(manager: Manager) ->
 
 def test_without_signing_in_no_socket_off_loopback_is_served(tmp_path: Path) -> None:
     with contextlib.closing(socket.create_server(("0.0.0.0", 0))) as held:
-        manager = Manager(tmp_path, held)
+        manager = FakeServiceManager(tmp_path, held)
         for host in ("127.0.0.1", "0.0.0.0"):
             with running(manager.start("--host", host, "--port", str(manager.port))) as process:
                 assert process.wait(PATIENCE) == 2
@@ -179,7 +181,7 @@ def test_a_descriptor_that_is_no_listening_tcp_socket_is_refused(tmp_path: Path,
             file = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR)
             os.dup2(file, held.fileno())
         stack.callback(held.close)
-        manager = Manager.__new__(Manager)
+        manager = FakeServiceManager.__new__(FakeServiceManager)
         manager.held, manager.port, manager.log = held, 0, tmp_path / "log"
         manager._work, manager._environment = surroundings(tmp_path, tmp_path / "state", None)
         with running(manager.start("--port", "0")) as process:
@@ -187,7 +189,7 @@ def test_a_descriptor_that_is_no_listening_tcp_socket_is_refused(tmp_path: Path,
         assert "LISTEN_FDS: " in manager.log.read_text()
 
 
-def test_a_socket_for_another_process_is_ignored(manager: Manager) -> None:
+def test_a_socket_for_another_process_is_ignored(manager: FakeServiceManager) -> None:
     with running(manager.start("--port", "0", LISTEN_PID="1")) as process:
         assert eventually(lambda: "serving http" in manager.log.read_text())
         assert "handed over" not in manager.log.read_text()

@@ -68,7 +68,7 @@ def test_idle_connections_give_way_to_new_ones_the_longest_idle_first(tmp_path: 
         assert wires[-1].recv(1_000).startswith(b"HTTP/1.1 200")
 
 
-class Wire:
+class FakeConnection:
     """A fake connection that records its closing."""
 
     def __init__(self, connections: Connections, address: str) -> None:
@@ -96,10 +96,10 @@ FLOODS = {  # addresses of one sender → how many of 64 connections they may ha
 def test_the_addresses_of_one_sender_hold_a_part_of_the_connections(flood: str) -> None:
     address, most = FLOODS[flood]
     connections = Connections(64)
-    idle = [Wire(connections, address(n)) for n in range(200)]
+    idle = [FakeConnection(connections, address(n)) for n in range(200)]
     assert [wire.is_open for wire in idle] == [False] * (200 - most) + [True] * most
     assert len(connections) == most
-    other = Wire(connections, "203.0.113.9")
+    other = FakeConnection(connections, "203.0.113.9")
     assert other.place.begin_request()
     for wire in [*idle, other]:
         wire.place.release()
@@ -108,17 +108,17 @@ def test_the_addresses_of_one_sender_hold_a_part_of_the_connections(flood: str) 
 
 def test_a_sender_whose_connections_are_all_in_use_leaves_room_to_others(tmp_path: Path) -> None:
     connections = Connections(64)
-    busy = [Wire(connections, "192.0.2.1") for _ in range(16)]
+    busy = [FakeConnection(connections, "192.0.2.1") for _ in range(16)]
     assert all(wire.place.begin_request() for wire in busy)
-    assert not Wire(connections, "192.0.2.1").place.begin_request()
-    assert Wire(connections, "192.0.2.2").place.begin_request()
+    assert not FakeConnection(connections, "192.0.2.1").place.begin_request()
+    assert FakeConnection(connections, "192.0.2.2").place.begin_request()
     assert all(wire.is_open for wire in busy)
 
 
 def test_a_trusted_proxy_may_hold_all_connections() -> None:
     connections = Connections(64, lambda address: address == "10.0.0.2")
     for address, most in (("10.0.0.2", 64), ("10.0.0.3", 16)):
-        wires = [Wire(connections, address) for _ in range(100)]
+        wires = [FakeConnection(connections, address) for _ in range(100)]
         assert sum(wire.is_open for wire in wires) == most
         for wire in wires:
             wire.place.release()

@@ -15,7 +15,7 @@ from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, events, site
 from tests.server.auth.minted_tokens import Signed, signed_site
 from tests.server.auth.sign_in_server import PASSWORD
-from tests.servers.home_page_server import Somebody
+from tests.servers.home_page_server import AppUser
 from toolgate.server.calls import forms
 
 HOSTILE = "<script>window.bad = 1</script><img src=x onerror='window.bad = 2'>\u202etxt.exe"
@@ -29,13 +29,13 @@ def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
 
 
 @pytest.fixture(scope="module")
-def ada(signed: Signed) -> Somebody:
-    return Somebody(signed, "ada", APP)
+def ada(signed: Signed) -> AppUser:
+    return AppUser(signed, "ada", APP)
 
 
 @pytest.fixture(scope="module")
-def bob(signed: Signed) -> Somebody:
-    return Somebody(signed, "bob", "Workbench")
+def bob(signed: Signed) -> AppUser:
+    return AppUser(signed, "bob", "Workbench")
 
 
 @pytest.fixture
@@ -69,9 +69,7 @@ def told(page: Any, text: str) -> None:
 # -- every visitor
 
 
-def test_a_stranger_sees_what_this_is_and_copies_what_an_app_is_told(
-    arrive: Any, signed: Signed, ada: Somebody
-) -> None:
+def test_a_stranger_sees_what_this_is_and_copies_what_an_app_is_told(arrive: Any, signed: Signed, ada: AppUser) -> None:
     page = arrive()
     url = f"{signed.site.url}/mcp"
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=signed.site.url)
@@ -158,7 +156,7 @@ def test_with_an_external_issuer_only_the_public_part_is_shown(tmp_path: Path) -
 # -- a signed-in person's running work
 
 
-def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arrive: Any, ada: Somebody) -> None:
+def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arrive: Any, ada: AppUser) -> None:
     page = arrive("ada")
     is_live(page)
     id = ada.run("echo 'one \x1b[31mred\x1b[0m'; read -t 600 < <(sleep 600); echo never")
@@ -180,7 +178,7 @@ def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arr
     assert newest.is_visible()
 
 
-def test_tasks_plan_and_callbacks_are_shown_and_a_callback_is_cancelled(arrive: Any, ada: Somebody) -> None:
+def test_tasks_plan_and_callbacks_are_shown_and_a_callback_is_cancelled(arrive: Any, ada: AppUser) -> None:
     ada.call("TaskManager", action="create", query="", text="Write the <i>report</i>")
     ada.call("TaskManager", action="add", query="", text="draw charts")
     ada.call("SetCallback", action="set", message="look at the build", delay_seconds=600)
@@ -197,7 +195,7 @@ def test_tasks_plan_and_callbacks_are_shown_and_a_callback_is_cancelled(arrive: 
 
 
 def test_a_session_is_ended_and_an_app_shut_out(arrive: Any, signed: Signed) -> None:
-    eve = Somebody(signed, "eve", "Workbench")
+    eve = AppUser(signed, "eve", "Workbench")
     page = arrive("eve")
     page.locator("#part-sessions .row", has_text="Workbench").get_by_role("button", name="End").click()
     told(page, "The session was ended.")
@@ -209,7 +207,7 @@ def test_a_session_is_ended_and_an_app_shut_out(arrive: Any, signed: Signed) -> 
     assert eve.ask("ping")[0].status == 401
 
 
-def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ada: Somebody, bob: Somebody) -> None:
+def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ada: AppUser, bob: AppUser) -> None:
     page, theirs = arrive("ada"), bob.browser()
     is_live(page)
     question = page.locator("#part-questions .question")
@@ -237,7 +235,7 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
             page.get_by_text("No questions waiting.").wait_for()
 
 
-def test_after_a_sign_out_no_tab_is_updated(arrive: Any, ada: Somebody) -> None:
+def test_after_a_sign_out_no_tab_is_updated(arrive: Any, ada: AppUser) -> None:
     """However many updates there are."""
     id = ada.run("while sleep 0.05; do echo more; done")
     page = arrive("ada")
@@ -252,7 +250,7 @@ def test_after_a_sign_out_no_tab_is_updated(arrive: Any, ada: Somebody) -> None:
     ada.call("KillBgTask", task_id=id)
 
 
-def test_two_people_see_and_reach_only_their_own(signed: Signed, ada: Somebody, bob: Somebody) -> None:
+def test_two_people_see_and_reach_only_their_own(signed: Signed, ada: AppUser, bob: AppUser) -> None:
     running = ada.run("echo of-ada; sleep 600")
     ada.call("SetCallback", action="set", message="remind ada", delay_seconds=600)
     ada.call("TaskManager", action="create", query="", text="a task of ada")
@@ -293,12 +291,12 @@ def _csrf(page: str) -> str:
 
 
 def test_a_stream_shows_its_persons_news_only_and_streams_are_limited(
-    signed: Signed, ada: Somebody, bob: Somebody
+    signed: Signed, ada: AppUser, bob: AppUser
 ) -> None:
     cookies = {one: "; ".join(f"{n}={v}" for n, v in one.browser().cookies.items()) for one in (ada, bob)}
     with contextlib.ExitStack() as stack:
 
-        def follow(one: Somebody, **headers: str) -> Any:
+        def follow(one: AppUser, **headers: str) -> Any:
             connection = stack.enter_context(contextlib.closing(signed.site.connect()))
             connection.request("GET", "/events", headers={"cookie": cookies[one], **headers})
             return connection.getresponse()
@@ -329,7 +327,7 @@ def _opens(signed: Signed, cookie: str) -> bool:
         return connection.getresponse().status == 200
 
 
-def test_hostile_text_is_escaped(arrive: Any, ada: Somebody) -> None:
+def test_hostile_text_is_escaped(arrive: Any, ada: AppUser) -> None:
     page = arrive("ada")
     is_live(page)
     quoted = HOSTILE.replace("'", "'\"'\"'")
@@ -351,7 +349,7 @@ def test_hostile_text_is_escaped(arrive: Any, ada: Somebody) -> None:
         page.reload()
 
 
-def test_all_of_it_works_without_a_script(arrive: Any, ada: Somebody) -> None:
+def test_all_of_it_works_without_a_script(arrive: Any, ada: AppUser) -> None:
     id = ada.run("echo quietly; sleep 600")
     page = arrive("ada", java_script_enabled=False)
     assert eventually(lambda: "quietly" in (page.reload(), page.locator(f"#output-{id}").inner_text())[1])
@@ -363,7 +361,7 @@ def test_all_of_it_works_without_a_script(arrive: Any, ada: Somebody) -> None:
 
 @pytest.mark.brief("dark")  # tests/server/auth/test_pages.py has the light
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read_and_used_by_everybody(scheme: str, arrive: Any, ada: Somebody, tmp_path: Path) -> None:
+def test_it_can_be_read_and_used_by_everybody(scheme: str, arrive: Any, ada: AppUser, tmp_path: Path) -> None:
     ada.call("SetCallback", action="set", message="m" * 200, delay_seconds=600)
     ada.run("echo " + "x" * 500)
     stranger, page = arrive(color_scheme=scheme), arrive("ada", color_scheme=scheme)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND
 from tests.clients.raw_http_client import site
-from tests.interop.gated import published
+from tests.interop.sign_in_server import published
 from tests.server.cli.doctor.test_doctor import LOCAL
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import granted, registered

@@ -25,13 +25,16 @@ from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.http_browser import Person
 
-HASTY = (sys.executable, str(Path(__file__).with_name("hasty.py")))  # the server, with access tokens for seconds
+SHORT_TOKENS = (
+    sys.executable,
+    str(Path(__file__).with_name("short_tokens.py")),
+)  # the server, with access tokens for seconds
 CALLBACK = "http://127.0.0.1/callback"  # on any port (RFC 8252 section 7.3)
 WAYS_IN = ["dynamic", "document"]  # how a client becomes known: by registration, or by its document
 
 
 @dataclass
-class Gated:
+class SignInServer:
     site: Site
     person: Person
     document: str  # the URL of a client's metadata document
@@ -76,15 +79,15 @@ def visit(url: str) -> int:
 
 
 @contextlib.contextmanager
-def gated(folder: Path, *options: str, hasty: bool = False, **document: Any) -> Iterator[Gated]:
+def sign_in_server(folder: Path, *options: str, short_tokens: bool = False, **document: Any) -> Iterator[SignInServer]:
     """Yield a server; `document` changes the client's metadata document."""
     folder.mkdir(exist_ok=True)
     authority = folder / "authority.pem"
     with published(authority, document) as (url, fetched):
-        how: dict[str, Any] = {"command": HASTY} if hasty else {}
+        how: dict[str, Any] = {"command": SHORT_TOKENS} if short_tokens else {}
         allowed = ("--auth", "oauth", "--allow-private", "localhost")
         with site(folder, *allowed, *options, env={"SSL_CERT_FILE": str(authority)}, **how) as listening:
-            yield Gated(listening, Person(listening), url, fetched)
+            yield SignInServer(listening, Person(listening), url, fetched)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 Answer = tuple[int, Mapping[str, str], bytes]
 
 
-class StandIn:
+class FakeService:
     """`asked` holds the path (with the query) and the body of each request so far; `over` is set at the end."""
 
     def __init__(self, port: int) -> None:
@@ -19,7 +19,7 @@ class StandIn:
 
 
 @contextlib.contextmanager
-def standing_in(answer: Callable[[StandIn, str, bytes], Answer]) -> Iterator[StandIn]:
+def fake_service(answer: Callable[[FakeService, str, bytes], Answer]) -> Iterator[FakeService]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -38,7 +38,7 @@ def standing_in(answer: Callable[[StandIn, str, bytes], Answer]) -> Iterator[Sta
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    service = StandIn(server.server_address[1])
+    service = FakeService(server.server_address[1])
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:

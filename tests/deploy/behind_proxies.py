@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.clients.raw_http_client import Site, site
-from tests.deploy.fronts import Front
+from tests.deploy.proxied_server import Front
 from tests.deploy.proxies import Proxy, caddy, changed, nginx, ports, running
-from tests.interop.gated import Gated, certified
-from tests.interop.known import Way
-from tests.interop.test_oauth_python_sdk import Kept, connected, text
+from tests.interop.official_clients import Negotiation
+from tests.interop.sign_in_server import SignInServer, certified
+from tests.interop.test_oauth_python_sdk import StoredTokens, connected, text
 
 QUIET = 4  # seconds of silence that the impatient nginx allows: enough for a busy machine to start an answer
-BRISK = (sys.executable, str(Path(__file__).with_name("brisk.py")))
+BRISK = (sys.executable, str(Path(__file__).with_name("frequent_pings.py")))
 STEPS = ("-p", str(Path(__file__).with_name("stepping")))
 
 # Beside the shipped file: an nginx with its defaults, and an impatient one, also in front of a server that never
@@ -55,7 +55,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def behind(folder: Path) -> Iterator[Served]:
+def behind_proxies(folder: Path) -> Iterator[Served]:
     authority = folder / "authority.pem"
     certificate = certified(authority)
     at_caddy, at_nginx, at_prefix, at_plain, at_impatient, *others = ports(8)
@@ -102,7 +102,7 @@ def _server(folder: Path, url: str) -> contextlib.AbstractContextManager[Site]:
 
 
 async def _sign_in(served: Served, name: str) -> None:
-    front, kept = served.fronts[name], Kept()
-    async with connected(Gated(front, front.person(), ""), kept, Way("http", "auto")) as client:
+    front, kept = served.fronts[name], StoredTokens()
+    async with connected(SignInServer(front, front.person(), ""), kept, Negotiation("http", "auto")) as client:
         served.said[name] = text(await client.call_tool("Bash", {"command": "echo in"}))
     front.token = kept.access

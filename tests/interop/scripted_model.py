@@ -40,7 +40,7 @@ class Model:
 
 
 @contextlib.contextmanager
-def scripted(calls: Sequence[Call]) -> Iterator[Model]:
+def scripted_model(calls: Sequence[Call]) -> Iterator[Model]:
     model = Model(calls)
 
     class Endpoint(http.server.BaseHTTPRequestHandler):

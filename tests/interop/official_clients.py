@@ -10,7 +10,7 @@ MODES = ["legacy", "auto", "2026-07-28"]  # initialize; ask for the newest; use 
 CARRIERS = ["stdio", "http", "sse"]
 
 
-class Way(NamedTuple):
+class Negotiation(NamedTuple):
     """How a client connects: its transport, and how it negotiates."""
 
     carrier: str
@@ -20,10 +20,12 @@ class Way(NamedTuple):
         return f"{self.carrier} {self.mode}"
 
 
-WAYS = [Way(carrier, mode) for carrier in CARRIERS for mode in MODES if (carrier, mode) != ("sse", "2026-07-28")]
+WAYS = [
+    Negotiation(carrier, mode) for carrier in CARRIERS for mode in MODES if (carrier, mode) != ("sse", "2026-07-28")
+]
 
 OVER_HTTP = [way for way in WAYS if way.carrier != "stdio"]
-AUTO = (Way("http", "auto"),)  # after negotiation the same as Way("http", "2026-07-28")
+AUTO = (Negotiation("http", "auto"),)  # after negotiation the same as Negotiation("http", "2026-07-28")
 
 LEAN = {"Bash", "ReadImage", "ReadDocs", "InvokeSkill", "ReadBgOutput"}  # without structured output by default
 THIRTEEN = [
@@ -43,14 +45,14 @@ THIRTEEN = [
 ]
 
 
-def told_apart(ways: Sequence[Way]) -> list[Any]:
+def told_apart(ways: Sequence[Negotiation]) -> list[Any]:
     """Return the ways as parameters for tests after the handshake. There `auto` equals another way, and runs in `make
     soak` if `ways` has that one."""
     return [
         pytest.param(
             way,
             id=str(way),
-            marks=pytest.mark.soak if way.mode == "auto" and Way(way.carrier, MODES[-1]) in ways else (),
+            marks=pytest.mark.soak if way.mode == "auto" and Negotiation(way.carrier, MODES[-1]) in ways else (),
         )
         for way in ways
     ]
