@@ -23,13 +23,13 @@ def code_review(
     if not code:
         return f"{request} The code is the one we last talked about."
     fence = "`" * 3
-    while fence in code:  # code that has fences of its own gets a longer one around it
+    while fence in code:  # code with fences gets a longer fence around it
         fence += "`"
     return f"{request}\n\n{fence}{language.lower()}\n{code}\n{fence}"
 
 
 @code_review.completion("language")
 def languages(value: str) -> list[str]:
-    """The languages that begin with what was typed."""
+    """Return the languages that begin with the typed text."""
     typed = value.casefold()
     return [language for language in LANGUAGES if language.casefold().startswith(typed)]

@@ -8,7 +8,7 @@ import asyncio
 from toolgate.tools import Context, tool
 
 STEPS = 10
-PAUSE = 0.05  # seconds between two steps: enough to see them come one by one
+PAUSE = 0.05  # seconds between two steps: enough to see each arrive
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")  # RFC 5424, mildest first
 
 
@@ -19,13 +19,13 @@ async def progress_test(ctx: Context) -> str:
         await asyncio.sleep(PAUSE)
         await ctx.progress(step, STEPS, f"step {step} of {STEPS}")
     if not ctx.wants_progress:
-        return f"{STEPS} steps are done, but nobody saw them: the call had no progressToken"
+        return f"{STEPS} steps are done, but none was reported: the call had no progressToken"
     return f"{STEPS} steps are done"
 
 
 @tool(title="Logging test", read_only=True, open_world=False)
 async def logging_test(ctx: Context) -> str:
-    """Send a log message at each of the eight levels. The client sees those from the level on that it has set."""
+    """Send a log message at each of the eight levels. The client sees those at or above its level."""
     for level in LEVELS:
         await ctx.log(level, f"a message at level {level}", "logging_test")
     return f"{len(LEVELS)} messages were logged"

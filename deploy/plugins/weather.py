@@ -14,7 +14,7 @@ from toolgate.tools import Context, ToolError, tool
 
 SERVICE = os.environ.get("OPEN_METEO_URL", "https://api.open-meteo.com").rstrip("/")
 TIME = 5.0  # seconds: it answers in well under one
-SIZE = 65_536  # bytes: an answer has some five hundred
+SIZE = 65_536  # bytes: an answer has about five hundred
 FIELDS = ("temperature_2m", "relative_humidity_2m", "wind_speed_10m", "weather_code")
 SKY = {  # the first code of each group of WMO table 4677, as far as Open-Meteo uses it
     0: "clear",
@@ -32,7 +32,7 @@ SKY = {  # the first code of each group of WMO table 4677, as far as Open-Meteo 
 
 
 class Current(msgspec.Struct):
-    """What we read of the answer's `current`; the service leaves out what it does not know."""
+    """The fields of the answer's `current`; the service leaves out unknown ones."""
 
     temperature_2m: float  # °C
     relative_humidity_2m: float | None = None  # %
@@ -71,7 +71,7 @@ async def get_weather(
 
 
 def _degrees(name: str, value: float | str, most: int) -> float:
-    """The number, which some models send as a string."""
+    """Return the number, which some models send as a string."""
     try:
         degrees = float(value)
     except ValueError:
