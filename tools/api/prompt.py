@@ -99,7 +99,7 @@ class Prompt(DeclaredPart):
             case str() | Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
                 content, role = part, self.role
             case _:
-                raise TypeError(f"prompt {self.name!r} gave a {type(part).__name__}, which is no message")
+                raise TypeError(f"prompt {self.name!r} returned a {type(part).__name__}, which is no message")
         return Message(role, Text(content) if isinstance(content, str) else content)
 
 

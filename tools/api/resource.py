@@ -102,7 +102,7 @@ class Resource(DeclaredPart):
         if self.lists is not None and not self.is_template:
             raise TypeError(f"{self.uri} is one resource: only a template lists others")
         if self.watches is not None and not inspect.isasyncgenfunction(self.watches.call):
-            raise TypeError(f"what watches {self.uri} must be an async generator function")
+            raise TypeError(f"the watching function of {self.uri} must be an async generator function")
         for function in (self.function, self.watches):
             if function is not None:
                 self._verify_parameters(function)
@@ -131,7 +131,7 @@ class Resource(DeclaredPart):
         sound = [link for link in links[:MAX_LISTED] if _is_valid_link(link)]
         if len(sound) < len(links[:MAX_LISTED]) and not self._has_warned:
             self._has_warned = True
-            log.warning("%s from %s listed what has no name or no uri: it is left out", self.uri, self.source)
+            log.warning("%s from %s listed a link without a name or a URI: it is left out", self.uri, self.source)
         return sound
 
     def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:

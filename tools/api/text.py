@@ -30,9 +30,7 @@ def refuse_control_characters(**texts: str | None) -> None:
     for name, text in texts.items():
         found = re.search(_CONTROL, text) if text else None
         if found:
-            raise WrongArgumentsError(
-                f"{name!r} holds the control character U+{ord(found[0]):04X}, which no text here may: drop it"
-            )
+            raise WrongArgumentsError(f"{name!r} holds the control character U+{ord(found[0]):04X}: remove it")
 
 
 def one_line(text: str) -> str:

@@ -247,7 +247,7 @@ def tool(
         called = call.__name__ if name is None else name
         text = description or function.description
         if not text:
-            raise TypeError(f"tool {called!r} has no docstring: a model would not know what it is for")
+            raise TypeError(f"tool {called!r} has no docstring: its docstring is its description")
         hints = ToolAnnotations(
             read_only=read_only,
             destructive=not read_only if destructive is None else destructive,

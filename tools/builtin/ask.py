@@ -110,7 +110,7 @@ async def ask_user_question(
         case "accept":
             unknown = sorted(reply.content.keys() - asked["properties"].keys())
             if unknown:
-                finding = f"the form came back with {unknown[0][:MAX_LABEL]!r}, which is no field of it"
+                finding = f"the answer has an unknown field {unknown[0][:MAX_LABEL]!r}"
                 return _no_answer("unanswered", _as_text(questions, f"There is no answer: {finding}."))
             found = read_answers(questions, reply.content)
             text = msgspec.json.encode({"answers": found}).decode()
@@ -311,5 +311,5 @@ def _refuse_twice(what: str, texts: Sequence[str]) -> None:
     seen: set[str] = set()
     for text in texts:
         if text in seen:
-            raise ToolError(f"{text!r} is there twice among {what}: each must be told from the others")
+            raise ToolError(f"{text!r} occurs twice among {what}: make each different")
         seen.add(text)

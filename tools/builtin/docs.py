@@ -208,7 +208,7 @@ async def _convert(reader: PageReader, loaded: LoadedPage, request: PageRequest)
         if not is_fault:
             if isinstance(error, ToolError):
                 raise
-            hint = "look for another version of it" if raw.kind == PDF_TYPE else "its source is had with format html"
+            hint = "look for another version of it" if raw.kind == PDF_TYPE else "format html returns its source"
             raise ToolError(f"{shorten_url(page.url)} {error} when converted; {hint}") from None
         readable = ReadablePage(raw.kind, "", "", len(page.body))
     if is_fault:

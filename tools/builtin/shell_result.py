@@ -19,7 +19,7 @@ SETTLE = 5.0  # seconds for a killed tree to end: SIGTERM, 2 s, SIGKILL, and som
 THROTTLE = 0.25  # seconds between progress messages
 TASK_POLL = 1.0  # seconds until a call that became a task reports progress
 HEARTBEAT = 8.0  # seconds: the contract promises progress every 10
-DISK_FULL = "the disk is full: of the output little is kept, and `cd` does not last"
+DISK_FULL = "the disk is full: little output is kept, and `cd` does not persist"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
 MAX_TIMEOUT = 600_000  # milliseconds
 
@@ -166,7 +166,7 @@ class BashCall:
 def _describe_rest(run: Run, path: Path | None) -> str:
     """Say where the rest of a run's output is."""
     if path is None:
-        return "they are in no file"
+        return "they are not in a file"
     return f"all of it is in {path}" if run.kept is None else f"the first {run.kept:,} bytes of it are in {path}"
 
 

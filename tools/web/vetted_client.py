@@ -127,7 +127,7 @@ class VettedClient:
                 content, truncated = await _read_body(response, received.get("content-encoding", ""), limit)
                 return Page(str(url), response.status, received, content, truncated)
         except zlib.error:
-            raise PageUnreachableError(f"{shorten_url(str(url))} sent a body that does not unpack") from None
+            raise PageUnreachableError(f"{shorten_url(str(url))} sent a body that can't be decompressed") from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
             raise PageUnreachableError(f"could not fetch {shorten_url(str(url))}: {describe_error(error)}") from None
 

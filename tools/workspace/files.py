@@ -351,11 +351,11 @@ def _must_be_inside(real: str, path: str, root: Path, private: Path | None) -> N
     if not Path(real).is_relative_to(root):
         raise _outside(path, root)
     if private is not None and Path(real).is_relative_to(private):
-        raise NotFound(f"{path} is the server's own")
+        raise NotFound(f"{path} belongs to the server")
 
 
 def _outside(path: str, root: Path) -> NotFound:
-    return NotFound(f"{path} is outside the workspace: only what lies in {root} can be used")
+    return NotFound(f"{path} is outside the workspace: only files in {root} can be used")
 
 
 def _too_large(path: str, size: int, limit: int) -> ToolError:

@@ -121,15 +121,13 @@ def test_a_control_character_in_a_text_is_refused_with_the_argument_it_is_in(
     given = {key: value.replace("@", letter) if key == name else value for key, value in arguments.items()}
     with spoken(shared, "http") as client:
         told = client.error(tool, given)
-        assert told == f"{name!r} holds the control character U+{ord(letter):04X}, which no text here may: drop it"
+        assert told == f"{name!r} holds the control character U+{ord(letter):04X}: remove it"
 
 
 def test_a_control_character_in_a_question_is_refused_with_its_place(connect: Start) -> None:
     asked = json.dumps([{"question": "a?", "options": ["a", {"label": "b", "description": "c\x1b[0m"}]}])
     told = connect().error("AskUserQuestion", {"questions_json": asked})
-    assert told == (
-        "question 1, option 2: 'description' holds the control character U+001B, which no text here may: drop it"
-    )
+    assert told == ("question 1, option 2: 'description' holds the control character U+001B: remove it")
 
 
 def test_lines_and_tabs_are_text(connect: Start) -> None:

@@ -288,12 +288,12 @@ print(time.process_time(), flush=True)
 
 def test_the_weight_of_all_groups_together_can_be_chosen() -> None:
     found = had(cgroups.find(weight=50))
-    (sign_in_server,) = {
+    (server_group,) = {
         each.parent.parent for each in found.group(NAME, weight=200).procs_files if "cpu" in each.parts
     } or {None}
-    if sign_in_server is None:
+    if server_group is None:
         pytest.fail(f"no cpu controller of v1 is mounted under its name here: {MEND}")
-    assert [int((each / "cpu.shares").read_text()) for each in (sign_in_server, sign_in_server / NAME)] == [512, 2048]
+    assert [int((each / "cpu.shares").read_text()) for each in (server_group, server_group / NAME)] == [512, 2048]
     assert found.close()
 
 

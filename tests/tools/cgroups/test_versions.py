@@ -195,9 +195,9 @@ def end(process: subprocess.Popen[str]) -> int:
 def test_v2_takes_kills_and_removes(delegated: tuple[Path, frozenset[str]]) -> None:
     top, controllers = delegated
     assert V2.prepare(top, controllers, False) == {}
-    sign_in_server = ServerGroup(GroupFolder(top / new_name(), controllers, V2))
-    assert set((sign_in_server.folder.path / "cgroup.subtree_control").read_text().split()) == controllers
-    found = Cgroups([sign_in_server], {})
+    server_group = ServerGroup(GroupFolder(top / new_name(), controllers, V2))
+    assert set((server_group.folder.path / "cgroup.subtree_control").read_text().split()) == controllers
+    found = Cgroups([server_group], {})
     group = found.group("0123456789abcdef")
     process = sleeper(group.procs_files[0])
     assert eventually(lambda: len(group.processes()) == 3)
@@ -210,7 +210,7 @@ def test_v2_takes_kills_and_removes(delegated: tuple[Path, frozenset[str]]) -> N
     assert eventually(lambda: len(group.processes()) == 3)
     assert found.close()
     assert end(process) == -signal.SIGKILL
-    assert not sign_in_server.folder.path.exists()
+    assert not server_group.folder.path.exists()
 
 
 def test_v2_sweeps_a_dead_servers_group_and_no_living_one(delegated: tuple[Path, frozenset[str]]) -> None:
@@ -221,11 +221,11 @@ def test_v2_sweeps_a_dead_servers_group_and_no_living_one(delegated: tuple[Path,
     process = sleeper(group.procs_files[0])
     assert eventually(lambda: len(group.processes()) == 3)
     assert mine.sweep() == {}
-    (sign_in_server,) = dead._server_groups
-    assert sign_in_server._lock is not None
-    os.close(sign_in_server._lock)  # as the kernel does for a server that dies
-    sign_in_server._lock = None
-    assert mine.sweep() == {sign_in_server.folder.path.name: ""}
+    (server_group,) = dead._server_groups
+    assert server_group._lock is not None
+    os.close(server_group._lock)  # as the kernel does for a server that dies
+    server_group._lock = None
+    assert mine.sweep() == {server_group.folder.path.name: ""}
     assert end(process) == -signal.SIGKILL
     assert mine.close()
 

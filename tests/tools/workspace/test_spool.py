@@ -214,7 +214,7 @@ def no_room() -> Iterator[None]:
 
 
 def test_commands_run_though_nothing_can_be_written(tmp_path: Path) -> None:
-    full = "the disk is full: of the output little is kept, and `cd` does not last"
+    full = "the disk is full: little output is kept, and `cd` does not persist"
 
     async def body(me: Caller) -> None:
         await me.bash("true")  # the zygote keeps the old limit
@@ -224,7 +224,7 @@ def test_commands_run_though_nothing_can_be_written(tmp_path: Path) -> None:
             assert output.structured["output_file"] is None
             output = await me.bash("seq 1000000")
             assert output.structured["truncated"] and output.structured["output_file"] is None
-            assert len(told(output)) <= 30_000 and "in no file" in told(output)
+            assert len(told(output)) <= 30_000 and "not in a file" in told(output)
             output = await me.call("BackgroundBash", command="seq 3; rm -f large")
             assert full in text_of(output)
             task = output.structured["task_id"]
