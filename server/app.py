@@ -233,7 +233,7 @@ class App:
 
     async def _open_state(self) -> None:
         """The first session is written down at once: its client must not wait until a library is loaded."""
-        with contextlib.suppress(StateError):  # the log has it, and whoever needs the state hears of it
+        with contextlib.suppress(StateError):  # the log has it, and each call that needs the state fails with it
             await self.store.transact(lambda _: None)
 
     @property
@@ -353,12 +353,12 @@ class App:
         )
 
     def _serves(self, principal: str) -> bool:
-        """Whose work may be taken over here: remote callers' must not run under the local user's options, nor theirs
-        where callers are told apart. Without that there is nobody else, over HTTP either."""
+        """Whether this process may resume a principal's work. Work of remote callers must not run under the local user's
+        options, nor the local user's where callers sign in. With `--auth none` the local user is the only caller."""
         return (principal == LOCAL) == (not self.config.is_remote or self.config.auth == "none")
 
     async def _end_principal(self, principal: str) -> None:
-        """Somebody is gone for good: end what goes on without them."""
+        """End the callbacks, tasks, questions and commands of a principal who was removed."""
         await CallbackStore(self.store, self.clock, principal, "").cancel(None)
         await self.call_tasks.cancel_all(principal)
         self.server.questions.drop_all(principal)

@@ -317,6 +317,7 @@ class Supervisor:
 
 def enter(directories: list[bytes]) -> bool:
     """Change to the first directory that will have us; true when that is not the first."""
+    failure = OSError()
     for directory in directories:
         try:
             os.chdir(directory)
