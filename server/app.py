@@ -353,8 +353,8 @@ class App:
         )
 
     def _serves(self, principal: str) -> bool:
-        """Whether this process may resume a principal's work. Work of remote callers must not run under the local user's
-        options, nor the local user's where callers sign in. With `--auth none` the local user is the only caller."""
+        """Return whether this process may resume a principal's work. Remote callers' work must not run under the local
+        user's options, nor the local user's where callers sign in. With `--auth none` the local user calls alone."""
         return (principal == LOCAL) == (not self.config.is_remote or self.config.auth == "none")
 
     async def _end_principal(self, principal: str) -> None:
