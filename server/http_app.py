@@ -203,13 +203,13 @@ class HttpApp:
         host, port = bound.getsockname()[:2]
         base = _base_url(host, port)
         where = ", on the socket that was handed over" if self._is_handed else ""
-        log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
-        if self._config.is_public and self._sandbox == "none":
-            log.warning("--sandbox none: commands may do all that this process may do")
-        if self._config.approve and self._open is None and self._config.can_commands_reach_host(self._sandbox):
-            log.warning("--approve: with --auth none, commands that reach this port can approve their own calls")
         try:
             application = self.application(self._config.public_url or _base_url(self._config.host, port))
+            log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
+            if self._config.is_public and self._sandbox == "none":
+                log.warning("--sandbox none: commands may do all that this process may do")
+            if self._config.approve and self._open is None and self._config.can_commands_reach_host(self._sandbox):
+                log.warning("--approve: with --auth none, commands that reach this port can approve their own calls")
             if self._access is not None and self._access.sign_in is not None:
                 pairing = self._access.sign_in.offer_pairing  # unless there is an account
                 await _retry(pairing, "accounts can't be read: no pairing code is offered")

@@ -14,8 +14,8 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,12 @@ class AuditLog:
         if not self._waiting and not self._lost:
             return None
         try:
-            with self._lock():
+            head = self._lock()
+            try:
                 self._open_current()
                 self._append()
+            finally:
+                fcntl.flock(head, fcntl.LOCK_UN)
         except BlockingIOError:
             return LOCK_RETRY
         except OSError as error:
@@ -145,22 +148,17 @@ class AuditLog:
         self._head = _open(self._head_path, os.O_RDWR)
         self._head_inode = os.fstat(self._head).st_ino
 
-    @contextmanager
-    def _lock(self) -> Generator[None]:
-        """Hold the lock. Raises BlockingIOError if another process holds it."""
+    def _lock(self) -> int:
+        """Take the lock. Return its descriptor. Raises BlockingIOError if another process holds it."""
         while True:
             if self._head is None:
                 self._open_head()
             assert self._head is not None
             fcntl.flock(self._head, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _inode(self._head_path) == self._head_inode:
-                break
+                return self._head
             os.close(self._head)  # it was removed, and others lock the new one
             self._head = None
-        try:
-            yield
-        finally:
-            fcntl.flock(self._head, fcntl.LOCK_UN)
 
     # -- under the lock
 
