@@ -86,10 +86,8 @@ class SseTransport:
             if claim is not None:
                 claim.release()
 
-    async def _generate_events(
-        self, session: HttpSession, stream: EventStream, messages: str
-    ) -> AsyncGenerator[Any, None]:
-        yield {"event": "endpoint", "data": messages}
+    async def _generate_events(self, session: HttpSession, stream: EventStream, uri: str) -> AsyncGenerator[Any, None]:
+        yield {"event": "endpoint", "data": uri}
         cursor = 0
         while not stream.has_gap(cursor):
             stream.news.clear()

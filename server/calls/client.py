@@ -22,11 +22,7 @@ from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUn
 ELICIT = "elicitation/create"
 INSTANT = 0.25  # seconds: no person reads a form faster; a program without a person answers within tens of milliseconds
 UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
-CAPABILITY = {
-    "elicitation/create": "elicitation",
-    "sampling/createMessage": "sampling",
-    "roots/list": "roots",
-}
+CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what a valid answer looks like
     "elicitation/create": lambda answer: (
         answer.get("action") in ("accept", "decline", "cancel")
@@ -96,8 +92,7 @@ class NoClient:
 
 
 class CallClient:
-    """Speak to the client on behalf of one call. `hold` limits the wait for an answer, in seconds. `questions` are
-    those on the server's own page."""
+    """Speak to the client for one call. `hold`: seconds to wait for an answer. `questions`: the page's."""
 
     is_held = True
 
@@ -276,10 +271,8 @@ class CallClient:
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         if key not in self._once_results and self._questions.url is not None:
-            self._once_results = {
-                **self._questions.once_results(self._call.session.principal, self._binding),
-                **self._once_results,
-            }
+            earlier = self._questions.once_results(self._call.session.principal, self._binding)
+            self._once_results = {**earlier, **self._once_results}
         if key not in self._once_results:
             self._once_results[key] = await function()
         return self._once_results[key]

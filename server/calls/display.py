@@ -28,8 +28,7 @@ UNFINISHED = re.compile(r"(?:\r|\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[PX^_]
 
 
 def format_arguments(given: Mapping[str, Any]) -> str:
-    """Format one argument a line, in JSON. A long one loses its middle; the count of lost characters stands outside the
-    quotes."""
+    """Format one argument a line, in JSON. A long one loses its middle, with the count outside the quotes."""
     lines: list[str] = []
     left = MAX_ALL
     for name, value in given.items():

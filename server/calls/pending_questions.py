@@ -204,10 +204,8 @@ class PendingQuestions:
         if own is None:
             return {}
         by = _digest(call())
-        return next(
-            (each.once_results for each in own.values() if each.call == by and each.once_results and not each.is_held),
-            {},
-        )
+        tries = (each for each in own.values() if each.call == by and not each.is_held)
+        return next((each.once_results for each in tries if each.once_results), {})
 
     def hand_back(self, asked: PendingQuestion) -> None:
         """Return the answer, so that the same call can use it again."""

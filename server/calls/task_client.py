@@ -81,8 +81,7 @@ class TaskClient(CallClient):
         return await self.call_task.ask(requests, timeout)
 
     def _page_timeout(self, timeout: float | None) -> float:
-        """Return the wait for a question on the page. A task blocks no request, so it waits even if the page is
-        closed."""
+        """Return the wait for a question on the page: it goes on if the page is closed."""
         return super()._page_timeout(timeout) if self.call_task is None else timeout or LIFETIME
 
     async def as_task(self, required: bool) -> bool:

@@ -67,10 +67,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
     if server.trace is not None:
         methods = {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
     server.call_tasks.rerun = partial(tools.rerun_call, server)
-    notifications = {
-        "notifications/initialized": lifecycle.mark_ready,
-        "notifications/cancelled": lifecycle.cancel_request,
-    }
+    handlers = {"notifications/initialized": lifecycle.mark_ready, "notifications/cancelled": lifecycle.cancel_request}
 
     def finish_answer(answer: Any, call: Call) -> Any:
         """Return an answer as its revision requires; an encoded one is finished already."""
@@ -79,4 +76,4 @@ def build_dispatcher(server: Server) -> Dispatcher:
             return answer
         return serialization.add_result_type(answer, server.identity(revision))
 
-    return Dispatcher(methods, notifications, finish_answer)
+    return Dispatcher(methods, handlers, finish_answer)

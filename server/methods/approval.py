@@ -52,7 +52,7 @@ async def require_approval(
     began = time.monotonic()
     action, key = _recall_answer(server, call, _cwd(context))
     if action is None:
-        action, key = await _ask_person(server, call, tool, arguments, context, rule), IN_REQUEST
+        action, key = await _ask(server, call, tool, arguments, context, rule), IN_REQUEST
     if action != "accept":
         call.decision, told = REFUSALS[action]
         if context.answered_at_once(key):
@@ -91,9 +91,7 @@ def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, 
     return (str(answer["action"]) if isinstance(answer, dict) and SHAPES[ELICIT](answer) else None), key
 
 
-async def _ask_person(
-    server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule
-) -> str:
+async def _ask(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule) -> str:
     """Return the person's action. If the answer comes with the retry, the call ends here."""
     message = format_question(tool, arguments, _cwd(context))
     request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}

@@ -61,12 +61,8 @@ async def initialize(server: Server, call: Call) -> dict[str, Any]:
 
 def discover(server: Server, call: Call) -> dict[str, Any]:
     """Answer server/discover: what a client of the stateless era may know before its first request."""
-    known = {
-        "supportedVersions": list(SUPPORTED),
-        "capabilities": _capabilities(call.revision),
-        **_instructions(server),
-    }
-    return serialization.add_cache_hints(known, call.revision, serialization.CACHE_FOR)
+    info = {"supportedVersions": list(SUPPORTED), "capabilities": _capabilities(call.revision), **_instructions(server)}
+    return serialization.add_cache_hints(info, call.revision, serialization.CACHE_FOR)
 
 
 def ping(call: Call) -> dict[str, Any]:

@@ -37,9 +37,7 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
     ids = frozenset(tasks)
     listener = OpenSubscription(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
     listener.uris = frozenset(uri for uri in served if server.updates.subscribe(listener, principal, uri))
-    listener.send(
-        "notifications/subscriptions/acknowledged", notifications=_format_acknowledged(kinds, listener.uris, ids)
-    )
+    listener.send("notifications/subscriptions/acknowledged", notifications=_format_accepted(kinds, listener.uris, ids))
     server.notifications.subscriptions[listener] = None
     for kept in tasks.values():  # what changed before the subscription began
         listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
@@ -61,9 +59,8 @@ def _make_room(server: Server, principal: str, owner: str) -> None:
     held = [listener for listener in server.notifications.subscriptions if not listener.end_signal.done()]
     each = Counter(listener.principal for listener in held)
     is_shared = owner != LOCAL.owner  # otherwise all callers are the same
-    has_room = not is_shared or (
-        each[principal] < MAX_PERSONAL and sum(listener.owner == owner for listener in held) < MAX_OWNED
-    )
+    owned = sum(listener.owner == owner for listener in held)
+    has_room = not is_shared or (each[principal] < MAX_PERSONAL and owned < MAX_OWNED)
     if has_room and len(held) >= MAX_LISTENERS:
         largest, most = each.most_common(1)[0]
         has_room = most > each[principal] + 1
@@ -109,7 +106,7 @@ async def _find_tasks(server: Server, call: Call) -> dict[str, StoredTask]:
     return await find_notified(server, call.session.principal, ids)
 
 
-def _format_acknowledged(kinds: tuple[str, ...], uris: frozenset[str], tasks: frozenset[str]) -> dict[str, Any]:
+def _format_accepted(kinds: tuple[str, ...], uris: frozenset[str], tasks: frozenset[str]) -> dict[str, Any]:
     honoured: dict[str, Any] = dict.fromkeys(kinds, True)
     if uris:
         honoured["resourceSubscriptions"] = sorted(uris)

@@ -53,11 +53,8 @@ def require_extension(call: Call) -> None:
 async def find_notified(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
     """Return the principal's tasks with these ids whose changes this process sees."""
     found = await _find_rows(server, principal, ids)
-    return {
-        id: kept
-        for id, kept in found.items()
-        if not kept.is_live or server.call_tasks.find_running(principal, id) is not None
-    }
+    running = server.call_tasks.find_running
+    return {id: task for id, task in found.items() if not task.is_live or running(principal, id) is not None}
 
 
 async def _find_rows(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:

@@ -39,11 +39,11 @@ class PluginLoadError(Exception):
     """A plugin can't be loaded. The cause, if any, is its exception."""
 
 
-class PluginHangsError(PluginLoadError):
+class PluginHangError(PluginLoadError):
     """Its import has not ended."""
 
 
-class TooManyLoadsError(PluginHangsError):
+class TooManyLoadsError(PluginHangError):
     """Other imports have not ended; when they have, this plugin may be loaded."""
 
 
@@ -226,7 +226,7 @@ class PluginLoader:
             raise
         if not loading.done():
             loading.add_done_callback(_retire_late)
-            raise PluginHangsError(f"not loaded within {PATIENCE:g} s")
+            raise PluginHangError(f"not loaded within {PATIENCE:g} s")
         try:
             made = loading.result()
         except ThreadsBusyError:

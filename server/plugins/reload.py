@@ -15,13 +15,7 @@ from pathlib import Path
 
 from toolgate.server.plugins import discovery
 from toolgate.server.plugins.discovery import ISOLATE, PluginContent
-from toolgate.server.plugins.loader import (
-    LoadedPlugin,
-    PluginHangsError,
-    PluginLoad,
-    PluginLoadError,
-    TooManyLoadsError,
-)
+from toolgate.server.plugins.loader import LoadedPlugin, PluginHangError, PluginLoad, PluginLoadError, TooManyLoadsError
 from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.api.tool import Tool
@@ -206,7 +200,7 @@ class PluginReloader:
             still = "its last good version is served" if plugin.serving is not None else "it is left out"
             trace = None if isinstance(cause, (PluginLoadError, CollisionError)) else cause
             why = cause if trace is None else f"it failed to load: {_last_line(trace)}"
-            more = f"; {ENDLESS}" if isinstance(error, PluginHangsError) else ""
+            more = f"; {ENDLESS}" if isinstance(error, PluginHangError) else ""
             log.error("plugin %s: %s; %s%s", plugin.file, why, still, more, exc_info=trace)
         else:
             if plugin.pending is not None:
@@ -257,8 +251,7 @@ class PluginReloader:
             log.error("plugin %s: %s; %s", plugin.file, told, still)
 
     def _filter_yielding(self, yielding: Iterable[Part], owners: Mapping[Key, Part]) -> list[Part]:
-        """Return the parts that no plugin replaces. Any writer in the workspace can add a skill, only the operator a
-        plugin."""
+        """Return the parts that no plugin replaces: any writer can add a skill, only the operator a plugin."""
         kept: list[Part] = []
         before, self._left_out = self._left_out, {}
         for part in yielding:

@@ -14,8 +14,7 @@ FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy se
 
 
 def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
-    """Start to log, as "text" or "json". `folder` is made if it is missing. Raises UsageError if it can't be written
-    to."""
+    """Start to log, as "text" or "json". Makes `folder`. Raises UsageError if it can't be written to."""
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -252,9 +252,8 @@ def _check_links(state: Path, uid: int) -> None:
 
 def probe_sandbox(config: Config) -> "Sandbox | None":
     """Return the sandbox that a server with these options would have; changes no state. Raises UsageError."""
-    return choose_sandbox(
-        config, config.state, _limits(config), partial(_find_trial_folder, config.state), public=config.is_public
-    )
+    trial_folder = partial(_find_trial_folder, config.state)
+    return choose_sandbox(config, config.state, _limits(config), trial_folder, public=config.is_public)
 
 
 def _find_trial_folder(state: Path, level: "Level") -> Path | None:

@@ -64,8 +64,7 @@ class Completions:
                 raise TypeError(f"the completion of {name!r} takes `value`, `arguments` and a Context, no other")
 
     async def complete(self, name: str, value: str, arguments: Mapping[str, str], context: Context) -> Completion:
-        """Return the suggestions for the argument `name`. Raises WrongArgumentsError for an unknown argument, ToolError
-        if the function refuses."""
+        """Return the suggestions for `name`. Raises WrongArgumentsError if it is unknown, ToolError if refused."""
         if name not in self._names():
             raise WrongArgumentsError(f"there is no argument {name[:180]!r}")
         function = self._functions.get(name)

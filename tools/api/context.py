@@ -100,8 +100,7 @@ class Context:
         return self._services.web
 
     def service(self, kind: type[T]) -> T:
-        """Return the built-in tools' service of this type. Raises ToolError if there is none, as in a plugin's
-        process."""
+        """Return the built-in tools' service of this type. Raises ToolError if there is none, as for a plugin."""
         found: T | None = self._services.built_in.get(kind)
         if found is None:
             raise ToolError(f"ctx.service({kind.__name__}) is not available in a plugin's own process")
@@ -141,8 +140,7 @@ class Context:
         self._services.notify_updated(uri)
 
     def watch_path(self, path: Path) -> AsyncIterator[object]:
-        """Yield each time the file or folder `path` changes, appears or goes. The caller checks that the path is
-        allowed."""
+        """Yield each time the file or folder `path` changes, appears or goes. The caller checks the path."""
         return self._services.watch_path(path)
 
     def list_changed(self) -> None:
@@ -191,18 +189,18 @@ class Context:
         StillWaitingError when the question stays on the page: the same call, made again, takes the answer.
         """
         params = {"message": message, "requestedSchema": schema}
-        answer = await self._ask_one(ELICIT, params, key, timeout)
+        answer = await self._ask(ELICIT, params, key, timeout)
         return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
 
     async def sample(
         self, params: dict[str, Any], *, key: str | None = None, timeout: float | None = None
     ) -> dict[str, Any]:
         """Ask the client's model to write: `params` and the result are those of sampling/createMessage."""
-        return await self._ask_one("sampling/createMessage", params, key, timeout)
+        return await self._ask("sampling/createMessage", params, key, timeout)
 
     async def roots(self, *, key: str | None = None, timeout: float | None = None) -> list[dict[str, Any]]:
         """Return the folders that the client works in: `[{"uri": …, "name"?: …}]`."""
-        answer = await self._ask_one("roots/list", {}, key, timeout)
+        answer = await self._ask("roots/list", {}, key, timeout)
         roots: list[dict[str, Any]] = answer.get("roots") or []
         return roots
 
@@ -212,8 +210,7 @@ class Context:
         return {key: _check_answer(requests[key], answer) for key, answer in answers.items()}
 
     def answered_at_once(self, key: str) -> bool:
-        """Return whether the answer to `key` came faster than a person can read: a program answered. False also if that
-        is unknown."""
+        """Return whether the answer to `key` is known to have come faster than a person can read."""
         return self._peer.at_once(key)
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
@@ -221,9 +218,7 @@ class Context:
         result: T = await self._peer.once(key, function)
         return result
 
-    async def _ask_one(
-        self, method: str, params: dict[str, Any], key: str | None, timeout: float | None
-    ) -> dict[str, Any]:
+    async def _ask(self, method: str, params: dict[str, Any], key: str | None, timeout: float | None) -> dict[str, Any]:
         self._question_count += 1
         key = key or f"question-{self._question_count}"
         answer: dict[str, Any] = (await self.ask({key: {"method": method, "params": params}}, timeout=timeout))[key]

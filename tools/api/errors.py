@@ -43,8 +43,7 @@ class UnansweredError(CannotAskError):
 
 
 class StillWaitingError(UnansweredError):
-    """No answer has come yet and the question still waits; the text says where. The same call, made again, takes the
-    answer."""
+    """No answer has come yet; the text says where the question waits. The same call takes the answer later."""
 
 
 class TasksUnsupportedError(CannotAskError):

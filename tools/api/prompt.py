@@ -72,8 +72,7 @@ class Prompt(DeclaredPart):
         self.completions.verify()
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
-        """Return the prompt's messages. Raises WrongArgumentsError for arguments that do not fit, ToolError if the
-        prompt refuses."""
+        """Return the prompt's messages. Raises WrongArgumentsError, and ToolError if the prompt refuses."""
         value = await self.function(self._convert_arguments(arguments), context)
         return [self._message(part) for part in (value if isinstance(value, (list, tuple)) else [value])]
 

@@ -311,8 +311,7 @@ def _drop_titles(schema: Any) -> Any:
 
 
 def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_masked: bool) -> str:
-    """Say which arguments are at fault and what was expected. An argument missing because it was mistyped is left
-    out."""
+    """Say which arguments are at fault and what was expected. Leave out one missing because mistyped."""
     names = list(schema.get("properties", {}))
     findings: list[str] = []
     suggested: set[str] = set()

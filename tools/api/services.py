@@ -104,8 +104,7 @@ class CallerState:
     retry_save_at: float = 0.0  # of the monotonic clock
 
     async def save_cwd(self) -> None:
-        """Store a changed `cwd` if it can outlive the process. After a failure, calls skip it for SAVE_PAUSE
-        seconds."""
+        """Store a changed `cwd` that can outlive the process. After a failure, skip it for SAVE_PAUSE seconds."""
         cwd = self.cwd
         if self.save is None or cwd == self.saved_cwd or time.monotonic() < self.retry_save_at:
             return

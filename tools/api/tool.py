@@ -103,8 +103,7 @@ class Tool(DeclaredPart):
             schema.check_limits(self.output)
 
     def without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments without nulls that mean "left out": some clients send null for each optional
-        argument."""
+        """Return the arguments without nulls that mean "left out", as some clients send them."""
         if None not in arguments.values():
             return arguments
         return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
@@ -283,10 +282,8 @@ def _structured_return_type(function: Callable[..., Any]) -> Any:
 
 def _are_data(items: Sequence[Any]) -> bool:
     """Return whether no item of these types can be a content block: a list of blocks is content."""
-    unions = (typing.Union, types.UnionType)
-    flat = [
-        part for item in items for part in (typing.get_args(item) if typing.get_origin(item) in unions else (item,))
-    ]
+    union = (typing.Union, types.UnionType)
+    flat = [part for item in items for part in (typing.get_args(item) if typing.get_origin(item) in union else (item,))]
     kinds = [typing.get_origin(part) or part for part in flat]
     return bool(items) and not any(
         kind in (typing.Any, object) or (isinstance(kind, type) and issubclass(kind, Content)) for kind in kinds

@@ -105,8 +105,7 @@ class UriTemplate:
         return self._literals[0]
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the decoded values of the variables, or None. No value leads out of a root folder (see
-        `_decode_value`)."""
+        """Return the decoded values, or None. No value leads out of a root folder (see `_decode_value`)."""
         spelled = normalise(uri)
         return None if spelled is None else self.match_normal(spelled)
 
@@ -138,8 +137,7 @@ class UriTemplate:
         return uri
 
     def _expand(self, values: Mapping[str, str], raw: Mapping[str, str]) -> str:
-        """Expand with the library. Reserved expansions take encoded values (RFC 6570 section 3.2.1), others decoded
-        ones."""
+        """Expand. Reserved expansions take encoded values (RFC 6570 section 3.2.1), others decoded ones."""
         if self._library is None:
             from uritemplate import URITemplate  # start-up: 2 ms
 

@@ -105,8 +105,7 @@ class PageReader:
         return self._browser is not None and self._browser.is_up
 
     def depths(self) -> list[tuple[str, tuple[int, int]]]:
-        """Return the running and waiting count of each queue: `visits`, the browser's `pages`, and the workers'
-        jobs."""
+        """Return the running and waiting count of `visits`, of the browser's `pages`, and of the workers' jobs."""
         pages = self._browser.depth if self._browser is not None else (0, 0)
         return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *self.workers.depths()]
 
@@ -163,8 +162,7 @@ async def _fetch(reader: PageReader, request: PageRequest, *notes: str) -> Loade
 
 
 async def _render(reader: PageReader, request: PageRequest) -> LoadedPage:
-    """Return the page as the browser shows it. Other types than HTML are fetched: the browser has no viewer for
-    them."""
+    """Return the page as the browser shows it. Types that it has no viewer for are fetched."""
     from toolgate.tools.browser.chromium import BrowserStartError  # start-up
 
     browser = reader.browser

@@ -19,7 +19,7 @@ from toolgate.tools.workspace.spool import Run, Status
 from toolgate.tools.workspace.workspace import Workspace
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
-MAX_LISTED_COMMAND = 120  # characters of a command in a list
+MAX_COMMAND = 120  # characters of a command in a list
 MAX_TAIL = 256 * 2**10  # bytes of output in a resource: a reader of a build wants its end, and reads often
 MAX_LINE = 4 * 2**10  # bytes of it skipped to begin at a line
 MAX_OUTPUT_WAIT = 3600.0  # seconds: longest wait for output
@@ -148,10 +148,8 @@ async def list_bg_tasks(ctx: Context) -> Output:
     for run in runs:
         if run.status != "running":
             ctx.service(Workspace).drop_notice(run.id)
-    lines = [f"{run.id}  {shorten_command(run.command, MAX_LISTED_COMMAND)}  {describe_end(run)}" for run in runs]
-    return Output(
-        [Text("\n".join(lines) or "no background tasks")], BackgroundTasks(list(map(_to_background_task, runs)))
-    )
+    lines = [f"{run.id}  {shorten_command(run.command, MAX_COMMAND)}  {describe_end(run)}" for run in runs]
+    return Output([Text("\n".join(lines) or "no background tasks")], BackgroundTasks(list(map(_to_row, runs))))
 
 
 @tool(
@@ -204,9 +202,7 @@ async def bg_output(id: str, ctx: Context) -> str:
 @bg_output.listing
 async def outputs(ctx: Context) -> list[ResourceLink]:
     return [
-        ResourceLink(
-            f"bg://{run.id}/output", f"task {run.id}", description=shorten_command(run.command, MAX_LISTED_COMMAND)
-        )
+        ResourceLink(f"bg://{run.id}/output", f"task {run.id}", description=shorten_command(run.command, MAX_COMMAND))
         for run in await ctx.service(Workspace).list()
     ]
 
@@ -259,7 +255,7 @@ async def _find_run(workspace: Workspace, id: str) -> Run | None:
     return next((run for run in await workspace.list() if str(run.id) == id), None)
 
 
-def _to_background_task(run: Run) -> BackgroundTask:
+def _to_row(run: Run) -> BackgroundTask:
     note = "; ".join(_reasons(run)) or None
     return BackgroundTask(run.id, run.command, run.status, run.runtime_ms, _final_exit_code(run), note)
 

@@ -122,9 +122,7 @@ class BashCall:
         """Return the output to show, and remove what is not needed after that."""
         workspace = self.workspace
         size = await workspace.size(run.id)
-        shown = await make_excerpt(
-            partial(workspace.read, run.id), size, MAX_TEXT, _describe_rest(run, path), final=gone
-        )
+        shown = await make_excerpt(partial(workspace.read, run.id), size, MAX_TEXT, _note_rest(run, path), final=gone)
         if not gone:
             await workspace.mark_read(run.id, shown.used_bytes)
         elif shown.dropped_characters and path:
@@ -163,7 +161,7 @@ class BashCall:
         return notes
 
 
-def _describe_rest(run: Run, path: Path | None) -> str:
+def _note_rest(run: Run, path: Path | None) -> str:
     """Say where the rest of a run's output is."""
     if path is None:
         return "they are not in a file"

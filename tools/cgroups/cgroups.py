@@ -91,7 +91,7 @@ def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
     lacking = dict.fromkeys(LIMITING, "not mounted here, or not passed on to the server's group")
     for hierarchy in present:
         try:
-            groups.append(_make_server_group(hierarchy, name, move, weight, lacking))
+            groups.append(_make_group(hierarchy, name, move, weight, lacking))
         except OSError as error:
             lacking |= dict.fromkeys(hierarchy.controllers & lacking.keys(), f"{error.filename}: {error.strerror}")
     if not any(set(LIMITING) & group.folder.controllers for group in groups):
@@ -101,9 +101,7 @@ def find(*, move: bool = False, weight: int = WEIGHT) -> Cgroups | str:
     return Cgroups(groups, lacking)
 
 
-def _make_server_group(
-    hierarchy: Hierarchy, name: str, move: bool, weight: int, lacking: dict[str, str]
-) -> ServerGroup:
+def _make_group(hierarchy: Hierarchy, name: str, move: bool, weight: int, lacking: dict[str, str]) -> ServerGroup:
     """Make a server group with controllers from `lacking`; note there why the rest are unusable."""
     refused = hierarchy.version.prepare(hierarchy.top, hierarchy.controllers, move)
     controllers = hierarchy.controllers - refused.keys()

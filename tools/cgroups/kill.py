@@ -22,8 +22,7 @@ NO_PIDFD = {errno.ENOSYS, errno.EMFILE, errno.ENFILE}  # Linux before 5.3, or a 
 
 
 def kill(groups: Callable[[], Iterable[Path]], halt: Mapping[str, str], until: float) -> bool:
-    """Kill the processes of the groups until none is left or `until` (monotonic seconds). Return whether none is
-    left."""
+    """Kill the groups' processes until none is left, or `until` (monotonic). Return whether none is left."""
     while pids := _halt_groups(groups(), halt):
         for first in range(0, len(pids), BATCH):
             _end(pids[first : first + BATCH], lambda: processes(groups()))

@@ -118,8 +118,7 @@ def _is_delegated(group: Path) -> bool:
 
 
 def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str, str]:
-    """Enable the controllers. Raises OSError if processes are in the group; with `move`, this one moves to a leaf
-    first."""
+    """Enable the controllers. Raises OSError if processes are in the group; `move` moves this one first."""
     if _has_processes(top):
         if not move:
             raise OSError(errno.EBUSY, BUSY, str(top))

@@ -104,8 +104,7 @@ class SandboxProcess:
             )
 
     def kill(self) -> None:
-        """SIGKILL all processes of its user, if the user is this principal's alone. bwrap's processes end with bwrap.
-        Blocking."""
+        """SIGKILL its user's processes, if no other principal has that user. bwrap's end with bwrap. Blocking."""
         if self.uid is not None and self.unused_uid is not None and self.bwrap is None and self.is_exclusive:
             kill_user(self.uid, self.unused_uid)
 

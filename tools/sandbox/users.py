@@ -53,8 +53,7 @@ def list_active_users() -> set[int]:
 
 
 def _parse_uids(status: bytes) -> set[int]:
-    """Return the real and effective user. The owner of the /proc folder is root's for a process that can't be
-    traced."""
+    """Return the real and effective user. The /proc folder's owner is root for an untraceable process."""
     line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"Uid:")
     return set(map(int, line.split()[1:3]))
 

@@ -89,8 +89,7 @@ class Engine(Protocol):
         ...
 
     async def ask(self, query: str, fetch: FetchPage, work: RunJob) -> EngineAnswer:
-        """Return the engine's answer. Raises EngineFailedError, ToolError; ValueError or DecodeError for an unreadable
-        one."""
+        """Return the answer. Raises EngineFailedError, ToolError; ValueError or DecodeError if unreadable."""
         ...
 
 

@@ -65,8 +65,7 @@ class AddressPolicy:
 
     @classmethod
     def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "AddressPolicy":
-        """Parse the entries of `--allow-private` (host name, address or network) and `--refuse-networks`. Raises
-        ValueError."""
+        """Parse `--allow-private` (host names, addresses, networks) and `--refuse-networks`. Raises ValueError."""
         names: set[str] = set()
         networks: list[Network] = []
         for entry in entries:

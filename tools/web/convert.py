@@ -88,8 +88,7 @@ class RawPage(msgspec.Struct, frozen=True):
 
     @property
     def worker_job(self) -> str:
-        """The worker's job that reads it, or "" for one that always takes milliseconds. A hostile page's conversion may
-        not end."""
+        """The worker's job that reads it: a hostile page may not end. "" for one that takes milliseconds."""
         kind = self.kind
         if kind == PDF:
             return "pdf"

@@ -82,12 +82,10 @@ class Web:
         if client is not None:
             await client.close()
 
-    async def _follow(
-        self, url: str, method: str, headers: dict[str, str], limit: int, redirects: int, lane: str
-    ) -> Page:
+    async def _follow(self, url: str, method: str, headers: dict[str, str], limit: int, hops: int, lane: str) -> Page:
         client = self._client()
         target = client.parse_url(url)
-        for _ in range(redirects + 1):
+        for _ in range(hops + 1):
             page = await client.request(method, target, headers, limit, lane=lane)
             location = page.headers.get("location", "")
             if page.status not in REDIRECTS or not location:
@@ -100,7 +98,7 @@ class Web:
                 method = "GET"
             target = following
         raise PageUnreachableError(
-            f"{shorten_url(url)} redirects more than {redirects} times; the last was to {shorten_url(str(target))}"
+            f"{shorten_url(url)} redirects more than {hops} times; the last was to {shorten_url(str(target))}"
         )
 
     def _client(self) -> "VettedClient":

@@ -25,8 +25,7 @@ class WorkerStart(msgspec.Struct, frozen=True):
 
 
 class WorkerReady(msgspec.Struct, frozen=True):
-    """`lacking`: confinement that this system does not offer. `fault`: the traceback if the libraries can't be
-    loaded."""
+    """`lacking`: confinement that this system does not offer. `fault`: why the libraries can't be loaded."""
 
     missing: tuple[str, ...] = ()
     fault: str = ""

@@ -29,8 +29,7 @@ ORIENTATION = 0x0112  # EXIF
 
 
 class RawPicture(msgspec.Struct, frozen=True):
-    """A picture file: `path` for error texts, and `body`. `bytes` (before base64) and `pixels` (long edge) are its
-    limits."""
+    """A picture file: `path` for errors; `bytes` (before base64) and `pixels` (long edge) are limits."""
 
     path: str
     bytes: int
@@ -110,8 +109,7 @@ def _fit(raw: RawPicture, picture: "Picture") -> FittedPicture:
 
 
 def _turn_upright(picture: "Picture", edge: int) -> "Picture":
-    """Return the picture decoded, shrunk near that edge, rotated by its EXIF orientation, in a mode that PNG and JPEG
-    have."""
+    """Return the picture decoded, shrunk near that edge, rotated by its EXIF, in a mode of PNG and JPEG."""
     from PIL import ImageOps  # start-up
 
     if picture.format == "JPEG":

@@ -74,8 +74,7 @@ class Workers:
         return [(name, (turns.running, turns.waiting)) for name, turns in self._turns.items()]
 
     async def run_job(self, name: str, request: msgspec.Struct, body: bytes | OpenFile, timeout: float) -> JobResult:
-        """Return the result of a job, from a worker kept for the next job unless it is worn. A cancelled job kills its
-        worker."""
+        """Return a job's result. The worker is kept unless worn; a cancelled job kills its worker."""
         worker = await self._take_worker(name)
         try:
             done = await self._run_in(worker, request, body, timeout)
@@ -126,9 +125,8 @@ class Workers:
         if worker is None:
             if self._filter is None:
                 self._filter = await asyncio.to_thread(_load_filter)
-            worker = WorkerProcess(
-                messages.encode_frame(WorkerStart(name, USER if os.geteuid() == 0 else -1, self._filter))
-            )
+            user = USER if os.geteuid() == 0 else -1
+            worker = WorkerProcess(messages.encode_frame(WorkerStart(name, user, self._filter)))
         self._living.add(worker)
         self._none_living.clear()
         return worker
@@ -227,8 +225,7 @@ class WorkerProcess:
         return ready.missing
 
     async def ask(self, request: msgspec.Struct, body: bytes | OpenFile) -> JobResult:
-        """Return the job's result. Raises EOFError if the process ends first, ValueError and msgspec.DecodeError for
-        nonsense."""
+        """Return the job's result. Raises EOFError if the process ends; ValueError, msgspec.DecodeError."""
         size = len(body) if isinstance(body, bytes) else body.size
         return await self._answer(
             messages.encode_frame(WorkerJob(msgspec.Raw(msgspec.msgpack.encode(request)), size)), JobResult, body

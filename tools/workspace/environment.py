@@ -84,8 +84,7 @@ class UnsandboxedEnvironment:
 
 
 def resource_limits(limits: Limits, *, memory: bool = False) -> dict[int, int]:
-    """Return the limits of each process as setrlimit(2) takes them; `memory` adds that limit if nothing else bounds
-    it."""
+    """Return each process's limits for setrlimit(2); `memory` adds one if nothing else bounds it."""
     wanted = {
         resource.RLIMIT_CPU: limits.cpu,
         resource.RLIMIT_NOFILE: limits.files,

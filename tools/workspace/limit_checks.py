@@ -90,8 +90,7 @@ class LimitChecks:
         return {**wanted, resource.RLIMIT_FSIZE: 0} if self.is_full else wanted
 
     def find_reached(self, run: Run, output: str = "") -> Sequence[str]:
-        """Return the limits that were reached during the run, in words; if none is known, those that `output`
-        suggests."""
+        """Return the limits that were reached, in words; if none is known, those that `output` suggests."""
         for why in self._environment.reached_limits():
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
                 each.hits.append(why)

@@ -36,8 +36,7 @@ def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits; 0 is no limit. A row about a process applies to each; one about a principal to all its commands
-    together."""
+    """The limits; 0 is none. One about a process applies to each, one about a principal to all its commands."""
 
     cpu: int = _limit(3600, parse_duration, "CPU time of a process")
     memory: int = _limit(2 * 2**30, parse_size, "memory of a principal's commands; of each process without cgroups")

@@ -198,8 +198,7 @@ class Spool:
         return forgotten
 
     def if_deserted(self, then: Callable[[], None]) -> bool:
-        """Call `then` under the lock if no server uses the folder, and return whether it did. Blocking; raises
-        OSError."""
+        """Call `then` under the lock unless a server uses the folder. Return whether it did. Raises OSError."""
         descriptor = open_regular(self.folder / LAST_ID, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -294,8 +293,7 @@ class Spool:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Return a descriptor of a regular file, without blocking on other types: a restored backup may be tampered with.
-    Raises OSError."""
+    """Return a descriptor of a regular file: a restored backup may be tampered with. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

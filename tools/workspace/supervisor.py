@@ -129,8 +129,7 @@ def has_ended(channel: socket.socket) -> bool:
 
 
 def reap_supervisors(supervisors: set[int]) -> None:
-    """Reap what ended, and wake what was stopped. A child that is no supervisor is an orphan of one that was killed:
-    end it."""
+    """Reap what ended, wake what was stopped, and end orphans of a supervisor that was killed."""
     try:
         while (news := os.waitpid(-1, os.WNOHANG | os.WUNTRACED))[0] != 0:
             if os.WIFSTOPPED(news[1]):
@@ -212,9 +211,7 @@ class Supervisor:
             data += piece
         return bytes(data)
 
-    def spawn(
-        self, directories: list[bytes], limits: list[bytes], arguments: list[bytes], environment: list[bytes]
-    ) -> bool:
+    def spawn(self, directories: list[bytes], limits: list[bytes], argv: list[bytes], environment: list[bytes]) -> bool:
         """Start the command; true when in the second directory. Raises OSError: nothing runs."""
         fell_back = enter(directories)
         limit([each for each in limits if each != REMOVING])
@@ -222,8 +219,8 @@ class Supervisor:
             only_remove(directories[1])
         variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
         self.shell = os.posix_spawn(
-            find_program(arguments[0], variables),
-            arguments,
+            find_program(argv[0], variables),
+            argv,
             variables,
             file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 1), (os.POSIX_SPAWN_DUP2, self.output, 2)],
             setsid=True,

@@ -207,8 +207,7 @@ class Workspace:
         self._notices.drop(f"bg-{run_id}")
 
     def output_path(self, run_id: int) -> Path | None:
-        """Return the file of a run's output, which the next command can read; None if the disk was full at its
-        start."""
+        """Return the file of a run's output for the next command; None if the disk was full at its start."""
         return self._runs.output_path(run_id)
 
     async def read_cwd(self, run_id: int) -> Path | None:
@@ -234,8 +233,7 @@ class Workspace:
         return await asyncio.to_thread(files.stat_path, path, self.root, self._private)
 
     async def entries(self, path: str, limit: int) -> tuple[Sequence[files.FileEntry], bool]:
-        """Return at most `limit` entries of a folder by name, and whether there are more. Raises NotFound and
-        ToolError."""
+        """Return at most `limit` entries by name, and whether there are more. Raises NotFound, ToolError."""
         return await asyncio.to_thread(files.entries, path, self.root, limit, self._private)
 
     async def resolve(self, path: str) -> Path:

@@ -119,8 +119,7 @@ class CommandRunner:
         raise CommandStartError("its supervisor did not start; see the server's log")
 
     async def close(self) -> None:
-        """End the zygote. The trees end with their processes: close those first. A sandbox ends with everything in
-        it."""
+        """End the zygote. Trees end with their processes: close those first. A sandbox ends with all in it."""
         self._idle_sandboxes.remove(self)
         if self._zygote is not None:
             self._replace(self._zygote)

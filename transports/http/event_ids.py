@@ -23,8 +23,7 @@ RequestIds = Id | list[Id]  # a request, or the requests of a batch
 
 @dataclass(frozen=True, slots=True)
 class StreamName:
-    """The parts of a stream's name. `request_ids` is None for a GET's stream, and if they are too long; then `is_known`
-    is false."""
+    """A stream's name. `request_ids` is None for a GET's, and if too long; then `is_known` is false."""
 
     process: str
     request_ids: RequestIds | None

@@ -23,7 +23,7 @@ MAX_ALL = 128 * 2**20  # bytes of all streams
 ANSWER_MARK = "a"  # ends the id of a stream's last event
 ANSWER_TYPES = (Result, Failure, list)  # answers to a request or a batch
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
-REPEATABLE = frozenset(  # a repeated one tells nothing new: one waiting for a reader is enough
+MERGEABLE = frozenset(  # a repeated one tells nothing new: one waiting for a reader is enough
     (
         *(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")),
         "notifications/resources/updated",
@@ -118,11 +118,7 @@ class EventStream:
         if self.ended or (full and isinstance(message, Notification) and message.method in DROPPABLE):
             return
         data = encode(message)
-        if (
-            isinstance(message, Notification)
-            and message.method in REPEATABLE
-            and data in self.messages_after(self.sent)
-        ):
+        if isinstance(message, Notification) and message.method in MERGEABLE and data in self.messages_after(self.sent):
             return
         if not self._has_room(message, data):
             if not isinstance(message, ANSWER_TYPES):

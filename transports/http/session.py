@@ -116,18 +116,13 @@ class HttpSession:
             saving.add_done_callback(self.tasks.discard)
         return True
 
-    def open_stream(
-        self, request_ids: RequestIds | None = None, required_scopes: frozenset[str] = NOTHING
-    ) -> EventStream:
-        """Return a new stream, kept for resumption. `request_ids` are answered on it, `required_scopes` are needed to
-        resume."""
-        return self._keep_stream(self._create_stream(self._names.next(request_ids), required_scopes))
+    def open_stream(self, request_ids: RequestIds | None = None, scopes: frozenset[str] = NOTHING) -> EventStream:
+        """Return a new stream that answers `request_ids`; resuming it needs `scopes`."""
+        return self._keep_stream(self._create_stream(self._names.next(request_ids), scopes))
 
-    def open_post_stream(
-        self, request_ids: RequestIds | None = None, required_scopes: frozenset[str] = NOTHING
-    ) -> EventStream:
+    def open_post_stream(self, request_ids: RequestIds | None = None, scopes: frozenset[str] = NOTHING) -> EventStream:
         """Return a new stream whose reader is about to attach, so that concurrent requests do not drop it for room."""
-        made = self.open_stream(request_ids, required_scopes)
+        made = self.open_stream(request_ids, scopes)
         made.attach(PENDING_READER)
         return made
 
@@ -137,13 +132,11 @@ class HttpSession:
         for stream in self._get_streams:
             if stream.reader is None and not stream.ended and has_scopes(scopes, stream.wanted):
                 return stream
-        stream = (
-            self._take_oldest_get_stream(scopes) if len(self._get_streams) >= MAX_GET_STREAMS else self.open_stream()
-        )
+        stream = self._take_oldest_stream(scopes) if len(self._get_streams) >= MAX_GET_STREAMS else self.open_stream()
         self._get_streams.append(stream)
         return stream
 
-    def _take_oldest_get_stream(self, scopes: frozenset[str] | None) -> EventStream:
+    def _take_oldest_stream(self, scopes: frozenset[str] | None) -> EventStream:
         """Return the oldest GET stream allowed for these scopes, or replace the oldest by a new one."""
         for place, stream in enumerate(self._get_streams):
             if has_scopes(scopes, stream.wanted):
@@ -196,8 +189,7 @@ class HttpSession:
             stream.close()
 
     def collect_undelivered(self) -> list[StoredEvent]:
-        """Return the messages for the next process to deliver: answers and unread messages. Running calls get an
-        error."""
+        """Return the answers and unread messages for the next process. Running calls get an error."""
         for stream in list(self.streams.values()):
             named = self._names.parse(stream.id)
             if named is not None and named.request_ids is not None and not stream.ended and not stream.answered:

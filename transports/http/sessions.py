@@ -139,8 +139,7 @@ class Sessions:
         return made
 
     def find(self, id: str, principal: Principal) -> HttpSession | None:
-        """Return the open session `id` if this principal owns it. That keeps it alive, with the newest token's
-        scopes."""
+        """Return the session `id` if this principal owns it; it lives on, with the newest token's scopes."""
         session: AnySession | None = self._sessions.get(id)
         if session is None or isinstance(session, DormantSession) or session.owner != principal.owner:
             return None
@@ -155,16 +154,14 @@ class Sessions:
         if self._recall_failed_at is not None:
             await self._recall_again(self._recall_failed_at)
         key: Key = hash_key(id).encode()
-        dormant = self._sessions.get(key)
-        if not isinstance(dormant, DormantSession) or dormant.owner != principal.owner:
+        stored = self._sessions.get(key)
+        if not isinstance(stored, DormantSession) or stored.owner != principal.owner:
             return None
-        coming = self._waking.get(key)
-        if coming is None:
-            coming = self._waking[key] = asyncio.get_running_loop().create_task(
-                self._wake_dormant(id, dormant, principal)
-            )
-            coming.add_done_callback(lambda _: self._waking.pop(key))
-        await asyncio.shield(coming)
+        task = self._waking.get(key)
+        if task is None:
+            task = self._waking[key] = asyncio.get_running_loop().create_task(self._wake_dormant(id, stored, principal))
+            task.add_done_callback(lambda _: self._waking.pop(key))
+        await asyncio.shield(task)
         return self.find(id, principal)
 
     def close(self, session: AnySession) -> None:
@@ -212,8 +209,7 @@ class Sessions:
                 self._on_end(session.session)
 
     async def _recall_again(self, tried: float) -> None:
-        """Recall sessions, unless the last attempt was too recent: then StateError, since a 404 would end the client's
-        session."""
+        """Recall sessions. StateError soon after a failed attempt: a 404 would end the client's session."""
         if time.monotonic() - tried < RETRY:
             raise StateError("the sessions of earlier processes can't be read: try again")
         await self.recall()

@@ -133,8 +133,7 @@ class StatelessPosts:
 
 
 def _check_headers(headers: Headers, request: Request, name_parameter: str | None, mirrored: Mirrored) -> None:
-    """Raise HeaderMismatch if a required header is missing or differs from the body. Mcp-Name repeats the parameter
-    `name_parameter`."""
+    """Raise HeaderMismatch if a required header is missing or wrong. Mcp-Name repeats `name_parameter`."""
     meta = request.params.get("_meta") or {}
     _check_equal(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
     _check_equal(headers, b"mcp-method", request.method, "Mcp-Method")

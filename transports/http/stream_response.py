@@ -27,8 +27,7 @@ log = logging.getLogger("toolgate.http")
 
 
 class StreamSender:
-    """Sends the streams of one transport, within the principals' shared budgets. One timer sends the comments, every
-    `pulse` seconds."""
+    """Sends a transport's streams within the principals' budgets; comments every `pulse` seconds."""
 
     def __init__(self, budgets: HttpBudgets, pulse: float) -> None:
         self.streams: set[EventStream] = set()  # that are read now

@@ -39,9 +39,8 @@ class ConsentPages:
 
     async def authorize(self, request: Request) -> Response:
         """Take a client's request, by GET only (RFC 6749 section 3.1)."""
-        outcome = await self._context.authorization.open_consent(
-            query_string(request), self._context.client_address(request)
-        )
+        address = self._context.client_address(request)
+        outcome = await self._context.authorization.open_consent(query_string(request), address)
         if not isinstance(outcome, ConsentRequest):
             return self._context.show_outcome(outcome)
         person = (await self._context.identify_visitor(request)).person
@@ -74,9 +73,8 @@ class ConsentPages:
             return await self._answer(request, params.question, visitor.person, granted)
         if question is None:
             return self._context.question_gone_page(params.question)
-        return await self._send_to_provider(
-            PendingLogin(params.via, params.question, granted, bool(params.switch)), request
-        )
+        login = PendingLogin(params.via, params.question, granted, bool(params.switch))
+        return await self._send_to_provider(login, request)
 
     async def _answer(self, request: Request, id: str, person: Person | None, scopes: frozenset[str]) -> Response:
         """Answer once, also when the person clicks twice."""
@@ -133,8 +131,7 @@ class ConsentPages:
 
 @dataclass(frozen=True, slots=True)
 class _ConsentParams:
-    """The question to show, and the sign-in after it: by the provider `via`, as the signed-in person, or with `switch`
-    as another."""
+    """The question to show, and its sign-in: `via` a provider, as the signed-in person, or to `switch`."""
 
     question: str
     via: str = ""

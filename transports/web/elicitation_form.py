@@ -58,10 +58,8 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, ElicitationField]]
 def _to_form_field(name: str, field: ElicitationField) -> FormField:
     default = field.default
     chosen = default if isinstance(default, list) else [default]
-    options = [
-        FormOption(_name(name, n), value, title, value in chosen)
-        for n, (value, title) in enumerate(field.choices.items())
-    ]
+    choices = enumerate(field.choices.items())
+    options = [FormOption(_name(name, n), value, title, value in chosen) for n, (value, title) in choices]
     kind = "number" if field.kind in STEPS else INPUTS.get(str(field.schema.get("format")), "text")
     value = "on" if default is True else "" if default is None or isinstance(default, (bool, list)) else str(default)
     limits = {

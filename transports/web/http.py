@@ -188,12 +188,9 @@ class WebEndpoint:
     async def _respond(self, request: Request) -> Response:
         handle = self._handlers.get(request.method)
         if handle is None:
-            is_preflight = request.method == "OPTIONS"
-            response = (
-                Response(None, 204)
-                if is_preflight
-                else self._refuse(request, 405, f"the method must be one of {self._allowed}")
-            )
+            response = Response(None, 204)  # of a preflight
+            if request.method != "OPTIONS":
+                response = self._refuse(request, 405, f"the method must be one of {self._allowed}")
             return with_headers(response, ("allow", self._allowed))
         try:
             return await (self._read_and_respond if request.method == "POST" else handle)(request)
@@ -206,9 +203,8 @@ class WebEndpoint:
         except Exception:
             reference = secrets.token_hex(4)
             log.exception("%s %s failed (%s)", request.method, request.scope["path"], reference)
-            return self._refuse(
-                request, 500, f"an internal error occurred; the server's log has the details under {reference}"
-            )
+            text = f"an internal error occurred; the server's log has the details under {reference}"
+            return self._refuse(request, 500, text)
 
     async def _read_and_respond(self, request: Request) -> Response:
         """Read the form and handle it. Raises ClientDisconnectedError, BadFormError, StateError."""
@@ -223,9 +219,8 @@ class WebEndpoint:
         except bodies.BodyTooSlowError:
             return self._refuse(request, 408, "the body did not arrive in time")
         except bodies.BodyBudgetError:
-            return with_headers(
-                self._refuse(request, 503, "too much data is being sent at once: try again later"), ("retry-after", "1")
-            )
+            response = self._refuse(request, 503, "too much data is being sent at once: try again later")
+            return with_headers(response, ("retry-after", "1"))
 
         async def receive() -> Message:
             return {"type": "http.request", "body": body.data}

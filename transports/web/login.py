@@ -76,7 +76,7 @@ class LoginPages:
         method = "pairing" if "code" in fields else PASSWORD.name
         device = self._context.cookies.get(request, _device_cookie(name))
         try:
-            person, problem = await self._check_credentials(fields, address, device)
+            person, problem = await self._authenticate(fields, address, device)
         except ThrottledError:
             self._sign_in.record(THROTTLED, method, address, await self._loggable_name(name))
             raise
@@ -93,9 +93,7 @@ class LoginPages:
         kept = await self._sign_in.accounts.issue_device_cookie(person) if self._sign_in.accounts is not None else ""
         return [self._context.cookies.set(_device_cookie(person.name), kept, DEVICE_LIFETIME)] if kept else []
 
-    async def _check_credentials(
-        self, fields: Mapping[str, str], address: str, device: str
-    ) -> tuple[Person | None, str]:
+    async def _authenticate(self, fields: Mapping[str, str], address: str, device: str) -> tuple[Person | None, str]:
         """Return the person, or what is wrong with the credentials. Raises ThrottledError."""
         accounts, pairing = self._sign_in.accounts, self._sign_in.pairing
         if accounts is None:
@@ -157,9 +155,8 @@ class LoginPages:
             address = await provider.authorize_url(self._callback_url(provider), ticket, login.select_account)
         except SignInError as error:
             return self._failure_page(error, login)
-        return with_headers(
-            redirect(address), self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, PENDING_LIFETIME)
-        )
+        cookie = self._context.cookies.set(_login_cookie(derive_state(ticket)), ticket, PENDING_LIFETIME)
+        return with_headers(redirect(address), cookie)
 
     async def callback(self, back: str, request: Request) -> Response:
         """Receive the browser that returns at the path `back`: only with the cookie that it left with (AZ-08, MCP-02),

@@ -14,6 +14,7 @@ import msgspec
 
 from toolgate.server.calls.client import CAPABILITY, InputRequired
 from toolgate.server.plugins.isolation import api, messages
+from toolgate.server.plugins.isolation.messages import create_decoder
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.context import Context
 from toolgate.tools.builtin.skills.skills import Skills
@@ -70,19 +71,16 @@ def move_caller(context: Context, cwd: str) -> None:
 
 NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any], Awaitable[None] | None]]] = {
     "progress": (
-        messages.create_decoder(api.ProgressNote),
+        create_decoder(api.ProgressNote),
         lambda call, note: call.context.progress(note.progress, note.total, note.message),
     ),
-    "log": (
-        messages.create_decoder(api.LogNote),
-        lambda call, note: call.context.log(note.level, note.data, note.logger),
-    ),
-    "updated": (messages.create_decoder(api.UriNote), lambda call, note: call.context.updated(note.uri)),
-    "list_changed": (messages.create_decoder(api.EmptyNote), lambda call, _: call.context.list_changed()),
-    "close_stream": (messages.create_decoder(api.EmptyNote), lambda call, _: call.context.close_stream()),
-    "changed": (messages.create_decoder(api.EmptyNote), lambda call, _: call.news.set()),
+    "log": (create_decoder(api.LogNote), lambda call, note: call.context.log(note.level, note.data, note.logger)),
+    "updated": (create_decoder(api.UriNote), lambda call, note: call.context.updated(note.uri)),
+    "list_changed": (create_decoder(api.EmptyNote), lambda call, _: call.context.list_changed()),
+    "close_stream": (create_decoder(api.EmptyNote), lambda call, _: call.context.close_stream()),
+    "changed": (create_decoder(api.EmptyNote), lambda call, _: call.news.set()),
     "workspace.drop_notice": (
-        messages.create_decoder(api.RunNote),
+        create_decoder(api.RunNote),
         lambda call, note: call.context.service(Workspace).drop_notice(note.run),
     ),
 }
@@ -137,16 +135,13 @@ async def _change(call: PluginCall, given: api.WatchArguments) -> Any:
 
 REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any], Awaitable[Any]]]] = {
     "ask": (
-        messages.create_decoder(api.AskArguments),
+        create_decoder(api.AskArguments),
         lambda call, given: call.context.ask(given.requests, timeout=given.timeout),
     ),
-    "recall": (messages.create_decoder(api.RecallArguments), _recall),
-    "keep": (messages.create_decoder(api.KeepArguments), _keep),
-    "as_task": (
-        messages.create_decoder(api.AsTaskArguments),
-        lambda call, given: call.context.as_task(required=given.required),
-    ),
-    "change": (messages.create_decoder(api.WatchArguments), _change),
+    "recall": (create_decoder(api.RecallArguments), _recall),
+    "keep": (create_decoder(api.KeepArguments), _keep),
+    "as_task": (create_decoder(api.AsTaskArguments), lambda call, given: call.context.as_task(required=given.required)),
+    "change": (create_decoder(api.WatchArguments), _change),
 }
 
 

@@ -228,15 +228,14 @@ class IsolatedPlugin:
             return told
 
     def _create_process(self) -> PluginProcess:
-        if self._isolation.is_closed:
+        isolation = self._isolation
+        if isolation.is_closed:
             raise PluginLostError(f"plugin {self.name!r}: the server is shutting down")
         try:
-            process = PluginProcess(
-                self.file, self._isolation.environment, self._isolation.log_arguments, self._handle_exit
-            )
+            process = PluginProcess(self.file, isolation.environment, isolation.log_arguments, self._handle_exit)
         except OSError as error:
             raise PluginLostError(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
-        self._isolation.processes.add(process)
+        isolation.processes.add(process)
         return process
 
     def _handle_exit(self, process: PluginProcess) -> None:

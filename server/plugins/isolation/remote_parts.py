@@ -70,10 +70,8 @@ class RemotePrompt(Prompt):
         self._plugin = plugin
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
-        messages: list[Message] = await self._plugin.call(
-            "get", "prompts", self.name, arguments, context, list[Message]
-        )
-        return messages
+        result: list[Message] = await self._plugin.call("get", "prompts", self.name, arguments, context, list[Message])
+        return result
 
 
 class RemoteResource(Resource):
@@ -89,10 +87,8 @@ class RemoteResource(Resource):
 
     async def read(self, uri: str, variables: Mapping[str, str], context: Context) -> list[Contents]:
         given = {"uri": uri, "variables": variables}
-        contents: list[Contents] = await self._plugin.call(
-            "read", "resources", self.uri, given, context, list[Contents]
-        )
-        return contents
+        result: list[Contents] = await self._plugin.call("read", "resources", self.uri, given, context, list[Contents])
+        return result
 
     async def list_links(self, context: Context) -> list[ResourceLink]:
         if self.lists is None:

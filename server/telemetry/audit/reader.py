@@ -293,8 +293,7 @@ class OwnEntries:
         self._key = state / "keys" / "audit"
 
     def newest(self, principal: str, most: int) -> list[EntryData]:
-        """Return at most `most` valid recent entries, the newest first. Blocks for milliseconds. Raises OSError, also
-        as TimeoutError."""
+        """Return at most `most` valid entries, newest first. Blocks for milliseconds. Raises OSError."""
         if not self._folder.is_dir():
             return []
         key = to_chain_key(key_file.read_key(self._key))

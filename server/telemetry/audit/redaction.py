@@ -26,22 +26,17 @@ TOKENS = (
     r"gh[pousr]_\w{10,}|github_pat_\w{10,}|glpat-[\w-]{10,}|sk-[\w-]{10,}|xox[a-z]-[\w-]{8,}|hf_\w{10,}|npm_\w{10,}"
     r"|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{20,}|[sr]k_(?:live|test)_\w{8,}|eyJ[\w-]{8,}(?:\.[\w-]*){0,4}"
 )
+NAMED = rf"\1\2{REDACTED}"  # the name stays
 SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (  # in this order; each can match at few places of a text
     (re.compile(r"(?s)-----BEGIN[^-]{0,40}PRIVATE KEY[^-]{0,10}-----.*?(?:-----END[^-]{0,60}-----|\Z)"), REDACTED),
-    (
-        re.compile(r"(?i)\b(authorization|cookie|set-cookie|x-api-key|x-auth-token)(\s*[:=]\s*)[^\r\n\"']+"),
-        rf"\1\2{REDACTED}",
-    ),
-    (re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1\2{REDACTED}"),
+    (re.compile(r"(?i)\b(authorization|cookie|set-cookie|x-api-key|x-auth-token)(\s*[:=]\s*)[^\r\n\"']+"), NAMED),
+    (re.compile(r"(?i)\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}"), NAMED),
     (re.compile(r"://[^/\s?#\"']*@"), f"://{REDACTED}@"),
     (re.compile(rf"(?<![\w-])(?:{TOKENS})"), REDACTED),
-    (re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([\s=]+)[^\s:\"']+:[^\s\"']+"), rf"\1\2{REDACTED}"),
-    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}})(\s+){VALUE}"), rf"\1\2{REDACTED}"),
-    (
-        re.compile(rf"(?i)(?<![\w-])([\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}}[\"']?)(\s{{0,9}}[:=]\s{{0,9}}){VALUE}"),
-        rf"\1\2{REDACTED}",
-    ),
-    (re.compile(r"(?<![\w-])([\w-]{0,64}_(?:KEY|PASS|PIN|OTP))(=)(?!\[redacted\])[^\s;|&]+"), rf"\1\2{REDACTED}"),
+    (re.compile(r"(?<![\w-])(-u|--user|--proxy-user)([\s=]+)[^\s:\"']+:[^\s\"']+"), NAMED),
+    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}})(\s+){VALUE}"), NAMED),
+    (re.compile(rf"(?i)(?<![\w-])([\w-]{{0,64}}(?:{WORDS})[\w-]{{0,64}}[\"']?)(\s{{0,9}}[:=]\s{{0,9}}){VALUE}"), NAMED),
+    (re.compile(r"(?<![\w-])([\w-]{0,64}_(?:KEY|PASS|PIN|OTP))(=)(?!\[redacted\])[^\s;|&]+"), NAMED),
 )
 SIGNS = re.compile(r"[:=@]|-[-u]|(?i:bearer|basic)|" + TOKENS)  # nothing above matches without one of these
 

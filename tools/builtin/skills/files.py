@@ -122,8 +122,7 @@ def files_of(folder: Path) -> list[SkillFile]:
 
 
 def children(folder: Path, inner: str) -> tuple[list[str], list[SkillFile]] | None:
-    """Return the folders and files directly in the folder `inner` ("" for the skill's own), or None if there is no such
-    folder."""
+    """Return the folders and files in the folder `inner` ("": the skill's own), None if there is none."""
     below = [file for file in files_of(folder) if file.path.startswith(inner and f"{inner}/")]
     if not below:
         return None

@@ -211,10 +211,8 @@ def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, 
     except frontmatter.SkillError as error:
         raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
     files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_LISTED_FILES]
-    filled = _fill_arguments(body, arguments)
-    return f"{filled}\n\n{_describe_folder(skill, files)}", SkillInvocation(
-        skill.name, str(skill.folder), files, filled
-    )
+    text = _fill_arguments(body, arguments)
+    return f"{text}\n\n{_describe_folder(skill, files)}", SkillInvocation(skill.name, str(skill.folder), files, text)
 
 
 def _fill_arguments(body: str, arguments: str) -> str:
