@@ -1,7 +1,4 @@
-"""Notify observers of the start and end of each tools/call.
-
-A failing observer never costs a call its answer: its exception is logged.
-"""
+"""Notify observers of the start and end of each tools/call, and log their exceptions: no answer is lost."""
 
 import asyncio
 import logging

@@ -1,7 +1,4 @@
-"""Speak to the client of a call that may become a task: directly at first, later through the task.
-
-Source: extension io.modelcontextprotocol/tasks.
-"""
+"""Speak to the client of a call, directly or through its task. Source: extension io.modelcontextprotocol/tasks."""
 
 import asyncio
 import logging

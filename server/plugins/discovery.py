@@ -1,7 +1,4 @@
-"""Find plugin files, read what each consists of, and list the folders to watch for changes.
-
-No plugin runs here: its files are only read.
-"""
+"""Find plugin files, read their sources, and list the folders to watch for changes. No plugin runs here."""
 
 import errno
 import hashlib

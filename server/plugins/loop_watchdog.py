@@ -17,10 +17,7 @@ PAUSE = 1.0  # seconds between two questions, so that short calls cost at most o
 
 
 class LoopWatchdog:
-    """Watch the loop while calls run. Calls enter this context in the loop's thread.
-
-    `prefix` begins the names of plugins' modules.
-    """
+    """Watch the loop while calls run: they enter this in its thread. `prefix` begins plugins' module names."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix

@@ -1,7 +1,4 @@
-"""Keep the last calls of each principal, for the first page. An observer (server/calls/observers.py).
-
-Arguments are not kept: they may hold secrets.
-"""
+"""Keep each principal's last calls for the first page, without arguments: they may hold secrets."""
 
 import time
 from collections import OrderedDict, deque

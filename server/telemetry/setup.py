@@ -1,7 +1,4 @@
-"""Build the configured telemetry: the audit log, the traces, and over HTTP the metrics and the recent calls.
-
-Each is imported only if it is wanted.
-"""
+"""Build the configured telemetry: audit log, traces; over HTTP metrics and recent calls. Imports no other."""
 
 import logging
 from collections.abc import Callable

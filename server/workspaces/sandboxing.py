@@ -1,7 +1,4 @@
-"""Choose and try the server's sandbox at the start, by its options, and set it up for each principal.
-
-tools/sandbox/ implements the sandboxes.
-"""
+"""Choose and try the server's sandbox at the start, and set up tools/sandbox/ for each principal."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,4 @@
-"""Suggest values for an argument of a prompt or a variable of a resource template while a person types.
-
-Source: MCP server/utilities/completion.
-"""
+"""Suggest values for arguments of prompts and variables of templates. Source: MCP server/utilities/completion."""
 
 import inspect
 import types

@@ -1,7 +1,4 @@
-"""Make a typed function a prompt, check a client's arguments, and convert the result to messages.
-
-Source: MCP server/prompts.
-"""
+"""Make a typed function a prompt: check arguments and convert its result. Source: MCP server/prompts."""
 
 import inspect
 import typing

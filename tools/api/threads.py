@@ -24,8 +24,7 @@ class Threads:
         self._free = threading.BoundedSemaphore(limit)
 
     async def run(self, function: Callable[[], T]) -> T:
-        """Return what `function()` returns, or raise what it raises. Raises ThreadsBusyError. Cancelling stops the
-        waiting, not the function."""
+        """Return or raise what `function()` does. Raises ThreadsBusyError. Cancelling stops only the waiting."""
         if not self._free.acquire(blocking=False):
             raise ThreadsBusyError
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()

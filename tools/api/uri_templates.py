@@ -221,9 +221,8 @@ class UriTemplate:
         if not SCHEME.match(self.prefix):
             raise UnusableTemplateError("it has no literal scheme")
         if self._query and ("?" in literal) != (self._query.operator == "&"):
-            raise UnusableTemplateError(
-                f"{self._query} needs {'one' if self._query.operator == '&' else 'no'} ? before it"
-            )
+            needed = "one" if self._query.operator == "&" else "no"
+            raise UnusableTemplateError(f"{self._query} needs {needed} ? before it")
         if self._fragment and (len(self._fragment.names) > 1 or "#" in literal):
             raise UnusableTemplateError(f"{self._fragment} must be one variable, with no # before it")
 

@@ -1,7 +1,4 @@
-"""Open files for tools, safe from links, devices and large sizes.
-
-Every function blocks, and raises ToolError with a text for the model.
-"""
+"""Open files for tools, safe from links, devices and large sizes. Functions block, and raise ToolError."""
 
 import errno
 import fcntl

@@ -76,8 +76,7 @@ class RunStore:
         return run, output
 
     def _claim_output(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
-        """Return the run and its output. A removed spool is made again. On a full disk old runs make room, or the
-        output stays in memory."""
+        """Return the run and its output. On a full disk old runs make room, or the output stays in memory."""
         try:
             return self._spool.claim(command, key, background)
         except FileNotFoundError:

@@ -148,8 +148,7 @@ class Workspace:
             self._runs.save(run)
 
     async def wait_output(self, run_id: int, beyond: int, timeout: float, *, whole: bool = False) -> int:
-        """Wait until the output is over `beyond`, the command has ended (`whole`: its whole tree) or `timeout` seconds
-        passed. Return its size."""
+        """Wait until output is over `beyond`, the command (`whole`: its tree) ended, or `timeout`. Return its size."""
         running = self._live.get(run_id)
         if running is not None:
             await running.wait_output(beyond, timeout, whole=whole)

@@ -1,7 +1,4 @@
-"""Format the headers that let a browser's pages read an answer.
-
-Source: Fetch Standard, "CORS protocol".
-"""
+"""Format the headers that let a browser's pages read an answer. Source: Fetch Standard, "CORS protocol"."""
 
 import re
 

@@ -1,7 +1,4 @@
-"""Serve small documents: OAuth metadata to any client and origin, and `/metrics` to clients with its token.
-
-Source: RFC 8615 (well-known URIs).
-"""
+"""Serve OAuth metadata to any client, and `/metrics` to clients with its token. Source: RFC 8615."""
 
 import hmac
 from collections.abc import Callable, Mapping
@@ -31,9 +28,8 @@ class PublicDocument:
             extra = [(b"cache-control", f"public, max-age={MAX_AGE}".encode()), cors.ANY_ORIGIN]
             await _send_document(scope, send, b"application/json", msgspec.json.encode(self._read()), extra)
         else:
-            await refuse(
-                send, 405, "the method must be GET or HEAD", [cors.ANY_ORIGIN, (b"allow", b"GET, HEAD, OPTIONS")]
-            )
+            allow = (b"allow", b"GET, HEAD, OPTIONS")
+            await refuse(send, 405, "the method must be GET or HEAD", [cors.ANY_ORIGIN, allow])
 
 
 class MetricsEndpoint:

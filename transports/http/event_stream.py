@@ -24,10 +24,8 @@ ANSWER_MARK = "a"  # ends the id of a stream's last event
 ANSWER_TYPES = (Result, Failure, list)  # answers to a request or a batch
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 MERGEABLE = frozenset(  # a repeated one tells nothing new: one waiting for a reader is enough
-    (
-        *(f"notifications/{kind}/list_changed" for kind in ("tools", "prompts", "resources")),
-        "notifications/resources/updated",
-    )
+    f"notifications/{name}"
+    for name in ("tools/list_changed", "prompts/list_changed", "resources/list_changed", "resources/updated")
 )
 
 

@@ -106,16 +106,15 @@ class ConsentPages:
             return self._context.redirect_to("login", question=id)
         shown = params if provider else _ConsentParams(id)
         csrf, cookies = self._context.csrf_token(request, visitor, *shown.page)
-        grants = (
-            await self._context.authorization.grants.list_grants(visitor.person) if visitor.person is not None else []
-        )
+        person = visitor.person
+        grants = await self._context.authorization.grants.list_grants(person) if person is not None else []
         page = self._context.pages.render(
             "consent",
             status,
             isolated=False,
             question=question,
             is_local=_is_local(question),
-            person=visitor.person,
+            person=person,
             is_known=any(grant.client.id == question.client.id for grant in grants),
             can_switch=visitor.key != "",
             provider=provider,

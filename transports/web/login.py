@@ -149,7 +149,7 @@ class LoginPages:
             ticket = await self._sign_in.pending_logins.start(login, self._context.client_address(request))
         except TooManyLoginsError:
             again = self._context.path_of("login", question=login.consent_id)
-            page = self._context.pages.notice(429, "Too many sign-ins", BUSY, again=again, again_label="Try again")
+            page = self._context.pages.notice(429, "Too many sign-ins", BUSY, again=again)
             return with_headers(page, ("retry-after", "60"))
         try:
             address = await provider.authorize_url(self._callback_url(provider), ticket, login.select_account)
@@ -186,9 +186,7 @@ class LoginPages:
     def _failure_page(self, error: SignInError, login: PendingLogin) -> Response:
         other = "1" if str(error) == NOT_ALLOWED else ""  # else the provider signs in the same person without asking
         again = self._context.path_of("login", question=login.consent_id, switch=other)
-        return self._context.pages.notice(
-            403, "You are not signed in", format_sentence(error), again=again, again_label="Try again"
-        )
+        return self._context.pages.notice(403, "You are not signed in", format_sentence(error), again=again)
 
     # -- signing out
 

@@ -44,7 +44,7 @@ class PageTemplates:
 
     def notice(self, status: int, title: str, *sentences: str, isolated: bool = False, **values: Any) -> Response:
         """Return a page of sentences; `isolated` where no client's question leads to it."""
-        values = {"again": None, "again_label": "", "about": "", "commands": (), **values}
+        values = {"again": None, "again_label": "Try again", "about": "", "commands": (), **values}
         return self.render("notice", status, isolated=isolated, title=title, sentences=sentences, **values)
 
     def render_part(self, name: str, part: str, it: Any) -> str:

@@ -1,7 +1,4 @@
-"""Read the files of the audit log: all of them for `verify`, or the lines of calls to show them.
-
-Changes nothing, and may run while servers write.
-"""
+"""Read the audit log: all of it for `verify`, or the lines of calls to show. Servers may write meanwhile."""
 
 import fcntl
 import hashlib
@@ -119,9 +116,8 @@ class AuditTail:
             if self._file is not None:
                 yield from self._read(self._file)
             following = self._open()
-            if following is None or (
-                self._file is not None and os.path.sameopenfile(self._file.fileno(), following.fileno())
-            ):
+            is_same = self._file and following and os.path.sameopenfile(self._file.fileno(), following.fileno())
+            if following is None or is_same:
                 if following is not None:
                     following.close()
                 return

@@ -1,7 +1,4 @@
-"""Count tool calls as they end, and read the rows of gauges.py at each scrape, with Prometheus' library.
-
-Only HTTP imports it.
-"""
+"""Count tool calls, and read the rows of gauges.py at each scrape (prometheus_client). Only HTTP imports it."""
 
 import logging
 from bisect import bisect_left
