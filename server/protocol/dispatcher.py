@@ -11,6 +11,7 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any
 
 import msgspec
@@ -130,7 +131,7 @@ class Dispatcher:
             session.in_flight[request.id] = flight
             try:
                 answer = method.function(call)
-                if inspect.isawaitable(answer):
+                if type(answer) is CoroutineType or inspect.isawaitable(answer):
                     answer = await answer
             finally:
                 del session.in_flight[request.id]

@@ -168,6 +168,8 @@ class Tool(DeclaredPart):
         return convert
 
     def _to_output(self, value: Any) -> Output:
+        if type(value) is str:  # as most tools return
+            return Output([Text(value)])
         match value:
             case Output(content=[]) if value.structured is not None:
                 return Output([Text(_to_json(value.structured))], value.structured, value.is_error)
