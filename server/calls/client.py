@@ -92,7 +92,7 @@ class NoClient:
 
 
 class CallClient:
-    """Speak to the client for one call. `hold`: seconds to wait for an answer. `questions`: the page's."""
+    """Speak to the client for one call. `hold`: seconds to wait for an answer. `questions`: those on our page."""
 
     is_held = True
 

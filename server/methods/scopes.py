@@ -55,7 +55,7 @@ class ScopeRules:
                 return only(READ)
 
     def subscription(self, params: Mapping[str, Any]) -> frozenset[str]:
-        """Return the scopes of listing for lists, of reading for resources. Too long lists fail later."""
+        """Return the scopes of listing for lists, of reading for resources. Lists too long fail later."""
         wanted = params.get("notifications")
         if not isinstance(wanted, dict):
             return only(READ)

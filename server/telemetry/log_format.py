@@ -28,7 +28,7 @@ LOG_CONTEXT: ContextVar[LogContext | None] = ContextVar("about", default=None)  
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for people: `TIME LEVEL LOGGER: MESSAGE [REQUEST trace=TRACE]`. `max_bytes` is for JSON."""
+    """Lines for people: `TIME LEVEL LOGGER: MESSAGE [REQUEST trace=TRACE]`. `max_bytes`: JSON only."""
 
     def __init__(self, max_bytes: int | None = None) -> None:
         super().__init__()

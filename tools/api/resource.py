@@ -126,7 +126,7 @@ class Resource(DeclaredPart):
         return self.valid_links(links)
 
     def valid_links(self, links: Sequence[ResourceLink]) -> list[ResourceLink]:
-        """Return those of the first MAX_LISTED links with a valid URI: one other may make a client drop all."""
+        """Return those of the first MAX_LISTED links with a valid URI: an invalid one may make a client drop all."""
         sound = [link for link in links[:MAX_LISTED] if _is_valid_link(link)]
         if len(sound) < len(links[:MAX_LISTED]) and not self._has_warned:
             self._has_warned = True

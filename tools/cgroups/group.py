@@ -88,7 +88,7 @@ class Group:
         return bool(folders)
 
     def kill(self, within: float = WITHIN) -> bool:
-        """SIGKILL all processes, forks halted. Return whether none is left `within` seconds. Raises OSError."""
+        """SIGKILL all, forks halted. Return whether none is left after `within` seconds. Raises OSError."""
         try:
             return kill.kill(self._paths, self._halt, time.monotonic() + within)
         finally:

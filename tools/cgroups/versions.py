@@ -118,7 +118,7 @@ def _is_delegated(group: Path) -> bool:
 
 
 def _prepare(top: Path, controllers: frozenset[str], move: bool) -> Mapping[str, str]:
-    """Enable the controllers. Raises OSError if processes are in the group; `move` moves this one first."""
+    """Enable the controllers. Raises OSError if processes are in the group; `move` moves ours to a leaf."""
     if _has_processes(top):
         if not move:
             raise OSError(errno.EBUSY, BUSY, str(top))

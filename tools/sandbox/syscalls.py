@@ -85,7 +85,7 @@ class FilterUnavailableError(Exception):
 
 
 def program(*, offline: bool = False) -> bytes:
-    """Return the filter for the kernel. `offline` refuses network sockets. Raises FilterUnavailableError."""
+    """Return the filter. `offline` refuses sockets that reach other machines. Raises FilterUnavailableError."""
     pyseccomp = _library()
     refuse = pyseccomp.ERRNO(errno.EPERM)
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
@@ -129,7 +129,7 @@ def program(*, offline: bool = False) -> bytes:
 
 
 def reader_program() -> bytes:
-    """Return the filter of a process that only reads and answers. Raises FilterUnavailableError."""
+    """Return the filter of a process that only reads: its allowed calls. Raises FilterUnavailableError."""
     pyseccomp = _library()
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     allowed: dict[str, Any] = {name: () for row in READER for name in row.split()}

@@ -293,7 +293,7 @@ class Spool:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Return a descriptor of a regular file: a restored backup may be tampered with. Raises OSError."""
+    """Open a regular file, never blocking on others: a restored backup may be tampered with. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
