@@ -5,7 +5,7 @@ import contextlib
 import logging
 import pkgutil
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -33,7 +33,7 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token, read_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send
+from toolgate.transports.http.asgi import Application, EndpointTable
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
@@ -55,18 +55,6 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
 log = logging.getLogger("toolgate.http")
-
-
-class EndpointTable:
-    """Serve the transports' endpoints by path, which nearly all requests ask for, and all others through `router`."""
-
-    def __init__(self, endpoints: Mapping[str, Application], router: Application) -> None:
-        self._endpoints = endpoints
-        self._router = router
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        endpoint = None if scope["root_path"] else self._endpoints.get(scope["path"])
-        return (endpoint or self._router)(scope, receive, send)
 
 
 class HttpApp:

@@ -1,6 +1,6 @@
 """Define ASGI types, and answer a request with one sentence."""
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
 
 Scope = MutableMapping[str, Any]
@@ -28,3 +28,15 @@ async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], b
     """Answer with these headers and this body."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class EndpointTable:
+    """Serve the transports' endpoints by path, which nearly all requests ask for, and all others through `router`."""
+
+    def __init__(self, endpoints: Mapping[str, Application], router: Application) -> None:
+        self._endpoints = endpoints
+        self._router = router
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        endpoint = None if scope["root_path"] else self._endpoints.get(scope["path"])
+        return (endpoint or self._router)(scope, receive, send)
