@@ -75,9 +75,8 @@ class App:
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
         self.store = Store(self.state)
         self.clock = CallbackTimer(self.store, self._fire)
-        self.call_tasks = CallTasks(
-            self.store, self.clock.processes, self._serves, server=build.hash_options(config, self.root)
-        )
+        options = build.hash_options(config, self.root)
+        self.call_tasks = CallTasks(self.store, self.clock.processes, self._serves, server=options)
         self._root_name = "" if self.root is None else str(self.root)
         self.places = self._build_places()
         self.rules = build.build_rules(config)
@@ -105,9 +104,7 @@ class App:
             on_change=self._registry_changed,
         )
         # over stdio standard error may be the terminal of the client, which draws on it itself
-        self.progress = (
-            progress.terminal_progress(config.environment) if config.is_remote else progress.TerminalProgress(None)
-        )
+        self.progress = progress.terminal_progress(config.environment if config.is_remote else {})
         with self.progress.show("reading skills"):
             self._take_skills()
         self.observation = Telemetry(
@@ -318,9 +315,8 @@ class App:
         from toolgate.server.plugins.isolation.plugin import Isolation  # start-up: most plugins are not isolated
 
         if self.isolation is None:
-            self.isolation = Isolation(
-                self.config.command_environment, verbose=self.config.verbose, style=self.config.log_format
-            )
+            config = self.config
+            self.isolation = Isolation(config.command_environment, verbose=config.verbose, style=config.log_format)
         return await self.isolation.load(file)
 
     def _registry_changed(self) -> None:

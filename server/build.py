@@ -61,14 +61,12 @@ def build_search(config: Config, reader: PageReader) -> search.Search:
         engines = search.choose_engines(config.engines, config.searxng, keys)
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
-    return search.Search(
-        reader.web, reader.workers, engines, deadline=config.search_deadline, contact=config.search_contact
-    )
+    contact = config.search_contact
+    return search.Search(reader.web, reader.workers, engines, deadline=config.search_deadline, contact=contact)
 
 
 def build_rate_limiter(config: Config) -> CallRateLimiter | None:
-    """Return the limit on calls a minute. Without sign-in there is only one caller, so only a limit set by option
-    applies."""
+    """Return the limit on calls a minute. Without sign-in all callers are one: only a limit set by option applies."""
     said = [word for word in config.limit if word.startswith(limits.CALLS)]
     if config.is_remote and config.auth != "none":
         return CallRateLimiter(limits.parse(said).calls)
@@ -151,14 +149,8 @@ def hash_options(config: Config, root: Path | None) -> str:
 def skill_folders(config: Config) -> list[Path]:
     """Return the folders of skills: the first with a name wins. Over HTTP an agent could write those in a workspace, so
     they count over stdio only."""
-    home = Path(config.environment.get("HOME") or "/")
+    home = Path(config.environment.get("HOME") or "/") / ".claude/skills"
     if config.is_remote:
-        return [*config.skills, home / ".claude/skills", skills.BUILT_IN]
+        return [*config.skills, home, skills.BUILT_IN]
     root: Path = config.workspace or Path.cwd()
-    return [
-        *config.skills,
-        root / ".toolgate/skills",
-        root / ".claude/skills",
-        home / ".claude/skills",
-        skills.BUILT_IN,
-    ]
+    return [*config.skills, root / ".toolgate/skills", root / ".claude/skills", home, skills.BUILT_IN]

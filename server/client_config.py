@@ -18,8 +18,7 @@ Snippet = tuple[str, str]  # the text to paste, and the place to paste it
 
 @dataclass(frozen=True, slots=True)
 class ClientEntry:
-    """A client: its title, what it reads to start a server or to reach one at a URL, and where a hosted client asks for
-    it."""
+    """A client: its title, what it reads to start or reach a server, and where a hosted one asks for the URL."""
 
     title: str
     by_command: Callable[[str, list[str]], Snippet] | None = None

@@ -294,13 +294,11 @@ class HttpApp:
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
 
-    def _authenticate(self, path: str, application: Application, send_page: SendPage) -> Application:
+    def _authenticate(self, path: str, app: Application, send_page: SendPage) -> Application:
         """The endpoint behind authentication of its own: no spelling of a path comes around it."""
         if self._access is None:
-            return LocalAuth(application, send_page)
-        return BearerAuth(
-            application, path, self._access.verifier, self._access.resource, self._refused_tokens, send_page
-        )
+            return LocalAuth(app, send_page)
+        return BearerAuth(app, path, self._access.verifier, self._access.resource, self._refused_tokens, send_page)
 
     def _oauth(self, access: "Access", public_url: str) -> "OAuthRoutes | None":
         """The routes of our own authorization server; None where an outside issuer has them."""
@@ -311,17 +309,15 @@ class HttpApp:
         paths = tuple(row.path for row in self._config.transports)
         return OAuthRoutes(public_url, self._config.name, access.authorization, access.sign_in, scopes.SENTENCES, paths)
 
-    def _home(
-        self, public_url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext
-    ) -> list[Route]:
+    def _home(self, url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext) -> list[Route]:
         """The first page, and what it needs."""
         config = self._config
         served = ServerFacts(
             config.name,
             self._sandbox,
             self._status,
-            urls=[(row.title, public_url + row.path) for row in config.transports],
-            snippets=client_config.list_snippets(public_url) if HTTP_TRANSPORTS[0] in config.transports else [],
+            urls=[(row.title, url + row.path) for row in config.transports],
+            snippets=client_config.list_snippets(url) if HTTP_TRANSPORTS[0] in config.transports else [],
         )
         sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(

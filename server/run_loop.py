@@ -14,12 +14,10 @@ T = TypeVar("T")
 log = logging.getLogger("toolgate")
 
 
-def run_server(
-    main: Callable[[], Coroutine[Any, Any, None]], new_loop: Callable[[], asyncio.AbstractEventLoop]
-) -> None:
+def run_server(main: Callable[[], Coroutine[Any, Any, None]], factory: Callable[[], asyncio.AbstractEventLoop]) -> None:
     """Run `main()` in a new loop. Unlike `asyncio.run` it does not wait for hung threads. A SystemExit or
     KeyboardInterrupt from another task (a plugin's `sys.exit()`) is logged, and the loop goes on."""
-    loop = new_loop()
+    loop = factory()
     asyncio.set_event_loop(loop)
     work = loop.create_task(main())
     try:

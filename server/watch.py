@@ -139,8 +139,7 @@ class WatchedPath:
 
 
 class FileChanges:
-    """Report changes of files: `of(path)` yields each time the file at the path changed, appeared or went, until
-    closed."""
+    """Report changes of files: `of(path)` yields when the file at the path changed, appeared or went, until closed."""
 
     def __init__(self) -> None:
         self._paths: dict[Path, WatchedPath] = {}

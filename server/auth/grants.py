@@ -108,11 +108,9 @@ class Grants:
             "token_endpoint_auth_method": client.method,
             "grant_types": sorted(client.grants),
         }
-        row = {"kind": client.kind, "secret": client.secret, "made_at": self._now()}
         text = msgspec.json.encode(metadata).decode()
-        await self._store.transact(
-            lambda connection: client_rows.save_client(connection, client.id, metadata=text, **row)
-        )
+        row = {"kind": client.kind, "secret": client.secret, "made_at": self._now(), "metadata": text}
+        await self._store.transact(lambda connection: client_rows.save_client(connection, client.id, **row))
 
     async def list_clients(self) -> list[tuple[OAuthClient, float, float | None]]:
         """Return all clients but the configured ones, each with the times of its registration and last approval."""
@@ -129,13 +127,11 @@ class Grants:
         def remove(connection: "Connection") -> list[str] | None:
             if client_rows.find_client(connection, id) is None:
                 return None
-            ended = (
-                grant_rows.revoke_grant(connection, grant, now) for grant in client_rows.remove_client(connection, id)
-            )
-            return [
-                *grant_rows.deny_grantless_tokens(connection, now, client=id),
-                *(jti for jtis in ended for jti in jtis),
-            ]
+            grants = client_rows.remove_client(connection, id)
+            denied = grant_rows.deny_grantless_tokens(connection, now, client=id)
+            for grant in grants:
+                denied += grant_rows.revoke_grant(connection, grant, now)
+            return denied
 
         return self._forget(await self._store.transact(remove))
 

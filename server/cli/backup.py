@@ -145,10 +145,8 @@ def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None
     if manifest.missing:
         names = ascii(", ".join(manifest.missing))[1:-1]
         print(f"missing, since it could not be packed: {names}", file=sys.stderr)
-    print(
-        "access that was revoked since that backup is valid again: toolgate token revoke all ends all access",
-        file=sys.stderr,
-    )
+    warning = "access that was revoked since that backup is valid again: toolgate token revoke all ends all access"
+    print(warning, file=sys.stderr)
 
 
 def _summarize(manifest: Manifest) -> str:

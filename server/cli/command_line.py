@@ -58,8 +58,7 @@ def parse_words(words: Sequence[str]) -> Invocation:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
-    """Return the command's words, its options with values, its arguments, and a command that replaces it, as for
-    --help."""
+    """Return the command's words, options with values, arguments, and a command that replaces it, as for --help."""
     path: list[str] = []
     options: list[str] = []
     arguments: list[str] = []
@@ -105,9 +104,8 @@ def _to_click(command: Command) -> click.Command:
 
 
 def _to_argument(text: str) -> click.Argument:
-    return click.Argument(
-        [_argument_key(text)], metavar=text, required=not text.startswith("["), nargs=-1 if "…" in text else 1
-    )
+    count = -1 if "…" in text else 1
+    return click.Argument([_argument_key(text)], metavar=text, required=not text.startswith("["), nargs=count)
 
 
 def _argument_key(text: str) -> str:

@@ -37,6 +37,7 @@ def _options(*names: str) -> tuple[Option, ...]:
 
 STATE = _options("state")
 CLIENTS = _options("state", "clients")
+ADDRESS = _options("host", "port")
 SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # options of a server over stdio
 CONFIGURING = (*SPAWNING, *_options("public-url"))
 URL = Option("url", "use the server at this URL, with the access token in TOOLGATE_TOKEN", metavar="URL")
@@ -63,7 +64,7 @@ FILTERS = (
     Option("follow", "keep printing new calls", parse_bool),
 )
 
-CLIENT_NAMES = "toolgate.server.client_config:CLIENTS"
+NAMES = "toolgate.server.client_config:CLIENTS"
 
 GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",
@@ -98,24 +99,9 @@ COMMANDS = {
         Command("demo", "take a tour: call every tool on local data", "demo:run_tour", SPAWNING),
         Command("call", "call one tool and print its content", "call:call", SPAWNING, "TOOL [ARGUMENT=VALUE…]", (URL,)),
         Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
-        Command(
-            "config",
-            "print the configuration of an MCP client",
-            "help:show_config",
-            CONFIGURING,
-            "CLIENT",
-            (),
-            CLIENT_NAMES,
-        ),
+        Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
-        Command(
-            "health",
-            "exit 0 if the local server is ready",
-            "health:health",
-            _options("host", "port"),
-            "",
-            (HEALTH_URL,),
-        ),
+        Command("health", "exit 0 if the local server is ready", "health:health", ADDRESS, "", (HEALTH_URL,)),
         Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", STATE, "NAME"),
         Command("user list", "list the accounts", "user:list_users", STATE),
         Command("user remove", "remove an account and end its access", "user:remove", STATE, "NAME"),

@@ -76,6 +76,5 @@ def _run_loop(options: Config) -> None:
 
 
 def _is_open(descriptor: int) -> bool:
-    """Return whether the descriptor was open at the start: those `open_standard` opened are not inheritable, the rest
-    are."""
+    """Return whether the descriptor was open at the start: those `open_standard` opened are not inheritable."""
     return not fcntl.fcntl(descriptor, fcntl.F_GETFD) & fcntl.FD_CLOEXEC

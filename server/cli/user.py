@@ -75,8 +75,7 @@ def _require_database(store: Store, name: str) -> None:
 
 
 def _read_password(name: str) -> str:
-    """Read a password: from a terminal twice without echo, from a pipe its first line, and a second one must be
-    equal."""
+    """Read a password: from a terminal twice without echo, or a pipe's first line; a second one must be equal."""
     if sys.stdin.isatty():
         first, again = _prompt_password(f"Password for {name}: "), _prompt_password("The same again: ")
     else:

@@ -1,10 +1,10 @@
 """Decide whether a call may run: by the rules, the caller's names, approvals and the rate limit."""
 
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
@@ -20,12 +20,9 @@ MAX_OPEN = 64  # open nonces per principal: a person has fewer questions open
 
 
 class Nonces:
-    """Nonces in memory, each valid once, for `lifetime` seconds and one principal. Above `most`, a principal's oldest
-    ends."""
+    """Nonces in memory, each valid once, for `lifetime` seconds and one principal; above `most`, its oldest ends."""
 
-    def __init__(
-        self, lifetime: float = LIFETIME, most: int = MAX_OPEN, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, lifetime: float = LIFETIME, most: int = MAX_OPEN, now: Callable[[], float] = monotonic) -> None:
         self._lifetime = lifetime
         self._most = most
         self._now = now
@@ -74,11 +71,9 @@ class CallPolicy:
     limiter: CallRateLimiter | None = None
     nonces: Nonces = field(default_factory=Nonces)  # for approvals
 
-    async def verdict(
-        self, session: "Session", tool: "Tool", arguments: Mapping[str, Any]
-    ) -> tuple[Verdict, Rule | None]:
+    async def verdict(self, session: "Session", tool: "Tool", values: Mapping[str, Any]) -> tuple[Verdict, Rule | None]:
         """Return the verdict on a call of `tool`, and the rule behind it. Raises StateError."""
-        return self.rules.verdict(tool, arguments, RuleCaller(await self.find_names(session.principal), session))
+        return self.rules.verdict(tool, values, RuleCaller(await self.find_names(session.principal), session))
 
     def count_call(self, call: "Call", scope: str) -> str | None:
         """Count a call, and return why it is refused, or None."""

@@ -23,8 +23,7 @@ class SlidingWindow:
         self._seconds: deque[tuple[float, int]] = deque()  # (second, count), oldest first
 
     def wait(self, now: float, limit: int) -> int:
-        """Return the seconds until fewer than `limit` events are within a minute; 0 if that is now. `limit` is at least
-        1."""
+        """Return the seconds until fewer than `limit`, at least 1, events are within a minute; 0 if that is now."""
         self._forget(now)
         over = self.count - limit
         if over < 0:

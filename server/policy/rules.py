@@ -189,8 +189,7 @@ def check_rule_word(word: str) -> str:
 
 
 def split_rules(word: str) -> list[str]:
-    """Split a list of rules at commas and white space outside of parentheses. If it has only names, ":" separates them
-    too."""
+    """Split a list of rules at commas and white space outside of parentheses; if it has only names, at ":" too."""
     names = word.split(":")
     if all(re.fullmatch(GLOB, name) and name not in TARGET_KINDS for name in names):
         return names

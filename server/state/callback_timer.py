@@ -162,13 +162,7 @@ def _remember(connection: "tables.Connection", firings: list[Firing], now: float
         connection.execute(firing.insert().values(row))
     for principal in {fired.principal for fired in firings}:
         mine = firing.c.principal == principal
-        newest = (
-            firing.select()
-            .with_only_columns(firing.c.id)
-            .where(mine)
-            .order_by(firing.c.id.desc())
-            .limit(MAX_REMEMBERED)
-        )
+        newest = tables.select(firing.c.id).where(mine).order_by(firing.c.id.desc()).limit(MAX_REMEMBERED)
         connection.execute(firing.delete().where(mine, firing.c.id.not_in(newest)))
 
 

@@ -21,8 +21,7 @@ class CallbackStore:
         self.session = session
 
     async def set(self, message: str, delay: int, repeats: int) -> Callback:
-        """Set a callback: `delay` in seconds; `repeats` firings, -1 for ever. Raises OverflowError when all slots are
-        in use."""
+        """Set a callback: `delay` in seconds; `repeats` firings, -1: for ever. Raises OverflowError without a slot."""
 
         def insert(connection: "tables.Connection") -> Callback:
             used_slots = {callback.id for callback in self._read(connection)}
@@ -59,10 +58,8 @@ class CallbackStore:
             callbacks = [callback for callback in self._read(connection) if slot in (None, callback.id)]
             if slot is not None and not callbacks:
                 raise KeyError(slot)
-            columns, slots = tables.callback.c, [callback.id for callback in callbacks]
-            connection.execute(
-                tables.callback.delete().where(columns.principal == self.principal, columns.slot.in_(slots))
-            )
+            table, slots = tables.callback, [callback.id for callback in callbacks]
+            connection.execute(table.delete().where(table.c.principal == self.principal, table.c.slot.in_(slots)))
             return callbacks
 
         cancelled = await self.store.transact(cancel)

@@ -61,10 +61,8 @@ def remove_client(connection: "tables.Connection", id: str) -> list[str]:
     connection.execute(tables.client.delete().where(tables.client.c.id == id))
     connection.execute(tables.consent.delete().where(tables.consent.c.client == id))
     table = tables.grant
-    clients_with_grant = (
-        table.select().with_only_columns(table.c.id).where(table.c.client == id, table.c.revoked_at.is_(None))
-    )
-    return list(connection.execute(clients_with_grant).scalars())
+    grants = tables.select(table.c.id).where(table.c.client == id, table.c.revoked_at.is_(None))
+    return list(connection.execute(grants).scalars())
 
 
 def remove_unused_clients(connection: "tables.Connection", now: float) -> None:
@@ -77,9 +75,6 @@ def remove_unused_clients(connection: "tables.Connection", now: float) -> None:
     never = table.c.granted_at.is_(None) & (table.c.made_at < now - UNAPPROVED_LIFETIME)
     left = (table.c.granted_at < now - UNUSED_LIFETIME) & table.c.id.not_in(clients_with_grant)
     connection.execute(table.delete().where(never | left, table.c.kind != CONFIGURED))
-    gone = tables.consent.c.given_at < now - UNUSED_LIFETIME
-    connection.execute(
-        tables.consent.delete().where(
-            gone & tables.consent.c.client.not_in(table.select().with_only_columns(table.c.id))
-        )
-    )
+    consent = tables.consent
+    gone = consent.c.given_at < now - UNUSED_LIFETIME
+    connection.execute(consent.delete().where(gone & consent.c.client.not_in(tables.select(table.c.id))))

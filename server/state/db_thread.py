@@ -34,8 +34,7 @@ class DatabaseThread:
         return done
 
     def close(self, last: Callable[[], None], within: float, late: Exception) -> None:
-        """Run what waits, then `last`. Blocks for at most `within` seconds; what is not done by then fails with
-        `late`."""
+        """Run what waits, then `last`. Blocks for at most `within` seconds; what is not done then fails with `late`."""
         self._jobs.put(last)
         self._jobs.put(None)
         self._thread.join(within)

@@ -48,11 +48,9 @@ def hash_secret(secret: str) -> str:
 
 def add_grant(connection: "tables.Connection", now: float, lifetime: float, **row: Any) -> str:
     """Add a grant and return its id."""
-    id = secrets.token_urlsafe(12)
+    id, family = secrets.token_urlsafe(12), secrets.token_hex(32)
     table = tables.grant
-    connection.execute(
-        table.insert().values(id=id, family=secrets.token_hex(32), made_at=now, expires_at=now + lifetime, **row)
-    )
+    connection.execute(table.insert().values(id=id, family=family, made_at=now, expires_at=now + lifetime, **row))
     return id
 
 
@@ -79,12 +77,8 @@ def revoke_grant(connection: "tables.Connection", id: str, now: float) -> list[s
     connection.execute(tables.grant.update().where(tables.grant.c.id == id).values(revoked_at=now))
     connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id == id))
     table = tables.access_token
-    held = (
-        table.update()
-        .where(table.c.grant_id == id, table.c.expires_at > now)
-        .values(denied=True)
-        .returning(table.c.jti)
-    )
+    live = table.c.expires_at > now
+    held = table.update().where(table.c.grant_id == id, live).values(denied=True).returning(table.c.jti)
     return list(connection.execute(held).scalars())
 
 
@@ -153,8 +147,8 @@ def find_code(connection: "tables.Connection", code: str) -> Any:
 def redeem_code(connection: "tables.Connection", code: str, now: float) -> bool:
     """Mark the code as redeemed, and return whether this was the first time."""
     table = tables.code
-    first = table.update().where(table.c.code == code, table.c.redeemed_at.is_(None)).values(redeemed_at=now)
-    return connection.execute(first).rowcount == 1
+    row = table.update().where(table.c.code == code, table.c.redeemed_at.is_(None)).values(redeemed_at=now)
+    return connection.execute(row).rowcount == 1
 
 
 # Refresh tokens
@@ -172,10 +166,8 @@ def find_refresh_token(connection: "tables.Connection", token: str) -> Any:
 def redeem_refresh_token(connection: "tables.Connection", token: str, now: float, salt: bytes) -> bool:
     """Mark the token as redeemed, and return whether this was the first time."""
     table = tables.refresh_token
-    first = (
-        table.update().where(table.c.token == token, table.c.redeemed_at.is_(None)).values(redeemed_at=now, salt=salt)
-    )
-    return connection.execute(first).rowcount == 1
+    row = table.update().where(table.c.token == token, table.c.redeemed_at.is_(None)).values(redeemed_at=now, salt=salt)
+    return connection.execute(row).rowcount == 1
 
 
 # Consents and people
@@ -233,9 +225,7 @@ def find_people(connection: "tables.Connection", name: str) -> list[Any]:
 def count_used_assertions(connection: "tables.Connection", client: str, now: float) -> int:
     """Return how many used assertions of a client have not expired."""
     table = tables.used_id
-    live = (
-        tables.select(tables.func.count()).select_from(table).where(table.c.client == client, table.c.expires_at > now)
-    )
+    live = tables.select(tables.func.count()).where(table.c.client == client, table.c.expires_at > now)
     return int(connection.execute(live).scalar_one())
 
 
@@ -257,9 +247,8 @@ def add_access_token(connection: "tables.Connection", **row: Any) -> None:
 def count_access_tokens(connection: "tables.Connection", subject: str, now: float) -> dict[str, int]:
     """Count the unexpired access tokens of a subject by client, denied ones too."""
     table = tables.access_token
-    counted = tables.select(table.c.client, tables.func.count()).where(
-        table.c.subject == subject, table.c.expires_at > now
-    )
+    live = (table.c.subject == subject) & (table.c.expires_at > now)
+    counted = tables.select(table.c.client, tables.func.count()).where(live)
     return {row[0]: row[1] for row in connection.execute(counted.group_by(table.c.client))}
 
 

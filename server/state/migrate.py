@@ -98,11 +98,7 @@ def _upgrade(connection: "Connection", path: Path, version: int) -> Path:
         _check(connection)
     except Exception as error:
         log.exception(
-            "%s can't be upgraded from version %d to %d; it is unchanged, and %s is a copy",
-            path,
-            version,
-            VERSION,
-            copy,
+            "can't upgrade %s from version %d to %d; it is unchanged, and %s is a copy", path, version, VERSION, copy
         )
         raise UpgradeError(
             f"the state database can't be upgraded from version {version} to {VERSION}; it is unchanged, and "

@@ -40,9 +40,7 @@ def set_password(connection: "tables.Connection", name: str, password: str) -> b
 def has_account(connection: "tables.Connection", issuer: str, subject: str) -> bool:
     """Return whether the person's account still exists; True for people of other issuers."""
     table = tables.account
-    return (
-        issuer != BUILT_IN or connection.execute(table.select().where(table.c.subject == subject)).first() is not None
-    )
+    return issuer != BUILT_IN or connection.execute(table.select().filter_by(subject=subject)).first() is not None
 
 
 def remove_account(connection: "tables.Connection", name: str) -> None:

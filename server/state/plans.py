@@ -72,15 +72,11 @@ class PlanStore:
             self._write(connection, state)
             return state
 
-        state = await self.store.transact(write)
+        state, clear = await self.store.transact(write), self.store.clear_flag_unless
         if not state.active:
-            await self.store.clear_flag_unless(
-                ACTIVE_FLAG, self.principal, lambda connection: self._read(connection).active
-            )
+            await clear(ACTIVE_FLAG, self.principal, lambda connection: self._read(connection).active)
         if state.started_at is None:
-            await self.store.clear_flag_unless(
-                EXISTS_FLAG, self.principal, lambda connection: self._read(connection) != NO_PLAN
-            )
+            await clear(EXISTS_FLAG, self.principal, lambda connection: self._read(connection) != NO_PLAN)
         return state
 
     def _write(self, connection: "tables.Connection", state: PlanState) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection as Connection  # the rest of the server imports it from here
     from sqlalchemy import RootTransaction
 
+LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED")
 T = TypeVar("T")
 
 BUSY = 2.0  # seconds to wait for another process's transactions, each of which takes milliseconds
@@ -169,11 +170,7 @@ class Store:
                 transaction.rollback()  # another process upgraded it: opening it again reports that
                 self._close()
             except (DBAPIError, sqlite3.Error) as error:
-                if (
-                    self._closed
-                    or time.monotonic() > until
-                    or error_name(error) not in ("SQLITE_BUSY", "SQLITE_LOCKED")
-                ):
+                if self._closed or time.monotonic() > until or error_name(error) not in LOCKED:
                     raise
 
     def _file_identity(self) -> tuple[int, int] | None:

@@ -56,9 +56,7 @@ class TaskRows:
                 raise ToolError(f"{MAX_ENDED} tasks have ended unread, the most there can be: ask for their results")
             now = self.now()
             task = StoredTask(id, principal, self.processes.own_name(), "working", None, now, now, now + lifetime)
-            connection.execute(
-                tables.deferral.insert().values({**_to_row(task), "again": again, "server": self.server})
-            )
+            connection.execute(tables.deferral.insert().values(_to_row(task) | {"again": again, "server": self.server}))
             self.store.set_flag(FLAG, "", True)
             return task
 
@@ -94,8 +92,7 @@ class TaskRows:
         await self.store.transact(drop)
 
     async def find(self, principal: str, ids: Iterable[str]) -> tuple[list[StoredTask], bool]:
-        """Return the principal's tasks, expired ones too, and whether one of them belongs to a dead process of this
-        `server`."""
+        """Return the principal's tasks, expired ones too, and whether one is of a dead process of this `server`."""
 
         def find(connection: "tables.Connection") -> tuple[list[StoredTask], bool]:
             table = tables.deferral
@@ -113,9 +110,8 @@ class TaskRows:
             self._expire(connection)
             table = tables.deferral
             own = self.processes.own_name()
-            rows = connection.execute(
-                table.select().where(table.c.status.in_(LIVE) & (table.c.server == self.server))
-            ).all()
+            mine = table.c.status.in_(LIVE) & (table.c.server == self.server)
+            rows = connection.execute(table.select().where(mine)).all()
             dead = {name for name in {row.process for row in rows} if not self.processes.is_alive(name)}
             orphaned = [row for row in rows if row.process in dead and serves(row.principal)]
             ids = [row.id for row in orphaned]

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -27,12 +27,10 @@ class Reachability:
     """Whether documents can be fetched. `urls` are tried with `fetch`, which raises ToolError without an answer.
     `consequence` is the log's sentence on what follows."""
 
-    def __init__(
-        self, urls: Collection[str], fetch: Ask, consequence: str, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, urls: Iterable[str], fetch: Ask, consequence: str, now: Callable[[], float] = time.time) -> None:
         self._urls = tuple(urls)
         self._ask = fetch
-        self._meanwhile = consequence
+        self._effect = consequence
         self._now = now
         self._tried_at = float("-inf")
         self._trying: asyncio.Task[None] | None = None
@@ -74,12 +72,12 @@ class Reachability:
             log.error("the check whether clients' documents can be fetched failed", exc_info=error)
 
     async def _try(self) -> None:
-        failures = [failure for failure in await asyncio.gather(*map(self._failure, self._urls)) if failure]
-        if len(failures) == len(self._urls) and not self.is_unreachable:
+        faults = [failure for failure in await asyncio.gather(*map(self._failure, self._urls)) if failure]
+        if len(faults) == len(self._urls) and not self.is_unreachable:
             self.is_unreachable = True
             hosts = " and ".join(urlsplit(url).hostname or "" for url in self._urls)
             log.warning(
-                "no metadata document of a client can be fetched from %s: %s. %s", hosts, failures[0], self._meanwhile
+                "no metadata document of a client can be fetched from %s: %s. %s", hosts, faults[0], self._effect
             )
 
     async def _failure(self, url: str) -> str:

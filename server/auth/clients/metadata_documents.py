@@ -148,8 +148,7 @@ class MetadataDocuments:
         await self.reachability.close()
 
     def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
-        """Return the fetch of `url`, started if none is running. Raises TemporarilyUnavailableError if an uncached
-        document exceeds the rate."""
+        """Return the fetch of `url`, started if there is none. Raises TemporarilyUnavailableError above the rate."""
         key = load, url
         task = self._under_way.get(key)
         if task is None:

@@ -78,8 +78,7 @@ class OAuthClient:
 
     @property
     def host(self) -> str | None:
-        """Return the host of the metadata document, which vouches for the name. None: the client, or the operator (see
-        `kind`), chose it."""
+        """Return the metadata document's host, which vouches for the name. None: client or operator chose it."""
         return urlsplit(self.id).netloc if self.kind == "document" else None
 
     @property
@@ -93,8 +92,7 @@ class OAuthClient:
         return self.redirect_uris[0] if len(self.redirect_uris) == 1 and "{id}" not in self.redirect_uris[0] else None
 
     def accepts_method(self, method: str) -> bool:
-        """Return whether the client may use `method`. A secret may come in either way: SDKs choose by the server's
-        metadata."""
+        """Return whether the client may use `method`. A secret may come either way: SDKs go by our metadata."""
         return method == self.method or (method in SECRET_METHODS and self.method in SECRET_METHODS)
 
     def has_secret(self, secret: str) -> bool:

@@ -60,8 +60,7 @@ class SignInMethods:
         return None
 
     def can_sign_in(self, person: Person) -> bool:
-        """Return whether this person may still sign in: their method is offered, and its allowlist has them. Accounts
-        are checked in the database."""
+        """Return whether a person's method and its allowlist still admit them. The database has the accounts."""
         if person.issuer == BUILT_IN:
             return self.accounts is not None
         if person.issuer == HEADER_ISSUER:

@@ -113,11 +113,8 @@ class OpenIdProvider:
         if not hmac.compare_digest(str(claims.get("nonce")).encode(), derive_value(ticket, "nonce").encode()):
             raise SignInError(f"{self.title} answered another sign-in: try again")
         subject = claims.get("sub")
-        if (
-            not isinstance(subject, str)
-            or not 0 < len(subject) <= 255
-            or claims.get("azp", self._client) != self._client
-        ):
+        own = self._client
+        if not isinstance(subject, str) or not 0 < len(subject) <= 255 or claims.get("azp", own) != own:
             raise SignInError(f"{self.title} did not say who you are")
         if self._allowlist.needs_email and "email" not in claims:
             claims = {**await self._userinfo(metadata, tokens, subject), "sub": subject}
@@ -306,8 +303,7 @@ class _ProviderClient:
 
 
 def _code(answer: Mapping[str, str], title: str) -> str:
-    """Return the code of the query. Raises SignInError for an error, without its words: anyone could have
-    written them."""
+    """Return the code of the query. Raises SignInError for an error, without its text: anyone could have written it."""
     if answer.get("error") == "access_denied":
         raise SignInError(f"you did not finish signing in at {title}")
     if "error" in answer or not answer.get("code"):

@@ -30,8 +30,7 @@ MAX_PENDING = 6_000  # waiting in total, for all servers on the state: each hold
 
 @dataclass(frozen=True, slots=True)
 class LoginSession:
-    """A browser's session. `form_key` binds forms to it, and stays when the same person signs in again in
-    another tab."""
+    """A browser's session. `form_key` binds forms to it, and stays when the person signs in again in another tab."""
 
     person: Person
     form_key: str
@@ -105,8 +104,7 @@ class PendingLogins:
         self._limiter = AddressLimiter(PER_ADDRESS, PER_MINUTE, now)
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
-        """Return the ticket for the browser's cookie. `address` is the browser's, "" if unknown. Raises
-        TooManyLoginsError."""
+        """Return the ticket for the cookie. `address` is the browser's, "" if unknown. Raises TooManyLoginsError."""
         if address and not self._limiter.take(address):
             raise TooManyLoginsError
         ticket, now = secrets.token_urlsafe(32), self._now()

@@ -25,8 +25,7 @@ class ThrottledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Allow `free` tries, then a wait that doubles from one second up to `longest`. `forget` seconds without a try
-    reset it."""
+    """Allow `free` tries, then waits that double from a second to `longest`. `forget` seconds without one reset it."""
 
     free: int
     longest: float

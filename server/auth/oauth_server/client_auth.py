@@ -70,9 +70,8 @@ def verify_assertion(
     """Return the assertion that `issuer` signed for one of `audience`. Returns None for any other, and for one without
     id or with too long a validity. Verifies a signature: not for the event loop or a transaction."""
     try:
-        claims = jose.verify(
-            token, keys, typ=typ, algorithms=tuple(jose.ALGORITHMS), issuer=issuer, audience=audience, now=now
-        )
+        known = jose.ALGORITHMS
+        claims = jose.verify(token, keys, typ=typ, algorithms=known, issuer=issuer, audience=audience, now=now)
     except InvalidTokenError:
         return None
     jti, until = claims.get("jti"), _until(claims, now)

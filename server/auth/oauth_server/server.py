@@ -84,9 +84,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         taken = client is not None and client.kind in self.issuer.client_kinds
         return AuthlibClient(client, self.served) if client is not None and taken else None
 
-    def authenticate_client(
-        self, request: OAuthRequest, methods: Sequence[str], endpoint: str = "token"
-    ) -> AuthlibClient:
+    def authenticate_client(self, request: OAuthRequest, methods: list[str], endpoint: str = "token") -> AuthlibClient:
         """Return the client that authenticates, in exactly one way. Raises OAuthRequestError: invalid_client is
         answered with 401, which makes hosted platforms register again."""
         shown = read_credentials(request)
@@ -156,7 +154,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         made_of = {} if grant is None else {GRANT_CLAIM: grant.id}
         if grant is not None and grant.scope != scope:
             made_of[GRANT_SCOPE_CLAIM] = grant.scope
-        minted = self.issuer.tokens.mint_with_key(
+        minted = self.issuer.tokens.mint_by_key(
             self.inputs.signing, subject, client, [word for word in words if word != OFFLINE], **made_of
         )
         grant_rows.add_access_token(
@@ -200,9 +198,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         pairs = {right for right in rights if not isinstance(right, str)}
         subjects = {subject for subject, _ in pairs}
         held = grant_rows.find_valid_grants(self.connection, subjects, self.now)
-        held += grant_rows.find_valid_grants_by_id(
-            self.connection, {right for right in rights if isinstance(right, str)}, self.now
-        )
+        ids = {right for right in rights if isinstance(right, str)}
+        held += grant_rows.find_valid_grants_by_id(self.connection, ids, self.now)
         may_come = {subject: self._may_still_come(subject) for subject in {grant.subject for grant in held}}
         for grant in held:
             if not may_come[grant.subject]:
@@ -211,9 +208,8 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         for grant in held:
             if may_come[grant.subject]:
                 found |= {grant.id, (grant.subject, grant.client)}
-        live = grant_rows.list_active_clients(self.connection, subjects, self.now).intersection(
-            pairs
-        )  # those just ended are denied
+        # those just ended are denied
+        live = grant_rows.list_active_clients(self.connection, subjects, self.now).intersection(pairs)
         found |= {(subject, client) for subject, client in live if self._lives(subject, client)}
         return found.intersection(rights)
 
@@ -267,8 +263,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return is_right
 
     def use_assertion(self, word: Assertion, client: str) -> bool:
-        """Mark an assertion of `client` as used; return False if it was. Raises OAuthRequestError if the client has too
-        many stored."""
+        """Mark an assertion of `client` as used; return False if it was. Raises OAuthRequestError above their limit."""
         if grant_rows.count_used_assertions(self.connection, client, self.now) >= MAX_USED:
             raise OAuthRequestError("temporarily_unavailable", "The client sends too many assertions. Slow down.")
         return grant_rows.mark_used(self.connection, hash_secret(word.id), word.expires_at, client)

@@ -70,9 +70,7 @@ KINDS = {  # --registration → the kinds of clients taken
     "dynamic": frozenset(("configured", "dynamic")),
     "closed": frozenset(("configured",)),
 }
-REGISTER_MEANWHILE = (  # logged while no document can be fetched
-    "Meanwhile clients are told to register; --registration dynamic works without documents"
-)
+REGISTER_MEANWHILE = "Meanwhile clients are told to register; --registration dynamic works without documents"
 COPIES_ALONE = "Only clients with a built-in document can connect; --registration open lets others register"
 UNREADABLE = AuthorizationErrorPage(
     "invalid_request", f"The authorization request is longer than {MAX_QUERY // 1024} KiB or is not valid UTF-8."

@@ -57,14 +57,12 @@ class IssuerSettings:
 
     @property
     def audience(self) -> tuple[str, ...]:
-        """Return the audiences for a client's assertion: issuer or token endpoint, to the letter (RFC 7523
-        section 3)."""
+        """Return the audiences of a client's assertion: issuer or token endpoint, verbatim (RFC 7523 section 3)."""
         return (self.public_url, f"{self.public_url}/token")
 
 
 class InputVerifier:
-    """Prepare requests. `documents`: metadata documents and keys of clients. `providers`: keys of the issuers of
-    accepted ID-JAGs."""
+    """Prepare requests. `documents`: clients' metadata documents and keys. `providers`: keys of ID-JAGs' issuers."""
 
     def __init__(
         self,
@@ -100,20 +98,14 @@ class InputVerifier:
 
     async def _client_assertion(self, credentials: Credentials, address: str) -> Assertion | None:
         """Return the verified assertion of a known client that may sign."""
-        client = await self._store.transact(
-            lambda connection: find_client(connection, self._issuer.configured_clients, credentials.client)
-        )
-        if (
-            client is None
-            or client.kind not in self._issuer.client_kinds
-            or not client.accepts_method(credentials.method)
-        ):
+        issuer = self._issuer
+        known, id = issuer.configured_clients, credentials.client
+        client = await self._store.transact(lambda connection: find_client(connection, known, id))
+        if not (client and client.kind in issuer.client_kinds and client.accepts_method(credentials.method)):
             return None
         keys = await self._documents.find_client_keys(client, credentials.secret, address)
         # clients send the type JWT, client-authentication+jwt or none
-        return await self._verify(
-            partial(verify_assertion, credentials.secret, keys, client.id, self._issuer.audience, None)
-        )
+        return await self._verify(partial(verify_assertion, credentials.secret, keys, client.id, issuer.audience, None))
 
     async def _provider_assertion(self, assertion: str) -> Assertion | None:
         """Return the verified assertion of a trusted provider."""
@@ -129,8 +121,7 @@ class InputVerifier:
         return await self._verify(partial(verify_assertion, assertion, keys, issuer, audience, ID_JAG_TYPE))
 
     async def _verify(self, verify: Callable[[float], Assertion | None]) -> Assertion | None:
-        """Return `verify(now)` from one of a few threads, so that many signatures of one caller delay no other
-        request."""
+        """Return `verify(now)` from one of a few threads, so that one caller's signatures delay no other request."""
         now = self._now()
         try:
             async with asyncio.timeout(SIGNATURE_WAIT), self._turns:

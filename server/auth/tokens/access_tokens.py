@@ -50,8 +50,7 @@ class TokenVerifier(Protocol):
     """Return the principal of a token."""
 
     def find_cached(self, token: bytes) -> Principal | None:
-        """Return the principal if the token was verified lately, else None. Nearly all requests use this, without an
-        await."""
+        """Return the principal of a lately verified token, or None. Nearly all requests use this, without await."""
         ...
 
     async def verify(self, token: str) -> Principal:
@@ -161,11 +160,9 @@ class OwnTokens:
 
     async def mint(self, subject: str, client: str, granted: Iterable[str]) -> AccessToken:
         """Return a new token, signed by the active key."""
-        return self.mint_with_key(await self._source.active(), subject, client, granted)
+        return self.mint_by_key(await self._source.active(), subject, client, granted)
 
-    def mint_with_key(
-        self, key: JoseKey, subject: str, client: str, granted: Iterable[str], **more: Any
-    ) -> AccessToken:
+    def mint_by_key(self, key: JoseKey, subject: str, client: str, granted: Iterable[str], **more: Any) -> AccessToken:
         """Return a new token, signed by `key`, without waiting: for use inside a transaction. `more` claims may not
         replace ours."""
         issued, jti = int(self._now()), secrets.token_urlsafe(16)

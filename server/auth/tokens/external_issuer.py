@@ -177,15 +177,13 @@ async def fetch_json(
         raise DocumentError(f"{name} is not JSON") from None
 
 
-async def discover(
-    fetch_document: Callable[[str], Awaitable[Any]], issuer: str, urls: Iterable[str]
-) -> Mapping[str, Any]:
+async def discover(fetch: Callable[[str], Awaitable[Any]], issuer: str, urls: Iterable[str]) -> Mapping[str, Any]:
     """Return the issuer's metadata, from the first of these URLs that has it. It must name the issuer (Discovery
     section 4.3). Raises DocumentError."""
     faults: list[str] = []
     for url in urls:
         try:
-            document = await fetch_document(url)
+            document = await fetch(url)
         except DocumentError as error:
             faults.append(str(error))
             continue

@@ -53,8 +53,7 @@ class SigningKeys:
         return (await self._fresh()).active
 
     async def public(self) -> list[jose.JoseKey]:
-        """Return all keys of valid tokens, read again from the database, the active one first. A key that is being
-        replaced has `retired_at`."""
+        """Read the keys of all valid tokens, the active one first. A key that is being replaced has `retired_at`."""
         self._held = await self._store.transact(self._load)
         return list(self._held.known)
 

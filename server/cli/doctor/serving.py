@@ -104,13 +104,10 @@ async def _is_toolgate(host: str, port: int) -> bool:
     from toolgate.server.cli.mcp_client.client import McpClientError
     from toolgate.server.cli.mcp_client.http import open_response
 
-    named = f"[{host}]" if ":" in host else host
+    name = f"[{host}]" if ":" in host else host
     try:
-        async with (
-            asyncio.timeout(PROBE_TIMEOUT),
-            open_response("GET", f"http://{named}:{port}/health", {}, b"") as response,
-        ):
-            return response.status == 200
+        async with asyncio.timeout(PROBE_TIMEOUT), open_response("GET", f"http://{name}:{port}/health", {}, b"") as got:
+            return got.status == 200
     except (McpClientError, TimeoutError):
         return False
 

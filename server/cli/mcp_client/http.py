@@ -58,8 +58,7 @@ class HttpResponse:
 
 
 class StreamableClient:
-    """Send each message by POST over Streamable HTTP. `revision` decides whether there are sessions; `token`
-    may be ""."""
+    """Send each message by POST over Streamable HTTP. `revision` tells if there are sessions; `token` may be ""."""
 
     def __init__(
         self, url: str, revision: str, token: str, note: NotificationHandler | None, question: QuestionHandler | None
@@ -162,9 +161,8 @@ async def _initialize(wire: StreamableClient, revision: str, question: QuestionH
     if revision in STATELESS:
         known: dict[str, Any] = await wire.client.request("server/discover")
         return known
-    answer: dict[str, Any] = await wire.client.request(
-        "initialize", initialize_params(revision, can_answer=question is not None)
-    )
+    params = initialize_params(revision, can_answer=question is not None)
+    answer: dict[str, Any] = await wire.client.request("initialize", params)
     await wire.post({"jsonrpc": "2.0", "method": "notifications/initialized"})
     return answer
 

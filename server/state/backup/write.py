@@ -42,10 +42,8 @@ LEVEL = 1  # of compression: most of the data is compressed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def write_backup(
-    state: Path, raw: IO[bytes], scratch: Path, *, workspaces: bool, progress: TerminalProgress
-) -> Manifest:
-    """Write a backup of `state` to `raw`, and return its manifest. `scratch` is a folder for temporary files.
+def write_backup(state: Path, raw: IO[bytes], temp: Path, *, workspaces: bool, progress: TerminalProgress) -> Manifest:
+    """Write a backup of `state` to `raw`, and return its manifest. `temp` is a folder for temporary files.
 
     Raises BackupError, StateError, OSError and TimeoutError.
     """
@@ -53,7 +51,7 @@ def write_backup(
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        return _BackupWriter(state, tar, scratch, progress).write(workspaces=workspaces)
+        return _BackupWriter(state, tar, temp, progress).write(workspaces=workspaces)
 
 
 class _BackupWriter:

@@ -5,8 +5,7 @@ from alembic import context
 from toolgate.server.state import tables
 
 # Batches: SQLite's tables are copied where it can't change them
-context.configure(
-    connection=context.config.attributes["connection"], target_metadata=tables.metadata, render_as_batch=True
-)
+connection = context.config.attributes["connection"]
+context.configure(connection=connection, target_metadata=tables.metadata, render_as_batch=True)
 with context.begin_transaction():
     context.run_migrations()

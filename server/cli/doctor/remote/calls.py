@@ -152,10 +152,9 @@ async def event_streams(target: RemoteTarget) -> str:
         raise CheckSkippedError("the server has none")
     if got.status != 200:
         raise CheckError(f"a stream is answered {got.status}", STATUSES.get(got.status, PROXY))
-    if got.headers.get("content-encoding", "identity") != "identity":
-        raise CheckError(
-            f"they are compressed, by {got.headers['content-encoding']}, which holds them back", COMPRESSES
-        )
+    coding = got.headers.get("content-encoding", "identity")
+    if coding != "identity":
+        raise CheckError(f"they are compressed, by {coding}, which holds them back", COMPRESSES)
     if not got.headers.get("content-type", "").startswith("text/event-stream"):
         raise CheckError(f"a stream comes as {got.headers.get('content-type', 'nothing in particular')}", PROXY)
     if not got.body and target.is_toolgate:

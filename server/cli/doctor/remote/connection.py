@@ -17,14 +17,8 @@ from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
 from toolgate.tools.web.address_policy import AddressPolicy, check_address
 from toolgate.tools.web.vetted_client import describe_error
 
-INITIALIZE = msgspec.json.encode(
-    {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": initialize_params(NEWEST_WITH_SESSION.name, can_answer=False),
-    }
-)
+PARAMS = initialize_params(NEWEST_WITH_SESSION.name, can_answer=False)
+INITIALIZE = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": PARAMS})
 RENEW_BEFORE = 14 * 86_400.0  # seconds before a certificate's expiry that are reported
 MAX_CLOCK_DRIFT = 120.0  # seconds between its clock and ours: tokens live for minutes
 HTTPS_PORT, HTTP_PORT = 443, 80  # the ports of a URL that names none
@@ -58,10 +52,8 @@ async def connection(target: RemoteTarget) -> str:
             _, sink = await asyncio.open_connection(host, port)
     except OSError as error:
         reason = "no answer in time" if isinstance(error, TimeoutError) else describe_error(error)
-        raise CheckError(
-            f"{host}, port {port}: {reason}",
-            "start the server, and have this address and port lead to it",
-        ) from None
+        remedy = "start the server, and have this address and port lead to it"
+        raise CheckError(f"{host}, port {port}: {reason}", remedy) from None
     await close_connection(sink)
     return f"port {port} is open"
 
@@ -84,11 +76,9 @@ async def tls(target: RemoteTarget) -> CheckFinding:
     except (OSError, TimeoutError) as error:
         reason = str(error) or "no connection in time"
         raise CheckError(reason, "have the proxy speak TLS there") from None
-    certificate = sink.get_extra_info("peercert") or {}
+    cert = sink.get_extra_info("peercert") or {}
     await close_connection(sink)
-    left = (
-        ssl.cert_time_to_seconds(certificate["notAfter"]) - time.time() if "notAfter" in certificate else RENEW_BEFORE
-    )
+    left = ssl.cert_time_to_seconds(cert["notAfter"]) - time.time() if "notAfter" in cert else RENEW_BEFORE
     if left < RENEW_BEFORE:
         return CheckNote(f"verified; it ends in {left / 86_400:.0f} days", "renew it; better, let the proxy do so")
     return "verified"

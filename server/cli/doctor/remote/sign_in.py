@@ -116,9 +116,8 @@ async def keys(target: RemoteTarget) -> str:
         raise CheckSkippedError("its metadata names none")
     if not is_secure_url(url):
         raise CheckError(f"jwks_uri is no https URL: {url}", PUBLIC_URL)
-    _, told = await target.probe.fetch_json(
-        str(url), target.own_remedy(f"route {urlsplit(str(url)).path} to the server: {PROXY}")
-    )
+    remedy = target.own_remedy(f"route {urlsplit(str(url)).path} to the server: {PROXY}")
+    _, told = await target.probe.fetch_json(str(url), remedy)
     found = get_list(told, "keys")
     if not found:
         raise CheckError(f"{url} has no key: no token can be verified", target.own_remedy("look at the server's log"))
@@ -214,18 +213,15 @@ async def token_endpoint(target: RemoteTarget) -> str:
         got = await target.probe.send("POST", endpoint, kind, urlencode(form).encode())
         if got.status not in statuses or got.json().get("error") != error:
             said = f"{got.status} {got.json().get('error', 'without an error of OAuth')}"
-            remedy = INTERCEPTED if got.is_page else PROXY
-            raise CheckError(
-                f"{endpoint} answers {said} where {statuses[0]} {error} belongs", target.own_remedy(remedy)
-            )
+            remedy = target.own_remedy(INTERCEPTED if got.is_page else PROXY)
+            raise CheckError(f"{endpoint} answers {said} where {statuses[0]} {error} belongs", remedy)
         if got.status != statuses[0]:
             notes = f"; it says {got.status} for {error}: some clients register again only on {statuses[0]}"
     return f"errors are as they should be{notes}"
 
 
 async def clean_up(target: RemoteTarget) -> str:
-    """Remove the client registered above (RFC 7592), at a URI from the server only if it is on the
-    registration's host."""
+    """Remove the client registered above (RFC 7592), at a URI from the server only if it is on the same host."""
     if not target.client_id:
         raise CheckSkippedError("no client was registered")
     told = target.registration

@@ -127,8 +127,7 @@ class HttpProbe:
 
 
 async def _public_address(url: str) -> str:
-    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError if the host has a private
-    address."""
+    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError for a private address."""
     host = parse_url(url).hostname or ""
     addresses = await resolve_host(host, "set its A record, or look at what names it")
     if found := check_host(host, addresses, AddressPolicy()):

@@ -95,7 +95,7 @@ def test_a_minted_token_names_person_client_and_scopes() -> None:
 
 
 def test_more_claims_replace_none_of_ours() -> None:
-    minted = ours(Stored(KEY)).mint_with_key(KEY, "ada", "c", [], iss="https://evil.example", auth_time=5)
+    minted = ours(Stored(KEY)).mint_by_key(KEY, "ada", "c", [], iss="https://evil.example", auth_time=5)
     claims = json.loads(base64.urlsafe_b64decode(minted.token.split(".")[1] + "=="))
     assert (claims["iss"], claims["auth_time"]) == (ISSUER, 5)
 
