@@ -88,6 +88,7 @@ soak: requirements ## run the slow tests, and all tests on each Python
 
 soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modules/.installed $(FRAMEWORKS) packages-of-tests
 	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m tests.bench --check --rounds 2
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
 # The core tests: protocol, transports and tools, in a minute

@@ -1,19 +1,23 @@
-"""`make bench`: Toolgate beside the official SDKs and the bare loop, in one run. Exits 0 unless it broke."""
+"""`make bench`: Toolgate beside the official SDKs and the bare loop, in one run.
+
+Exits 0 unless it broke. With --check it exits 1 if a ratio is worse than the kept one in three tries.
+"""
 
 import argparse
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import tests.bench.http.measure as http_measure
 import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
-from tests.bench import isolation, neighbours, reading, search, sides
+from tests.bench import isolation, kept, neighbours, reading, search, sides
 from tests.bench.driver import Cores
 from tests.bench.http.measure import WebEffort
-from tests.bench.measure import Effort, measure
-from tests.bench.report import report
+from tests.bench.measure import Effort, Figures, measure
+from tests.bench.report import TARGETS, report
 
 QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, commands=10)
 QUICK_HTTP = WebEffort(rounds=1, seconds=0.15, warm=0.05, held_rounds=1, held=200, settle=0.3, idle=1.0)
@@ -27,29 +31,60 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="medians are over this many")
     parser.add_argument("--quick", action="store_true", help="one short round, for a first look")
     parser.add_argument("--only", choices=PARTS, help="one of the parts")
+    parser.add_argument("--check", action="store_true", help="compare the ratios to the SDKs with the kept ones")
+    parser.add_argument("--keep", action="store_true", help="write the ratios to the SDKs to kept.json")
     options = parser.parse_args()
-    cores = Cores()
     rounds = 1 if options.quick else max(1, options.rounds)
-    for part in PARTS if options.only is None else (options.only,):
-        where = "server and client each pinned to a core" if cores.pinned else "NOT pinned: fewer than two cores"
-        if part in UNPINNED:
-            where = "all share the machine's cores"
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as folder:
-            told = PARTS[part](Path(folder), cores, rounds, options.quick)
-        _tell("")
-        print(f"{part}: {rounds} interleaved rounds in {time.monotonic() - begun:.0f} s, medians; {where}.\n")
-        print(told, end="\n\n")
+    parts: Iterable[str] = CHECKED if options.check or options.keep else PARTS
+    worse: list[str] = []
+    ratios: dict[str, float] = {}
+    for part in parts if options.only is None else (options.only,):
+        ratios |= _run(part, rounds, options.quick)
+        if options.check and part in CHECKED:
+            worse += _check(part, ratios, rounds, options.quick)
+    if options.keep:
+        kept.write_kept(ratios)
+    sys.exit("\n".join(("worse than kept, in each try:", *worse)) if worse else 0)
 
 
-def _stdio(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+def _check(part: str, ratios: dict[str, float], rounds: int, quick: bool) -> list[str]:
+    """Return a sentence about each ratio that is worse than the kept one, in this run and those that follow it."""
+    known, targets = kept.read_kept(), CHECKED[part]
+    worse = kept.find_worse(ratios, known, targets)
+    for _ in range(kept.TRIES - 1):
+        if worse:
+            again = kept.find_worse(_run(part, rounds, quick), known, targets)
+            worse = {says: again[says] for says in worse if says in again}
+    return list(worse.values())
+
+
+def _run(part: str, rounds: int, quick: bool) -> dict[str, float]:
+    """Measure a part and print its tables. Return its ratios, if it has any to keep."""
+    cores = Cores()
+    where = "server and client each pinned to a core" if cores.pinned else "NOT pinned: fewer than two cores"
+    if part in UNPINNED:
+        where = "all share the machine's cores"
+    begun = time.monotonic()
+    ratios: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as folder:
+        measured = PARTS[part](Path(folder), cores, rounds, quick)
+    if isinstance(measured, Figures):
+        ratios = kept.ratios_of(measured, CHECKED[part])
+        measured = REPORTS[part](measured)
+    _tell("")
+    print(f"{part}: {rounds} interleaved rounds in {time.monotonic() - begun:.0f} s, medians; {where}.\n")
+    print(measured, end="\n\n", flush=True)
+    return ratios
+
+
+def _stdio(folder: Path, cores: Cores, rounds: int, quick: bool) -> Figures:
     effort = QUICK if quick else Effort(rounds=rounds)
-    return report(measure(sides.prepared(folder, cores), effort, _tell))
+    return measure(sides.prepared(folder, cores), effort, _tell)
 
 
-def _http(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+def _http(folder: Path, cores: Cores, rounds: int, quick: bool) -> Figures:
     effort = QUICK_HTTP if quick else WebEffort(rounds=rounds)
-    return http_report.report(http_measure.measure(http_sides.prepared(folder, cores), effort, _tell))
+    return http_measure.measure(http_sides.prepared(folder, cores), effort, _tell)
 
 
 def _search(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
@@ -69,7 +104,9 @@ def _neighbours(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return neighbours.report(neighbours.measure(folder, rounds, 20 if quick else 60, _tell))
 
 
-PARTS = {
+CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS}
+REPORTS = {"stdio": report, "http": http_report.report}
+PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "stdio": _stdio,
     "http": _http,
     "search": _search,

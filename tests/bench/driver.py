@@ -53,6 +53,12 @@ class Expected:
         return message.id
 
 
+def processor_time(pid: int) -> float:
+    """Return the seconds that all threads of a process have used so far."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
 class Cores:
     """The cores of client and server: one each, if the machine has two and allows the choice."""
 
@@ -155,6 +161,9 @@ class Peer:
             total += next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
             pids += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         return total
+
+    def cpu(self) -> float:
+        return processor_time(self.process.pid)
 
     def close(self) -> None:
         assert self.process.stdin and self.process.stdout

@@ -15,10 +15,12 @@ from tests.bench.driver import Peer
 from tests.bench.sides import OURS, Sides, environment
 
 START, MEMORY, SEQUENTIAL, CALLS, LISTS, LARGE = "start", "memory", "sequential", "calls", "lists", "large"
+CPU = "CPU"  # processor time of a call in flight with others: swings less than the rate on a busy machine
 IMPORT, SHELL, BARE_SHELL = "import asyncio", "Bash true", "bash -c true"
 YARDSTICKS = "yardsticks"
 LARGE_TEXT = "x" * 100_000
 WINDOW = 64  # calls in flight
+TINY = 1e-9  # for processor time too short for the kernel to count
 LARGE_WINDOW = 8  # large ones: 800 kB in flight, more than any pipe holds
 
 
@@ -55,7 +57,7 @@ class Figures:
         ours, theirs = self._values[side, metric], self._values[other, of]
         if len(ours) != len(theirs):
             return statistics.median(ours) / statistics.median(theirs)
-        return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+        return statistics.median(a / (b or TINY) for a, b in zip(ours, theirs, strict=True))
 
 
 def measure(sides: Sides, effort: Effort, tell: Callable[[str], None]) -> Figures:
@@ -124,7 +126,12 @@ def _work(sides: Sides, name: str, figures: Figures, effort: Effort) -> None:
 
     with sides.start(name) as peer:
         _open(peer, sides)
-        figures.add(name, CALLS, _rate(peer, effort, "tools/call", small, WINDOW, _says("hello")))
+        rate = _rate(peer, effort, "tools/call", small, WINDOW, _says("hello"))
+        figures.add(name, CALLS, rate)
+        count = _count(rate, effort.seconds, WINDOW)
+        before = peer.cpu()
+        peer.pipeline("tools/call", small, count, WINDOW, _says("hello"))
+        figures.add(name, CPU, (peer.cpu() - before) / count * 1e6)
         latencies = peer.latencies("tools/call", small, effort.calls)
         figures.add(name, SEQUENTIAL, statistics.median(latencies) * 1e6)
         figures.add(name, LISTS, _rate(peer, effort, "tools/list", {}, WINDOW, listed))

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tests.bench.driver import INIT, PATIENCE, Cores
+from tests.bench.driver import INIT, PATIENCE, Cores, processor_time
 
 FIRST_ID = 1_000_000  # ids of one width, so that all answers have one length
 CHUNK = 1 << 16
@@ -98,9 +98,7 @@ class Site:
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
 
     def cpu(self) -> float:
-        """Return the CPU seconds of all threads so far."""
-        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+        return processor_time(self.process.pid)
 
     def end(self) -> None:
         """Ask it to end; `close` waits for that."""
