@@ -15,6 +15,7 @@ import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
 from tests.bench import isolation, kept, neighbours, reading, search, sides
 from tests.bench.driver import Cores
+from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, Figures, measure
 from tests.bench.report import TARGETS, report
@@ -87,6 +88,11 @@ def _http(folder: Path, cores: Cores, rounds: int, quick: bool) -> Figures:
     return http_measure.measure(http_sides.prepared(folder, cores), effort, _tell)
 
 
+def _cases(folder: Path, cores: Cores, rounds: int, quick: bool) -> Figures:
+    effort = QUICK_HTTP if quick else WebEffort(rounds=rounds)
+    return cases.measure(http_sides.prepared(folder, cores), effort, _tell)
+
+
 def _search(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return search.report(search.measure(rounds, 0.2 if quick else 1.0, _tell))
 
@@ -104,11 +110,12 @@ def _neighbours(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return neighbours.report(neighbours.measure(folder, rounds, 20 if quick else 60, _tell))
 
 
-CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS}
-REPORTS = {"stdio": report, "http": http_report.report}
+CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS, "cases": cases.TARGETS}
+REPORTS = {"stdio": report, "http": http_report.report, "cases": cases.report}
 PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "stdio": _stdio,
     "http": _http,
+    "cases": _cases,
     "search": _search,
     "reading": _reading,
     "isolation": _isolation,

@@ -78,7 +78,7 @@ def _adder(figures: Figures, name: str) -> Callable[[str, float], None]:
 
 def _calls(site: Site, dialect: Dialect, clients: int, effort: WebEffort, add: Callable[[str, float], None]) -> None:
     """Measure calls per second and latencies, warm, with one call in flight per client."""
-    connected = [_connected(site, dialect) for _ in range(clients)]
+    connected = [connect_client(site, dialect) for _ in range(clients)]
     callers = [Caller(client, "tools/call", ECHO, HELLO) for client in connected]
     load(callers, effort.warm)
     before = site.cpu()
@@ -91,7 +91,7 @@ def _calls(site: Site, dialect: Dialect, clients: int, effort: WebEffort, add: C
         client.close()
 
 
-def _connected(site: Site, dialect: Dialect) -> Client:
+def connect_client(site: Site, dialect: Dialect) -> Client:
     client = site.connect(dialect)
     if dialect.has_sessions:
         client.open()
@@ -103,10 +103,10 @@ def _held(sites: dict[str, Site], sides: WebSides, effort: WebEffort, figures: F
     streams: list[Client] = []
     for name, site in sites.items():
         add, dialect = _adder(figures, name), sides.dialect(name)
-        _stream(_warmed(site, dialect)).close()
+        open_stream(_warmed(site, dialect)).close()
         keys = _sessions(site, dialect, effort, add) if dialect.has_sessions else [""] * effort.held
         before = _settled(site, effort)
-        streams += [_stream(site.connect(dialect), key) for key in keys]
+        streams += [open_stream(site.connect(dialect), key) for key in keys]
         add(STREAM, (_settled(site, effort) - before) / len(keys))
     before_idle = {name: site.cpu() for name, site in sites.items()}
     time.sleep(effort.idle)
@@ -117,7 +117,7 @@ def _held(sites: dict[str, Site], sides: WebSides, effort: WebEffort, figures: F
 
 
 def _warmed(site: Site, dialect: Dialect) -> Client:
-    clients = [_connected(site, dialect) for _ in range(8)]
+    clients = [connect_client(site, dialect) for _ in range(8)]
     load([Caller(client, "tools/call", ECHO, HELLO) for client in clients], 0.1)
     for client in clients[1:]:
         client.close()
@@ -150,7 +150,7 @@ def _settled(site: Site, effort: WebEffort) -> int:
     return site.memory()
 
 
-def _stream(client: Client, session: str | None = None) -> Client:
+def open_stream(client: Client, session: str | None = None) -> Client:
     """Open the stream of a session, or a subscription in the stateless era."""
     if session is not None:
         client.session = session

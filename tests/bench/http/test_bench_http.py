@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.bench.driver import Cores
+from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort, measure
 from tests.bench.http.report import TARGETS, report
 from tests.bench.http.sides import DIALECTS, prepared
@@ -23,4 +24,18 @@ def test_the_benchmark_over_http_measures_all_sides_and_holds_them_against_the_t
     for target in TARGETS:
         (line,) = (line for line in lines if line.startswith(target.says))
         assert line.endswith(("met", "NOT MET"))
+    assert told
+
+
+def test_each_case_is_measured_beside_the_plain_call(tmp_path: Path) -> None:
+    told: list[str] = []
+    shared = Cores()
+    try:
+        effort = WebEffort(rounds=1, seconds=0, warm=0, held_rounds=1, held=8, settle=0, idle=0)
+        lines = cases.report(cases.measure(prepared(tmp_path, shared), effort, told.append)).splitlines()
+    finally:
+        shared.free()
+    for case in cases.CASES:
+        assert any(line.startswith(case.name + " ") for line in lines), case
+    assert all(any(line.startswith(target.says) for line in lines) for target in cases.TARGETS)
     assert told

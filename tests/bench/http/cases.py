@@ -1,0 +1,158 @@
+"""Measure what each case of a call costs over HTTP beside the plain one, in the same rounds."""
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.bench.http.driver import Caller, Client, Dialect, Site, load
+from tests.bench.http.measure import ECHO, HELLO, WebEffort, connect_client, open_stream
+from tests.bench.http.sides import OURS_SIGNED, OURS_STATELESS, WebSides
+from tests.bench.measure import Figures
+from tests.bench.report import Target, absolutes, ratios
+from tests.bench.sides import OURS
+
+RATE, CPU = "calls/s", "CPU µs a call"
+TOOLS = 250  # in the longest list
+LARGE = "x" * 2**20
+PLAIN = "plain: 8 clients"
+AUDITED, TRACED, MANY = "toolgate, audit full", "toolgate, traced", "toolgate, many tools"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: the side that serves it, what is called, by how many clients, beside how many open streams."""
+
+    name: str
+    most: float  # times the plain call's processor time
+    side: str = OURS
+    method: str = "tools/call"
+    params: Mapping[str, Any] | None = None
+    clients: int = 8
+    streams: int = 0
+
+
+CASES = (
+    Case(PLAIN, 1.01),
+    Case("64 clients", 1.1, clients=64),
+    Case("a token at each call", 1.05, OURS_SIGNED),
+    Case("2026-07-28", 1.05, OURS_STATELESS),
+    Case("--audit full", 1.3, AUDITED),
+    Case("OpenTelemetry", 2.0, TRACED),
+    Case("beside 1,000 streams", 1.1, streams=1_000),
+    Case("beside 1,000 subscriptions", 1.15, OURS_STATELESS, streams=1_000),
+    Case(f"a list of {TOOLS} tools", 2.0, MANY, "tools/list", {}),
+    Case("a text of 1 MiB, there and back", 60.0, params={"name": "echo", "arguments": {"text": LARGE}}, clients=2),
+)
+TARGETS = tuple(
+    Target(
+        f"{case.name}: at most {case.most:g} × the plain call's processor time",
+        CPU,
+        PLAIN,
+        case.most,
+        False,
+        side=case.name,
+    )
+    for case in CASES[1:]
+)
+
+
+def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> Figures:
+    """Return all figures. Raises RuntimeError, TimeoutError or OSError when a case breaks."""
+    figures = Figures()
+    with ExitStack() as stack:
+        sides = _with_options(sides, stack.enter_context(_collector()))
+        sites = {name: sides.start(name) for name in dict.fromkeys(case.side for case in CASES)}
+        for site in sites.values():
+            stack.callback(site.close)
+            stack.callback(site.end)
+        for turn in range(1, effort.rounds + 1):
+            tell(f"cases, round {turn} of {effort.rounds}")
+            for case in CASES:
+                _measure_case(case, sites[case.side], sides.dialect(case.side), effort, figures)
+    sides.cores.free()
+    return figures
+
+
+def report(figures: Figures) -> str:
+    columns = {RATE: RATE, CPU: CPU}
+    return "\n".join((*absolutes(figures, [case.name for case in CASES], columns), "", *ratios(figures, TARGETS)))
+
+
+def _measure_case(case: Case, site: Site, dialect: Dialect, effort: WebEffort, figures: Figures) -> None:
+    with ExitStack() as stack:
+        for _ in range(min(case.streams, effort.held)):
+            stack.callback(open_stream(connect_client(site, dialect)).close)
+        clients = [connect_client(site, dialect) for _ in range(case.clients)]
+        callers = [_caller(case, client) for client in clients]
+        load(callers, effort.warm)
+        before = site.cpu()
+        rate, taken = load(callers, effort.seconds)
+        figures.add(case.name, CPU, (site.cpu() - before) / len(taken) * 1e6)
+        figures.add(case.name, RATE, rate)
+        for client in clients:
+            client.close()
+
+
+def _caller(case: Case, client: Client) -> Caller:
+    if case.method == "tools/call":
+        params = case.params or ECHO
+        text = params["arguments"]["text"]
+        return Caller(client, case.method, params, HELLO if text == "hello" else [{"type": "text", "text": text}])
+    return Caller(client, case.method, case.params or {}, None)
+
+
+def _with_options(sides: WebSides, collector: str) -> WebSides:
+    """Return the sides, with those of the cases that differ from the plain one by an option."""
+    plain = [*sides.commands[OURS]]
+    tools = sides.folder / "tools"
+    tools.mkdir()
+    (tools / "many.py").write_text(_plugin(TOOLS))
+    traced = ["env", f"OTEL_EXPORTER_OTLP_ENDPOINT={collector}", *plain]
+    more = {
+        AUDITED: [*plain, "--audit", "full"],
+        TRACED: traced,
+        MANY: [*plain, "-p", str(tools)],
+    }
+    at = plain.index("--state") + 1
+    for name, command in more.items():
+        place = command.index("--state") + 1
+        command[place] = f"{plain[at]}-{name.rpartition(' ')[2]}"
+    return replace(sides, commands={**sides.commands, **more})
+
+
+def _plugin(count: int) -> str:
+    """Return a plugin with tools like those that models are given: some arguments and a sentence about each."""
+    tool = """
+@tool(read_only=True)
+async def look_up_{0}(name: str, limit: int = 10, exact: bool = False) -> str:
+    \"\"\"Return what the register {0} has about a name, at most as many entries as wanted.\"\"\"
+    return name
+"""
+    return "from toolgate.tools import tool\n" + "".join(tool.format(number) for number in range(count))
+
+
+class _Collector(BaseHTTPRequestHandler):
+    """Takes spans, and drops them."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *_args: Any) -> None: ...
+
+
+@contextmanager
+def _collector() -> Generator[str, None, None]:
+    """Yield the URL of a collector of traces."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
