@@ -15,6 +15,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from toolgate.server.budget import Budget, Claim
+from toolgate.transports.http.answer_queue import AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
 from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections, ConnectionSlot
 
@@ -27,42 +28,6 @@ KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies keep
 CLOSE_TIME = 2.0  # seconds for the last bytes to be sent
 LEAVE_TIME = 0.5  # seconds for clients to disconnect after an answer: requests may be arriving
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
-
-
-class HeadJoiningTransport:
-    """A transport that sends the head of an answer together with its body: each write is a system call and may wake the
-    client."""
-
-    __slots__ = ("_head", "_transport", "is_closing", "is_head_next")
-
-    def __init__(self, transport: Any) -> None:
-        self.is_head_next = False  # the next write is the head of an answer
-        self.is_closing = transport.is_closing
-        self._transport = transport
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self.is_head_next:
-            self.is_head_next = False
-            self._head = data
-        elif self._head:
-            self._transport.writelines((self._head, data))
-            self._head = b""
-        else:
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        """Send a head without a body: an answer to HEAD, or a failed one."""
-        if self._head:
-            self._transport.write(self._head)
-            self._head = b""
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -84,16 +49,23 @@ class HttpProtocol(HttpToolsProtocol):
     principal = ""
 
     def __init__(
-        self, *settings: Any, connections: Connections, answers: Budget, probes: Collection[str], **more: Any
+        self,
+        *settings: Any,
+        queue: AnswerQueue,
+        connections: Connections,
+        answers: Budget,
+        probes: Collection[str],
+        **more: Any,
     ) -> None:
         super().__init__(*settings, **more)
+        self._queue = queue
         self._connections = connections
         self._answers = answers
         self._probes = probes
         self._served = self.app
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(HeadJoiningTransport(transport))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
+        super().connection_made(HeadJoiningTransport(transport, self._queue))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
         self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)
         self._slot = self._connections.add(self, self.client[0] if self.client else "")
 
@@ -271,7 +243,13 @@ async def serve(
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients could fill the log with bad requests
     config = uvicorn.Config(
         application,
-        http=partial(HttpProtocol, connections=connections, answers=answers, probes=probes),  # type: ignore[arg-type]
+        http=partial(
+            HttpProtocol,
+            queue=AnswerQueue(asyncio.get_running_loop()),
+            connections=connections,
+            answers=answers,
+            probes=probes,
+        ),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
