@@ -7,6 +7,7 @@ tenth less processor time if the requests of a turn are worked on first, and the
 import asyncio
 from typing import Any
 
+MAX_WAIT = 0.002  # seconds: work that takes longer delays no answer but its own
 SMALL = 16 * 1024  # bytes of an answer that waits for the end of the turn
 
 
@@ -14,13 +15,25 @@ class AnswerQueue:
     """Holds the small answers of one turn of the event loop, and sends them together at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.unstarted = 0  # requests that have arrived, and whose work has not begun
         self._loop = loop
+        self._since = 0.0  # loop time at which the first of them came
         self._waiting: list[HeadJoiningTransport] = []
 
+    def start_request(self) -> None:
+        """The work on a request begins: what has waited too long is sent before."""
+        self.unstarted -= 1
+        if self._waiting and self._loop.time() - self._since > MAX_WAIT:
+            self._send()
+
     def add(self, transport: "HeadJoiningTransport") -> None:
-        if not self._waiting:
-            self._loop.call_soon(self._send)
+        """Send the answers at the end of the turn, or now if no other request waits to be worked on."""
         self._waiting.append(transport)
+        if not self.unstarted:
+            self._send()
+        elif len(self._waiting) == 1:
+            self._since = self._loop.time()
+            self._loop.call_soon(self._send)
 
     def _send(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -79,6 +79,8 @@ class RequestGuard:
         id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
         extra = [(REQUEST_ID_HEADER, id.encode())]
         connection = scope.get("toolgate.connection")
+        if connection is not None:
+            connection.start_request()
 
         async def send_labelled(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -95,7 +95,9 @@ class HttpProtocol(HttpToolsProtocol):
         if getattr(self.cycle, "response_complete", True):  # else the current answer is its own sender's
             self.principal = ""
         self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
-        self.app = self._served if has_room or self.url.decode("ascii", "replace") in self._probes else _refuse
+        is_served = has_room or self.url.decode("ascii", "replace") in self._probes
+        self.app = self._served if is_served else _refuse
+        self._queue.unstarted += is_served
         if self.parser is not None and self.parser.get_http_version() == "1.0":
             self.app = partial(_serve_unchunked, self.app)
         super().on_headers_complete()
@@ -113,6 +115,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._slot.end_request()
         if self._in_body and self._head_timer is None:
             self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
+
+    def start_request(self) -> None:
+        """Note that the work on a request begins."""
+        self._queue.start_request()
 
     def join_head(self) -> None:
         """Hold the next write, the head of an answer, for its body."""

@@ -1,0 +1,134 @@
+"""Small answers of one turn are sent together, and none waits for work that takes long."""
+
+import asyncio
+import time
+from typing import Any
+
+from toolgate.transports.http import answer_queue
+from toolgate.transports.http.answer_queue import AnswerQueue, HeadJoiningTransport
+
+
+class RecordedTransport:
+    """Stands in for a socket's transport: records what is written, and in which order."""
+
+    def __init__(self, writes: list[Any], name: str) -> None:
+        self._writes = writes
+        self._name = name
+        self._is_closed = False
+
+    def write(self, data: bytes) -> None:
+        self._writes.append((self._name, data))
+
+    def writelines(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
+    def close(self) -> None:
+        self._writes.append((self._name, "closed"))
+        self._is_closed = True
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+
+def answer(transport: HeadJoiningTransport, body: bytes) -> None:
+    transport.is_head_next = True
+    transport.write(b"head ")
+    transport.write(body)
+
+
+async def two_clients() -> tuple[AnswerQueue, HeadJoiningTransport, HeadJoiningTransport, list[Any]]:
+    writes: list[Any] = []
+    queue = AnswerQueue(asyncio.get_running_loop())
+    ada, ben = (HeadJoiningTransport(RecordedTransport(writes, name), queue) for name in ("ada", "ben"))
+    return queue, ada, ben, writes
+
+
+def test_the_answer_of_a_lone_client_is_sent_at_once() -> None:
+    async def main() -> None:
+        queue, ada, _, writes = await two_clients()
+        queue.unstarted = 1
+        queue.start_request()
+        answer(ada, b"body")
+        assert writes == [("ada", b"head body")]
+
+    asyncio.run(main())
+
+
+def test_answers_of_requests_that_came_together_are_sent_together() -> None:
+    async def main() -> None:
+        queue, ada, ben, writes = await two_clients()
+        queue.unstarted = 2
+        queue.start_request()
+        answer(ada, b"1")
+        assert writes == []
+        queue.start_request()
+        answer(ben, b"2")
+        assert writes == [("ada", b"head 1"), ("ben", b"head 2")]
+
+    asyncio.run(main())
+
+
+def test_an_answer_is_sent_at_the_end_of_the_turn_though_another_request_takes_long() -> None:
+    async def main() -> None:
+        queue, ada, _, writes = await two_clients()
+        queue.unstarted = 2
+        queue.start_request()
+        answer(ada, b"1")
+        await asyncio.sleep(0)
+        assert writes == [("ada", b"head 1")]
+
+    asyncio.run(main())
+
+
+def test_an_answer_that_has_waited_too_long_is_sent_before_the_next_work() -> None:
+    async def main() -> None:
+        queue, ada, _, writes = await two_clients()
+        queue.unstarted = 3
+        queue.start_request()
+        answer(ada, b"1")
+        queue.start_request()
+        assert writes == []
+        time.sleep(2 * answer_queue.MAX_WAIT)  # work that holds the loop
+        queue.start_request()
+        assert writes == [("ada", b"head 1")]
+
+    asyncio.run(main())
+
+
+def test_a_connection_sends_its_answers_in_order_and_before_it_closes() -> None:
+    async def main() -> None:
+        queue, ada, _, writes = await two_clients()
+        queue.unstarted = 9
+        answer(ada, b"1")
+        answer(ada, b"2")
+        answer(ada, b"3")
+        ada.close()
+        await asyncio.sleep(0)
+        assert writes == [("ada", b"head 1"), ("ada", b"head 2"), ("ada", b"head 3"), ("ada", "closed")]
+
+    asyncio.run(main())
+
+
+def test_a_large_answer_does_not_wait() -> None:
+    async def main() -> None:
+        queue, ada, _, writes = await two_clients()
+        queue.unstarted = 2
+        answer(ada, b"x" * (answer_queue.SMALL + 1))
+        assert [name for name, _ in writes] == ["ada"]
+
+    asyncio.run(main())
+
+
+def test_an_answer_to_a_client_that_left_is_dropped() -> None:
+    async def main() -> None:
+        writes: list[Any] = []
+        queue = AnswerQueue(asyncio.get_running_loop())
+        socket = RecordedTransport(writes, "ada")
+        ada = HeadJoiningTransport(socket, queue)
+        queue.unstarted = 2
+        answer(ada, b"1")
+        socket.close()
+        await asyncio.sleep(0)
+        assert writes == [("ada", "closed")]
+
+    asyncio.run(main())
