@@ -3,10 +3,27 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
 from typing import Any
 
 log = logging.getLogger("toolgate")
+
+
+class _StepCover:
+    """Stands in for a loop's `call_soon` while a task is made: takes the task's first step."""
+
+    __slots__ = ("others", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[Callable[..., object], Context]] = []
+        self.others: Sequence[tuple[Callable[..., object], tuple[Any, ...]]] = ()  # a finalizer's, which ran meanwhile
+
+    def __call__(self, step: Callable[..., object], *rest: Any, context: Context | None = None) -> None:
+        if context is None or rest:
+            self.others = (*self.others, (step, rest))
+        else:
+            self.steps.append((step, context))
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -19,28 +36,23 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
     """
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
-    steps: list[Callable[[], object]] = []
-    late: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
-
-    covered = lambda step, *rest, context=None: (  # noqa: E731  # a def would build its annotations at every call
-        late.append((step, rest)) if context is None or rest else steps.append(lambda: context.run(step))
-    )
+    cover = _StepCover()
     try:
-        loop.call_soon = covered  # type: ignore[method-assign, assignment]
+        loop.call_soon = cover  # type: ignore[method-assign, assignment]
     except AttributeError:
         return loop.create_task(work)
     try:
         task = asyncio.Task(work, loop=loop)
     finally:
         del loop.call_soon
-    for step, rest in late:  # from a finalizer that ran in between
+    for step, rest in cover.others:
         loop.call_soon(step, *rest)
     current = asyncio.current_task(loop)
     if current is not None:
         asyncio.tasks._leave_task(loop, current)
     try:
-        for first in steps:
-            first()
+        for first, context in cover.steps:
+            context.run(first)
     finally:
         if current is not None:
             asyncio.tasks._enter_task(loop, current)
