@@ -39,12 +39,12 @@ CASES = (
     Case("64 clients", 1.1, clients=64),
     Case("a token at each call", 1.05, OURS_SIGNED),
     Case("2026-07-28", 1.05, OURS_STATELESS),
-    Case("--audit full", 1.3, AUDITED),
+    Case("--audit full", 1.1, AUDITED),
     Case("OpenTelemetry", 2.0, TRACED),
     Case("beside 1,000 streams", 1.1, streams=1_000),
     Case("beside 1,000 subscriptions", 1.15, OURS_STATELESS, streams=1_000),
-    Case(f"a list of {TOOLS} tools", 2.0, MANY, "tools/list", {}),
-    Case("a text of 1 MiB, there and back", 60.0, params={"name": "echo", "arguments": {"text": LARGE}}, clients=2),
+    Case(f"a list of {TOOLS} tools", 1.1, MANY, "tools/list", {}),
+    Case("a text of 1 MiB, there and back", 45.0, params={"name": "echo", "arguments": {"text": LARGE}}, clients=2),
 )
 TARGETS = tuple(
     Target(

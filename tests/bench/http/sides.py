@@ -44,7 +44,7 @@ class WebSides:
         return site
 
     def dialect(self, name: str) -> Dialect:
-        dialect, token = DIALECTS[name], self.tokens.get(name)
+        dialect, token = DIALECTS.get(name, SESSIONS), self.tokens.get(name)
         if token is None:
             return dialect
         return replace(dialect, headers={**dialect.headers, "Authorization": f"Bearer {token}"})
