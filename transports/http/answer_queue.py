@@ -7,7 +7,7 @@ tenth less processor time if the requests of a turn are worked on first, and the
 import asyncio
 from typing import Any
 
-MAX_WAIT = 0.002  # seconds: work that takes longer delays no answer but its own
+MAX_WAIT = 0.0005  # seconds: work that takes longer delays no answer but its own
 SMALL = 16 * 1024  # bytes of an answer that waits for the end of the turn
 
 
