@@ -97,10 +97,12 @@ class HttpProtocol(HttpToolsProtocol):
         self.scope["toolgate.connection"] = self  # type: ignore[typeddict-unknown-key]  # ours
         is_served = has_room or self.url.decode("ascii", "replace") in self._probes
         self.app = self._served if is_served else _refuse
-        self._queue.unstarted += is_served
         if self.parser is not None and self.parser.get_http_version() == "1.0":
             self.app = partial(_serve_unchunked, self.app)
+        before = self.cycle
         super().on_headers_complete()
+        if is_served and self.cycle is not before:  # else it was refused, and no application will see it
+            self._queue.unstarted += 1
         if self._is_last or not has_room:
             self.cycle.keep_alive = False
 

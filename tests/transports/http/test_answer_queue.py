@@ -4,8 +4,14 @@ import asyncio
 import time
 from typing import Any
 
+import uvicorn
+from uvicorn.server import ServerState
+
+from toolgate.server.budget import Budget
 from toolgate.transports.http import answer_queue
 from toolgate.transports.http.answer_queue import AnswerQueue, HeadJoiningTransport
+from toolgate.transports.http.connections import Connections
+from toolgate.transports.http.server import HttpProtocol
 
 
 class RecordedTransport:
@@ -28,6 +34,11 @@ class RecordedTransport:
 
     def is_closing(self) -> bool:
         return self._is_closed
+
+    def get_extra_info(self, _name: str, default: Any = None) -> Any:
+        return default
+
+    def resume_reading(self) -> None: ...
 
 
 def answer(transport: HeadJoiningTransport, body: bytes) -> None:
@@ -130,5 +141,28 @@ def test_an_answer_to_a_client_that_left_is_dropped() -> None:
         socket.close()
         await asyncio.sleep(0)
         assert writes == [("ada", "closed")]
+
+    asyncio.run(main())
+
+
+def test_a_request_that_can_not_be_parsed_leaves_nothing_to_wait_for() -> None:
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        scope["toolgate.connection"].start_request()
+
+    async def main() -> None:
+        queue = AnswerQueue(asyncio.get_running_loop())
+        config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+        config.load()
+        limits: Any = {"connections": Connections(), "answers": Budget(1, 1), "probes": ()}
+        for url, waiting in ((b"http://[", 0), (b"/", 1)):
+            protocol = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop(), queue=queue, **limits)
+            transport: Any = RecordedTransport([], "ada")
+            protocol.connection_made(transport)
+            protocol.data_received(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % url)
+            assert queue.unstarted == waiting
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert queue.unstarted == 0
+            protocol.connection_lost(None)
 
     asyncio.run(main())
