@@ -25,8 +25,7 @@ def first_come() -> int:
 
 
 class FairQueue:
-    """A queue for `most` slots at once, `per_principal` of them for one principal, with `max_waiting` of its calls
-    waiting.
+    """A queue for `most` slots, `per_principal` of them for one principal, of whose calls `max_waiting` may wait.
 
     The waiting call with the lowest rank goes first, then the earliest. `what` names the slots in error texts.
     """

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from toolgate.server.auth.scopes import NOTHING
 from toolgate.server.principal import GrantKey, Principal
@@ -118,7 +117,7 @@ class StreamableHttpTransport:
             try:
                 session = self.sessions.find(id.decode("latin-1"), post.principal)
                 if session is None:
-                    session = await self._wake_session(id, post.principal, self.running.tasks)
+                    session = await self._wake_session(id, post.principal)
             except StateError as error:
                 await refuse_for_now(post.send, str(error))
                 return
@@ -136,18 +135,16 @@ class StreamableHttpTransport:
             fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
             await post.send_answer(Failure(post.id, fault), 400)
 
-    async def _wake_session(
-        self, id: bytes, principal: Principal, running: "set[asyncio.Task[Any]]"
-    ) -> HttpSession | None:
-        """Resume an earlier process's session `id` if the principal owns it. Raises StateError. That takes a while; the
-        end of the server waits for it (`running`)."""
+    async def _wake_session(self, id: bytes, principal: Principal) -> HttpSession | None:
+        """Resume an earlier process's session `id` if the principal owns it. Raises StateError. The server's end waits
+        for it, as it takes a while."""
         arriving = asyncio.current_task()
         assert arriving is not None
-        running.add(arriving)
+        self.running.tasks.add(arriving)
         try:
             return await self.sessions.wake(id.decode("latin-1"), principal)
         finally:
-            running.discard(arriving)
+            self.running.tasks.discard(arriving)
 
     async def _open(self, post: Post) -> None:
         session = self.sessions.open(post.principal)

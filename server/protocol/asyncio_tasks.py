@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any
 
@@ -13,17 +13,16 @@ log = logging.getLogger("toolgate")
 class _StepCover:
     """Stands in for a loop's `call_soon` while a task is made: takes the task's first step."""
 
-    __slots__ = ("others", "steps")
+    __slots__ = ("_loop", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.steps: list[tuple[Callable[..., object], Context]] = []
-        self.others: Sequence[tuple[Callable[..., object], tuple[Any, ...]]] = ()  # a finalizer's, which ran meanwhile
+        self._loop = loop
 
-    def __call__(self, step: Callable[..., object], *rest: Any, context: Context | None = None) -> None:
-        if context is None or rest:
-            self.others = (*self.others, (step, rest))
-        else:
-            self.steps.append((step, context))
+    def __call__(self, step: Callable[..., object], *rest: Any, context: Context | None = None) -> Any:
+        if context is None or rest:  # a finalizer's, which runs meanwhile
+            return type(self._loop).call_soon(self._loop, step, *rest, context=context)
+        return self.steps.append((step, context))
 
 
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -36,7 +35,7 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
     """
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
-    cover = _StepCover()
+    cover = _StepCover(loop)
     try:
         loop.call_soon = cover  # type: ignore[method-assign, assignment]
     except AttributeError:
@@ -45,8 +44,6 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
         task = asyncio.Task(work, loop=loop)
     finally:
         del loop.call_soon
-    for step, rest in cover.others:
-        loop.call_soon(step, *rest)
     current = asyncio.current_task(loop)
     if current is not None:
         asyncio.tasks._leave_task(loop, current)

@@ -188,9 +188,7 @@ def _make_unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
         case "deflate":
             return _Inflate(ZLIB)
         case other:  # also stacked encodings: each layer multiplies a bomb
-            raise PageUnreachableError(
-                f"the server sent content-encoding {shorten_url(other)!r}, which was not asked for"
-            )
+            raise PageUnreachableError(f"the server sent an unrequested content-encoding: {shorten_url(other)!r}")
 
 
 def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.scopes import has_scopes
-from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError, TokenVerifier
+from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.calls.observers import Observers
 from toolgate.server.principal import LOCAL, Principal
@@ -108,7 +108,7 @@ class BearerAuth:
             return await self._verifier.verify(token.decode("ascii"))
         except InvalidTokenError as error:
             await self._challenge(send, 401, str(error), "invalid_token")
-        except TemporarilyUnavailableError as error:
+        except UnavailableError as error:
             self._refused["the token can't be verified now"] += 1
             await refuse(send, 503, str(error), [(b"retry-after", str(max(1, round(error.wait))).encode())])
         return None

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
-from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
+from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.policy.sign_in_methods import HEADER
 from toolgate.transports.http.asgi import Headers
@@ -88,7 +88,7 @@ class SignInContext(PageContext):
             self.replays.mark_answered(question)
         return self.show_outcome(outcome)
 
-    def show_outcome(self, outcome: Redirect | AuthorizationErrorPage) -> Response:
+    def show_outcome(self, outcome: Redirect | ErrorPage) -> Response:
         """Send the browser back to the client, or show why not."""
         if isinstance(outcome, Redirect):
             return self._continue_page(outcome) if outcome.host else redirect(outcome.location)

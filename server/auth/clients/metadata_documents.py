@@ -23,7 +23,7 @@ from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, Docume
 from toolgate.server.auth.clients.fetching import FetchSlots, NoFreeSlotError, Reachability
 from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreachableError, OAuthClient
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
+from toolgate.server.auth.tokens.access_tokens import UnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey
 from toolgate.server.policy.rate_limit import SPAN
@@ -102,7 +102,7 @@ class MetadataDocuments:
         """Store the document of client `id` in the database, if `id` is a document's URL. `address` is the caller's.
 
         With `accept_stale` an outdated document is used while it is fetched again, unless that has failed for a day.
-        Raises ClientRejectedError, TemporarilyUnavailableError.
+        Raises ClientRejectedError, UnavailableError.
         """
         if not model.is_document_url(id):
             return
@@ -117,7 +117,7 @@ class MetadataDocuments:
             return
         try:
             await asyncio.shield(fetching)
-        except TemporarilyUnavailableError:
+        except UnavailableError:
             if not holds:
                 raise
         except ClientRejectedError:
@@ -127,7 +127,7 @@ class MetadataDocuments:
 
     async def find_client_keys(self, client: OAuthClient, assertion: str, address: str) -> list[JoseKey]:
         """Return the keys that `client` signs with, fetched from `jwks_uri`. They are fetched again if `assertion`
-        names an unknown one. `address` is the caller's. Raises ClientRejectedError, TemporarilyUnavailableError."""
+        names an unknown one. `address` is the caller's. Raises ClientRejectedError, UnavailableError."""
         if client.jwks_uri is None:
             return _public_keys(client.jwks) if client.jwks is not None else []
         url, now = client.jwks_uri, self._now()
@@ -148,12 +148,12 @@ class MetadataDocuments:
         await self.reachability.close()
 
     def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
-        """Return the fetch of `url`, started if there is none. Raises TemporarilyUnavailableError above the rate."""
+        """Return the fetch of `url`, started if there is none. Raises UnavailableError above the rate."""
         key = load, url
         task = self._under_way.get(key)
         if task is None:
             if not held and not self._fetches.take(address):
-                raise TemporarilyUnavailableError(SPAN)
+                raise UnavailableError(SPAN)
             task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
             task.add_done_callback(partial(self._on_fetched, key))
         return task
@@ -161,7 +161,7 @@ class MetadataDocuments:
     def _on_fetched(self, key: tuple[Load, str], task: "asyncio.Task[None]") -> None:
         del self._under_way[key]
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, ClientRejectedError | TemporarilyUnavailableError | StateError):
+        if error is not None and not isinstance(error, ClientRejectedError | UnavailableError | StateError):
             log.error("what a client publishes could not be read", exc_info=error)
 
     async def _load(self, id: str) -> None:
@@ -221,7 +221,7 @@ class MetadataDocuments:
             async with slots.acquire(_host(url)):
                 page = await fetch_json(self._fetch, url, limit)
         except NoFreeSlotError:
-            raise TemporarilyUnavailableError(RETRY) from None
+            raise UnavailableError(RETRY) from None
         except ToolError as error:
             if what == DOCUMENT and (url in self._copies or not isinstance(error, AddressRefusedError)):
                 self.reachability.report_failure()  # a forbidden address proves nothing

@@ -17,7 +17,7 @@ from toolgate.server.auth.clients.redirect_uris import display_host
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
 from toolgate.server.auth.oauth_server.grant_types import CodeGrant, check_resource
 from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe
-from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
+from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.client_rows import CONFIGURED
@@ -86,7 +86,7 @@ class ConsentRequests:
         return SealedConsent(id, query, hash_secret(f"question\n{name}"), until) if self._now() < until else None
 
 
-def check_authorization(server: AuthlibServer, request: OAuthRequest) -> CodeGrant | Redirect | AuthorizationErrorPage:
+def check_authorization(server: AuthlibServer, request: OAuthRequest) -> CodeGrant | Redirect | ErrorPage:
     """Return the grant that a person could approve, or the error to answer."""
     redirect_uri, is_vouched_for = None, False
     try:
@@ -98,8 +98,8 @@ def check_authorization(server: AuthlibServer, request: OAuthRequest) -> CodeGra
     except OAuth2Error as error:
         error.redirect_uri = redirect_uri
         outcome = server.handle_error_response(request, error)
-        assert isinstance(outcome, Redirect | AuthorizationErrorPage)
-        if redirect_uri is None or is_vouched_for or isinstance(outcome, AuthorizationErrorPage):
+        assert isinstance(outcome, Redirect | ErrorPage)
+        if redirect_uri is None or is_vouched_for or isinstance(outcome, ErrorPage):
             return outcome
         return replace(outcome, host=display_host(redirect_uri), description=describe(error))
     assert isinstance(grant, CodeGrant)

@@ -52,7 +52,7 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizationErrorPage:
+class ErrorPage:
     """Show a page instead of redirecting: the client or the redirect URI can't be trusted.
 
     `document`: the URL of the client's metadata document, if that is at fault; `advice`: what to do.

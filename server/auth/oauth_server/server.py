@@ -13,7 +13,7 @@ from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials
 from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe, scopes_for
 from toolgate.server.auth.oauth_server.responses import (
     NO_STORE,
-    AuthorizationErrorPage,
+    ErrorPage,
     OAuthResponse,
     Redirect,
     error_response,
@@ -131,9 +131,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
             return Redirect(add_params_to_uri(told["Location"], [("iss", self.issuer.public_url)]))
         return OAuthResponse(status, body, NO_STORE)
 
-    def handle_error_response(
-        self, request: OAuthRequest, error: OAuth2Error
-    ) -> OAuthResponse | Redirect | AuthorizationErrorPage:
+    def handle_error_response(self, request: OAuthRequest, error: OAuth2Error) -> OAuthResponse | Redirect | ErrorPage:
         description = describe(error)
         if error.redirect_uri:
             said = [("error", error.error), ("error_description", description)]
@@ -141,7 +139,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
                 said.append(("state", request.payload.state))
             return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
         if request.method == "GET":
-            return AuthorizationErrorPage(str(error.error), description)
+            return ErrorPage(str(error.error), description)
         wait = error.wait if isinstance(error, TooManyGuessesError) else 60
         return error_response(str(error.error), description, wait=wait)
 

@@ -39,7 +39,7 @@ from toolgate.server.auth.oauth_server.requests import (
     parse_query,
 )
 from toolgate.server.auth.oauth_server.responses import (
-    AuthorizationErrorPage,
+    ErrorPage,
     FormPairs,
     OAuthResponse,
     Redirect,
@@ -48,7 +48,7 @@ from toolgate.server.auth.oauth_server.responses import (
 )
 from toolgate.server.auth.oauth_server.server import AuthlibServer
 from toolgate.server.auth.oauth_server.verified_inputs import InputVerifier, IssuerSettings, VerifiedInputs
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, TemporarilyUnavailableError
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER, OwnTokens, UnavailableError
 from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.principal import GrantKey, Principal, derive_subject
@@ -72,13 +72,13 @@ KINDS = {  # --registration → the kinds of clients taken
 }
 REGISTER_MEANWHILE = "Meanwhile clients are told to register; --registration dynamic works without documents"
 COPIES_ALONE = "Only clients with a built-in document can connect; --registration open lets others register"
-UNREADABLE = AuthorizationErrorPage(
+UNREADABLE = ErrorPage(
     "invalid_request", f"The authorization request is longer than {MAX_QUERY // 1024} KiB or is not valid UTF-8."
 )
-EXPIRED = AuthorizationErrorPage(
+EXPIRED = ErrorPage(
     "invalid_request", "This request was already answered or has expired. Connect again from the app.", 410
 )
-BUSY = AuthorizationErrorPage("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
+BUSY = ErrorPage("temporarily_unavailable", DESCRIPTIONS["temporarily_unavailable"], 503)
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class AuthorizationService:
 
     # Consent
 
-    async def open_consent(self, query: str, address: str = "") -> ConsentRequest | Redirect | AuthorizationErrorPage:
+    async def open_consent(self, query: str, address: str = "") -> ConsentRequest | Redirect | ErrorPage:
         """Check an authorization request, the raw query of GET /authorize; `address` is the browser's.
 
         The consent request is valid for ten minutes; nothing is stored for it.
@@ -149,11 +149,11 @@ class AuthorizationService:
             await self._check_document(id, address)
         except ClientRejectedError as rejected:
             advised = advise(self._issuer.client_kinds, unreached=isinstance(rejected, ClientUnreachableError))
-            return AuthorizationErrorPage(rejected.error, rejected.description, document=id, advice=advised)
-        except (StateError, TemporarilyUnavailableError):
+            return ErrorPage(rejected.error, rejected.description, document=id, advice=advised)
+        except (StateError, UnavailableError):
             return BUSY
 
-        def act(server: AuthlibServer) -> ConsentRequest | Redirect | AuthorizationErrorPage:
+        def act(server: AuthlibServer) -> ConsentRequest | Redirect | ErrorPage:
             grant = check_authorization(server, request)
             if not isinstance(grant, CodeGrant):
                 return grant
@@ -163,7 +163,7 @@ class AuthorizationService:
 
     async def _check_document(self, id: str, address: str) -> None:
         """Fetch the metadata document of a client whose `id` is the URL of one. Raises ClientRejectedError,
-        TemporarilyUnavailableError."""
+        UnavailableError."""
         if "document" in self._issuer.client_kinds:
             await self._documents.refresh(id, address)
         elif model.is_document_url(id):
@@ -174,16 +174,14 @@ class AuthorizationService:
         sealed = self._questions.open(id)
         return await self._act(lambda server: _reopen(server, sealed)) if sealed is not None else None
 
-    async def answer_consent(
-        self, id: str, subject: "Person | None", scopes: frozenset[str]
-    ) -> Redirect | AuthorizationErrorPage:
+    async def answer_consent(self, id: str, subject: "Person | None", scopes: frozenset[str]) -> Redirect | ErrorPage:
         """What became of it: approved by a person for `scopes` of those asked, the rest unticked; with no person, or
         none of the scopes, denied. A question has one answer: the second is a Mistake."""
         sealed = self._questions.open(id)
         if sealed is None:
             return EXPIRED
 
-        def act(server: AuthlibServer) -> Redirect | AuthorizationErrorPage:
+        def act(server: AuthlibServer) -> Redirect | ErrorPage:
             if not grant_rows.mark_used(server.connection, sealed.mark, sealed.expires_at):
                 return EXPIRED
             request = OAuthRequest("GET", parse_query(sealed.query), {})
@@ -194,7 +192,7 @@ class AuthorizationService:
             approves = subject is not None and server.can_sign_in(subject) and bool(scopes & shown)
             grant.approved_scopes = tuple(each for each in request.scope.split() if each in scopes or each not in shown)
             answered = server.create_authorization_response(request, subject if approves else None, grant=grant)
-            assert isinstance(answered, Redirect | AuthorizationErrorPage)
+            assert isinstance(answered, Redirect | ErrorPage)
             return answered
 
         return await self._act_or_report_busy(act)
@@ -352,10 +350,10 @@ class AuthorizationService:
             return error_response(str(error.error), describe(error))
         except ClientRejectedError as rejected:
             return error_response(rejected.error, rejected.description)
-        except (StateError, TemporarilyUnavailableError):
+        except (StateError, UnavailableError):
             return error_response("temporarily_unavailable")
 
-    async def _act_or_report_busy(self, act: Callable[[AuthlibServer], T]) -> T | AuthorizationErrorPage:
+    async def _act_or_report_busy(self, act: Callable[[AuthlibServer], T]) -> T | ErrorPage:
         try:
             return await self._act(act)
         except StateError:

@@ -19,7 +19,7 @@ from toolgate.server.auth.oauth_server.client_auth import (
     verify_assertion,
 )
 from toolgate.server.auth.oauth_server.requests import OAuthRequest
-from toolgate.server.auth.tokens.access_tokens import OwnTokens, TemporarilyUnavailableError
+from toolgate.server.auth.tokens.access_tokens import OwnTokens, UnavailableError
 from toolgate.server.auth.tokens.external_issuer import IssuerKeys
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, read_header
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
@@ -83,7 +83,7 @@ class InputVerifier:
 
     async def prepare(self, request: OAuthRequest, address: str) -> VerifiedInputs:
         """Fetch and verify all that the request needs, because a transaction blocks all others. Raises
-        OAuthRequestError, ClientRejectedError, TemporarilyUnavailableError, StateError."""
+        OAuthRequestError, ClientRejectedError, UnavailableError, StateError."""
         credentials, form = read_credentials(request), request.form
         if "document" in self._issuer.client_kinds and credentials.client not in self._issuer.configured_clients:
             await self._documents.refresh(credentials.client, address, accept_stale=True)
@@ -127,7 +127,7 @@ class InputVerifier:
             async with asyncio.timeout(SIGNATURE_WAIT), self._turns:
                 return await self._threads.run(lambda: verify(now))
         except (TimeoutError, ThreadsBusyError):
-            raise TemporarilyUnavailableError(SIGNATURE_WAIT) from None
+            raise UnavailableError(SIGNATURE_WAIT) from None
 
     async def _claims(self, token: str) -> dict[str, Any] | None:
         """Return the claims of an access token, or None if it is invalid."""

@@ -38,7 +38,7 @@ MAX_VERIFIED = 10_000  # cached tokens, about 10 MiB; a client uses one an hour
 MAX_NAME = 1_024  # characters of a subject or client
 
 
-class TemporarilyUnavailableError(Exception):
+class UnavailableError(Exception):
     """The verification keys can't be fetched now; try again after `wait` seconds."""
 
     def __init__(self, wait: float) -> None:
@@ -54,7 +54,7 @@ class TokenVerifier(Protocol):
         ...
 
     async def verify(self, token: str) -> Principal:
-        """Return the principal. Raises InvalidTokenError, TemporarilyUnavailableError."""
+        """Return the principal. Raises InvalidTokenError, UnavailableError."""
         ...
 
 
@@ -200,10 +200,10 @@ class OwnTokens:
         return principal
 
     async def claims(self, token: str) -> dict[str, Any]:
-        """Return the claims of a valid token of ours. Raises InvalidTokenError, TemporarilyUnavailableError."""
+        """Return the claims of a valid token of ours. Raises InvalidTokenError, UnavailableError."""
         await self._refresh(FRESH)
         if not self._keys:
-            raise TemporarilyUnavailableError(RETRY)
+            raise UnavailableError(RETRY)
         try:
             claims = self._read(token)
         except UnknownKeyError:

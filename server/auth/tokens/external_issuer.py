@@ -20,8 +20,8 @@ import msgspec
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import (
     CachedToken,
-    TemporarilyUnavailableError,
     TokenCache,
+    UnavailableError,
     principal_from_claims,
 )
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
@@ -82,14 +82,14 @@ class IssuerKeys:
         return not self._tried_within(RENEW, now)
 
     async def ensure_keys(self) -> None:
-        """Fetch the keys if there are none, and renew them when due. Raises TemporarilyUnavailableError."""
+        """Fetch the keys if there are none, and renew them when due. Raises UnavailableError."""
         if self.keys:
             if self.is_due(self._now()):
                 self._renew()  # meanwhile the present ones are used
             return
         await self.refresh_keys(RETRY)
         if not self.keys:
-            raise TemporarilyUnavailableError(RETRY)
+            raise UnavailableError(RETRY)
 
     async def refresh_keys(self, pause: float) -> None:
         """Fetch the keys, unless that was tried less than `pause` seconds ago. Concurrent callers share one fetch."""
@@ -98,14 +98,14 @@ class IssuerKeys:
         await asyncio.shield(self._renew())
 
     async def seek_key(self, kid: str) -> None:
-        """Look for an unknown key. Raises TemporarilyUnavailableError if it is too soon."""
+        """Look for an unknown key. Raises UnavailableError if it is too soon."""
         now = self._now()
         if self._renewing is None and self._tried_within(PAUSE, now):
             if kid in self._absent:
                 return
             if len(self._wanted) < MAX_WANTED:
                 self._wanted.add(kid)
-            raise TemporarilyUnavailableError(self._tried + PAUSE - now)
+            raise UnavailableError(self._tried + PAUSE - now)
         await self.refresh_keys(PAUSE)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.grants import list_denied_tokens
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
-from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, OAuthResponse, Redirect
+from toolgate.server.auth.oauth_server.responses import ErrorPage, OAuthResponse, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
@@ -93,7 +93,7 @@ class AuthServer:
     async def client(self, **more: Any) -> str:
         return str((await self.registered(**more))["client_id"])
 
-    async def asked(self, client: str, **more: str | None) -> ConsentRequest | Redirect | AuthorizationErrorPage:
+    async def asked(self, client: str, **more: str | None) -> ConsentRequest | Redirect | ErrorPage:
         return await self.authorization.open_consent(query(client, **more))
 
     async def code(self, client: str, person: Person = ADA, **more: str | None) -> str:

@@ -18,7 +18,7 @@ from toolgate.server.auth.clients.metadata_documents import ALL_NEW, NEW
 from toolgate.server.auth.clients.model import OAuthClient, display_name, is_document_url
 from toolgate.server.auth.oauth_server.consent_requests import LIFETIME, ConsentRequest
 from toolgate.server.auth.oauth_server.endpoints import MAX_CLIENTS
-from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
+from toolgate.server.auth.oauth_server.responses import ErrorPage
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
@@ -293,12 +293,12 @@ def test_an_unapproved_client_is_removed_after_a_week_and_an_abandoned_one_later
         await auth.granted(used)
         auth.clock.now += UNAPPROVED_LIFETIME + 1
         third = await auth.client()
-        assert isinstance(await auth.asked(unused), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(unused), ErrorPage)
         assert isinstance(await auth.asked(used), ConsentRequest)
         assert isinstance(await auth.asked(third), ConsentRequest)
         auth.clock.now += UNUSED_LIFETIME + 90_000
         await auth.client()
-        assert isinstance(await auth.asked(used), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(used), ErrorPage)
         assert await auth.rows("oauth_consent") == 0
 
     with_auth_server(tmp_path, body)
@@ -342,10 +342,8 @@ def test_an_operator_may_close_registration(tmp_path: Path, registration: str) -
             told = await after.authorization.metadata()
             assert ("registration_endpoint" in told) is registers
             assert told["client_id_metadata_document_supported"] is takes_documents
-            assert isinstance(await after.asked(old), ConsentRequest if registers else AuthorizationErrorPage)
-            assert isinstance(
-                await after.asked(DOCUMENT), ConsentRequest if takes_documents else AuthorizationErrorPage
-            )
+            assert isinstance(await after.asked(old), ConsentRequest if registers else ErrorPage)
+            assert isinstance(await after.asked(DOCUMENT), ConsentRequest if takes_documents else ErrorPage)
             assert (await after.refresh(DOCUMENT, tokens["refresh_token"])).status == (200 if takes_documents else 401)
             assert takes_documents or after.pages.asked == []
 
@@ -361,7 +359,7 @@ def test_a_client_has_ten_keys_at_most(tmp_path: Path) -> None:
         assert (answer.status, answer.body["error"]) == (400, "invalid_client_metadata")
         assert (await auth.authorization.register({**given, "jwks": {"keys": keys[1:]}}, "192.0.2.1")).status == 201
         auth.pages.held[DOCUMENT] = document(token_endpoint_auth_method="private_key_jwt", jwks={"keys": keys})
-        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(DOCUMENT), ErrorPage)
 
     with_auth_server(tmp_path, body)
 
@@ -394,7 +392,7 @@ def test_rg_06_rg_09_a_metadata_document_makes_a_client_that_its_host_vouches_fo
         assert (await auth.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
         loopback = await auth.asked(DOCUMENT, redirect_uri="http://127.0.0.1:5000/callback")
         assert isinstance(loopback, ConsentRequest)
-        assert isinstance(await auth.asked(DOCUMENT, redirect_uri="https://evil.example/"), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(DOCUMENT, redirect_uri="https://evil.example/"), ErrorPage)
         assert len(auth.pages.asked) == 1
 
     with_auth_server(tmp_path, body)
@@ -435,7 +433,7 @@ def test_a_client_id_that_is_no_plain_url_is_never_fetched(tmp_path: Path, url: 
         auth.pages.held[url] = document(client_id=url)
         assert not is_document_url(url)
         outcome = await auth.asked(url)
-        assert isinstance(outcome, AuthorizationErrorPage) and outcome.error == "invalid_client"
+        assert isinstance(outcome, ErrorPage) and outcome.error == "invalid_client"
         assert auth.pages.asked == []
 
     with_auth_server(tmp_path, body)
@@ -475,7 +473,7 @@ def test_a_document_that_will_not_do_is_shown_and_not_redirected(tmp_path: Path,
     async def body(auth: AuthServer) -> None:
         auth.pages.held[DOCUMENT] = page
         outcome = await auth.asked(DOCUMENT)
-        assert isinstance(outcome, AuthorizationErrorPage)
+        assert isinstance(outcome, ErrorPage)
         assert outcome.error == "invalid_client"
         auth.pages.held[DOCUMENT] = document()
         assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)  # what failed is not remembered
@@ -491,7 +489,7 @@ def test_a_page_tells_a_document_out_of_reach_from_a_malformed_one_and_no_more(t
         for name in ("unreachable", "missing", "not changed", "of another type", "text", "too large"):
             auth.pages.held[DOCUMENT] = BAD_DOCUMENTS[name]
             outcome = await auth.asked(DOCUMENT)
-            assert isinstance(outcome, AuthorizationErrorPage) and outcome.document == DOCUMENT
+            assert isinstance(outcome, ErrorPage) and outcome.document == DOCUMENT
             told[name] = outcome.description
         assert told.pop("unreachable") == "the client's metadata document can't be reached from this server"
         assert set(told.values()) == {
@@ -529,11 +527,11 @@ def test_a_slow_host_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
         waiting = [asyncio.create_task(auth.asked(f"https://slow.example/{number}")) for number in range(10)]
         await eventually_async(lambda: sum(task.done() for task in waiting) == 8)
         busy = [task.result() for task in waiting if task.done()]
-        assert {outcome.status for outcome in busy if isinstance(outcome, AuthorizationErrorPage)} == {503}
+        assert {outcome.status for outcome in busy if isinstance(outcome, ErrorPage)} == {503}
         assert (len(busy), slow.waiting) == (8, 2)
         assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
         slow.let.set()
-        assert all(isinstance(outcome, AuthorizationErrorPage) for outcome in await asyncio.gather(*waiting))
+        assert all(isinstance(outcome, ErrorPage) for outcome in await asyncio.gather(*waiting))
 
     with_auth_server(tmp_path, body)
 
@@ -552,7 +550,7 @@ def test_when_all_wait_for_slow_hosts_a_known_client_goes_by_the_document_it_had
         auth.clock.now += 700
         assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
         unknown = await auth.asked("https://other.example/x")
-        assert isinstance(unknown, AuthorizationErrorPage) and unknown.status == 503
+        assert isinstance(unknown, ErrorPage) and unknown.status == 503
         for task in waiting:
             task.cancel()
 
@@ -563,7 +561,7 @@ def test_one_caller_makes_us_fetch_so_many_new_documents_a_minute(tmp_path: Path
     async def body(auth: AuthServer) -> None:
         async def status(number: int, address: str) -> int:
             outcome = await auth.authorization.open_consent(query(f"https://app.example/{number}"), address)
-            assert isinstance(outcome, AuthorizationErrorPage)
+            assert isinstance(outcome, ErrorPage)
             return outcome.status
 
         auth.pages.held[DOCUMENT] = document()
@@ -587,7 +585,7 @@ def test_one_block_of_addresses_does_not_keep_others_documents_from_being_fetche
     async def body(auth: AuthServer) -> None:
         async def status(number: int, address: str) -> int:
             outcome = await auth.authorization.open_consent(query(f"https://app.example/{number}"), address)
-            assert isinstance(outcome, AuthorizationErrorPage)
+            assert isinstance(outcome, ErrorPage)
             return outcome.status
 
         sprayed = [await status(number, f"2001:db8:bad:{number:x}::1") for number in range(2 * ALL_NEW)]
@@ -609,7 +607,7 @@ def test_a_refresh_does_not_wait_for_a_document_that_is_overdue(tmp_path: Path) 
         assert again.status == 200
         slow.let.set()
         await eventually_async(lambda: not auth.authorization._documents._under_way)
-        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)  # it was fetched meanwhile
+        assert isinstance(await auth.asked(DOCUMENT), ErrorPage)  # it was fetched meanwhile
         slow.let.clear()
         auth.clock.now += 700
         assert (await auth.refresh(DOCUMENT, again.body["refresh_token"])).status == 200
@@ -660,7 +658,7 @@ def test_of_a_documents_addresses_those_are_taken_that_can_be_used(tmp_path: Pat
     async def body(auth: AuthServer) -> None:
         auth.pages.held[DOCUMENT] = document(redirect_uris=["vscode://x/cb", BACK, "http://app.example/", None])
         assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
-        assert isinstance(await auth.asked(DOCUMENT, redirect_uri="http://app.example/"), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(DOCUMENT, redirect_uri="http://app.example/"), ErrorPage)
 
     with_auth_server(tmp_path, body)
 
@@ -701,7 +699,7 @@ def test_a_document_that_is_gone_ends_new_questions_and_no_refresh(tmp_path: Pat
         tokens = await auth.granted(DOCUMENT)
         auth.pages.held.clear()
         auth.clock.now += 700
-        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(DOCUMENT), ErrorPage)
         assert (await auth.refresh(DOCUMENT, tokens["refresh_token"])).status == 200
 
     with_auth_server(tmp_path, body)
@@ -716,10 +714,10 @@ def test_a_document_that_changed_is_gone_by_from_then_on(tmp_path: Path) -> None
         auth.clock.now += 599
         assert isinstance(await auth.asked(DOCUMENT), ConsentRequest)
         auth.clock.now += 1
-        assert isinstance(await auth.asked(DOCUMENT), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(DOCUMENT), ErrorPage)
         assert isinstance(
             await auth.authorization.answer_consent(question.id, ADA, frozenset(question.scopes)),
-            AuthorizationErrorPage,
+            ErrorPage,
         )
 
     with_auth_server(tmp_path, body)
@@ -730,7 +728,7 @@ def test_rg_09_an_operator_may_limit_the_hosts_of_documents(tmp_path: Path) -> N
         for host, taken in (("app.example", True), ("eu.app.example", True), ("notapp.example", False)):
             url = f"https://{host}/client.json"
             auth.pages.held[url] = document(client_id=url)
-            assert isinstance(await auth.asked(url), ConsentRequest if taken else AuthorizationErrorPage)
+            assert isinstance(await auth.asked(url), ConsentRequest if taken else ErrorPage)
         assert len(auth.pages.asked) == 2
 
     with_auth_server(tmp_path, body, client_hosts=("app.example",))
@@ -777,7 +775,7 @@ def test_a_document_on_a_private_address_is_not_fetched(tmp_path: Path, address:
         try:
             for host in ("app.example", literal):
                 outcome = await auth.asked(f"https://{host}/client.json")
-                assert isinstance(outcome, AuthorizationErrorPage)
+                assert isinstance(outcome, ErrorPage)
                 assert outcome.error == "invalid_client"
                 assert address not in outcome.description
         finally:

@@ -15,7 +15,7 @@ from toolgate.server.auth.clients import redirect_uris
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES
 from toolgate.server.auth.clients.fetching import AGAIN, PAUSE
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
-from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage
+from toolgate.server.auth.oauth_server.responses import ErrorPage
 from toolgate.tools.api.services import Page
 from toolgate.tools.web.page import AddressRefusedError
 
@@ -38,10 +38,10 @@ async def settled(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def refused(auth: AuthServer, id: str) -> AuthorizationErrorPage:
+async def refused(auth: AuthServer, id: str) -> ErrorPage:
     """Return the error for an unreachable document, after this server has tried the well-known hosts."""
     outcome = await auth.asked(id)
-    assert isinstance(outcome, AuthorizationErrorPage), outcome
+    assert isinstance(outcome, ErrorPage), outcome
     await settled(lambda: auth.authorization._documents.reachability._trying is None)
     return outcome
 
@@ -63,12 +63,12 @@ def test_a_well_known_client_that_can_not_be_fetched_is_known_by_its_copy(tmp_pa
     async def body(auth: AuthServer) -> None:
         question = await auth.asked(url, redirect_uri=BACK)
         assert isinstance(question, ConsentRequest) and question.client.kind == "document"
-        assert isinstance(await auth.asked(url, redirect_uri="https://app.example/back"), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(url, redirect_uri="https://app.example/back"), ErrorPage)
         answer = await auth.redeem(url, await auth.code(url, redirect_uri=BACK), redirect_uri=BACK)
         auth.clock.now += 7 * 86_400
         assert (await auth.refresh(url, answer.body["refresh_token"])).status == 200
         for other in (f"{url}/", url.replace("https://", "https://www."), f"{url}:443"):
-            assert isinstance(await auth.asked(other, redirect_uri=BACK), AuthorizationErrorPage), other
+            assert isinstance(await auth.asked(other, redirect_uri=BACK), ErrorPage), other
 
     with_auth_server(tmp_path, body)
 
@@ -77,7 +77,7 @@ def test_a_well_known_client_that_can_not_be_fetched_is_known_by_its_copy(tmp_pa
 def test_no_copy_stands_in_for_a_document_that_is_malformed(tmp_path: Path, page: Any) -> None:
     async def body(auth: AuthServer) -> None:
         auth.pages.held[CLAUDE_CODE] = page
-        assert isinstance(await auth.asked(CLAUDE_CODE, redirect_uri=BACK), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(CLAUDE_CODE, redirect_uri=BACK), ErrorPage)
 
     with_auth_server(tmp_path, body)
 
@@ -87,7 +87,7 @@ def test_a_copy_that_was_changed_is_not_used(tmp_path: Path) -> None:
     changed = {CLAUDE_CODE: replace(copy, text=copy.text.replace(b"127.0.0.1", b"evil.example"))}
 
     async def body(auth: AuthServer) -> None:
-        assert isinstance(await auth.asked(CLAUDE_CODE, redirect_uri=BACK), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(CLAUDE_CODE, redirect_uri=BACK), ErrorPage)
 
     with_auth_server(tmp_path, body, document_copies=changed)
 

@@ -30,7 +30,7 @@ from tests.server.auth.authorization_in_process import (
 )
 from toolgate.server.auth import scopes
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
-from toolgate.server.auth.oauth_server.responses import AuthorizationErrorPage, Redirect
+from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal, derive_subject
@@ -129,12 +129,12 @@ def test_a_question_is_answered_once_and_within_ten_minutes(tmp_path: Path) -> N
         assert isinstance(await auth.authorization.answer_consent(first.id, ADA, ALL), Redirect)
         assert await auth.authorization.find_consent(first.id) is None
         again = await auth.authorization.answer_consent(first.id, ADA, ALL)
-        assert isinstance(again, AuthorizationErrorPage) and again.status == 410
+        assert isinstance(again, ErrorPage) and again.status == 410
         assert isinstance(await auth.authorization.answer_consent(second.id, BOB, ALL), Redirect)
         auth.clock.now += 601
         assert await auth.authorization.find_consent(third.id) is None
-        assert isinstance(await auth.authorization.answer_consent(third.id, ADA, ALL), AuthorizationErrorPage)
-        assert isinstance(await auth.authorization.answer_consent("no such question", ADA, ALL), AuthorizationErrorPage)
+        assert isinstance(await auth.authorization.answer_consent(third.id, ADA, ALL), ErrorPage)
+        assert isinstance(await auth.authorization.answer_consent("no such question", ADA, ALL), ErrorPage)
 
     with_auth_server(tmp_path, body)
 
@@ -182,7 +182,7 @@ def test_a_client_or_an_address_that_is_not_known_is_shown_and_never_redirected_
     async def body(auth: AuthServer) -> None:
         client = await auth.client()
         outcome = await auth.authorization.open_consent(query(client, **wrong))
-        assert isinstance(outcome, AuthorizationErrorPage), outcome
+        assert isinstance(outcome, ErrorPage), outcome
         assert outcome.error == ("invalid_client" if "client_id" in wrong else "invalid_request")
         assert outcome.status == 400
         given = next(iter(wrong.values()))
@@ -205,7 +205,7 @@ def test_two_clients_two_addresses_or_what_is_no_text_are_a_mistake(tmp_path: Pa
             "&".join(f"a{number}=b" for number in range(100)),
             "",
         ):
-            assert isinstance(await auth.authorization.open_consent(asked), AuthorizationErrorPage), asked[:80]
+            assert isinstance(await auth.authorization.open_consent(asked), ErrorPage), asked[:80]
 
     with_auth_server(tmp_path, body)
 
@@ -391,7 +391,7 @@ def test_on_loopback_any_port_is_the_same_and_nothing_else(
     async def body(auth: AuthServer) -> None:
         client = await auth.client(redirect_uris=[registered])
         outcome = await auth.asked(client, redirect_uri=sent)
-        assert isinstance(outcome, ConsentRequest if taken else AuthorizationErrorPage)
+        assert isinstance(outcome, ConsentRequest if taken else ErrorPage)
         if taken:
             tokens = await auth.redeem(client, await auth.code(client, redirect_uri=sent), redirect_uri=sent)
             assert tokens.status == 200
@@ -407,7 +407,7 @@ def test_a_client_with_one_address_may_leave_it_out(tmp_path: Path) -> None:
         code = await auth.code(client, redirect_uri=None)
         assert (await auth.redeem(client, code, redirect_uri=None)).status == 200
         two = await auth.client(redirect_uris=[BACK, "https://app.example/other"])
-        assert isinstance(await auth.asked(two, redirect_uri=None), AuthorizationErrorPage)
+        assert isinstance(await auth.asked(two, redirect_uri=None), ErrorPage)
 
     with_auth_server(tmp_path, body)
 
@@ -666,7 +666,7 @@ def test_a_request_may_have_four_kib(tmp_path: Path) -> None:
         assert len(question.id) < 6_000  # it is part of an address
         assert re.fullmatch(r"[A-Za-z0-9_-]+", question.id)
         refused = await auth.authorization.open_consent(full + "y")
-        assert isinstance(refused, AuthorizationErrorPage) and "4 KiB" in refused.description
+        assert isinstance(refused, ErrorPage) and "4 KiB" in refused.description
 
     with_auth_server(tmp_path, body)
 
@@ -689,7 +689,7 @@ def test_a_question_that_was_changed_or_is_another_servers_is_none(tmp_path: Pat
                 assert await here.authorization.find_consent(id) is None
                 assert await here.authorization.find_remembered_scopes(id, ADA) is None
                 answer = await here.authorization.answer_consent(id, ADA, ALL)
-                assert isinstance(answer, AuthorizationErrorPage) and answer.status == 410
+                assert isinstance(answer, ErrorPage) and answer.status == 410
             assert await beside.authorization.find_consent(good) is None
             assert await here.rows("oauth_used") == 0
             assert isinstance(await here.authorization.answer_consent(good, ADA, ALL), Redirect)
@@ -705,7 +705,7 @@ def test_of_two_servers_with_one_state_each_takes_the_others_question_and_one_an
             assert await two.authorization.find_consent(question.id) == question
             both = (each.authorization.answer_consent(question.id, ADA, ALL) for each in (one, two, one, two))
             answers = await asyncio.gather(*both)
-            assert sorted(type(answer).__name__ for answer in answers) == ["AuthorizationErrorPage"] * 3 + ["Redirect"]
+            assert sorted(type(answer).__name__ for answer in answers) == ["ErrorPage"] * 3 + ["Redirect"]
             assert await two.authorization.find_consent(question.id) is None
 
     asyncio.run(asyncio.wait_for(run(), 20))

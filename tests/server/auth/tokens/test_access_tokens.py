@@ -34,8 +34,8 @@ from toolgate.server.auth.tokens.access_tokens import (
     OWN_ISSUER,
     CachedToken,
     OwnTokens,
-    TemporarilyUnavailableError,
     TokenCache,
+    UnavailableError,
 )
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import LOCAL, Principal
@@ -286,7 +286,7 @@ def test_while_the_state_can_t_be_read_what_was_known_holds_and_without_any_it_i
         stored.broken = True
         clock.now += FRESH
         assert (await tokens.verify(GOOD)).subject == "ada"
-        with pytest.raises(TemporarilyUnavailableError):
+        with pytest.raises(UnavailableError):
             await ours(stored).verify(GOOD)
 
     run(scenario())

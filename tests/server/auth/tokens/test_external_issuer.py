@@ -26,7 +26,7 @@ from tests.server.auth.forged_tokens import (
     run,
 )
 from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import TemporarilyUnavailableError
+from toolgate.server.auth.tokens.access_tokens import UnavailableError
 from toolgate.server.auth.tokens.external_issuer import PAUSE, RENEW, RETRY, ExternalTokens, metadata_urls
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.principal import Principal
@@ -186,7 +186,7 @@ def test_metadata_that_is_not_the_issuers_gives_no_keys(document: Any) -> None:
     web.documents[metadata_urls(THEIRS)[0]] = document
     for unsafe in ("http://keys.example/jwks", "file:///etc/passwd"):
         web.documents[unsafe] = jose.format_jwks([KEY])
-    with pytest.raises(TemporarilyUnavailableError):
+    with pytest.raises(UnavailableError):
         run(theirs(web).verify(jose.sign(good(THEIRS), KEY, "JWT")))
 
 
@@ -230,7 +230,7 @@ def test_a_new_key_is_fetched_when_a_token_names_it_once_and_seldom() -> None:
         clock.now += 1
         unknown = [jose.sign(good(THEIRS), jose.generate_key(), "JWT") for _ in range(20)]
         for token in unknown:  # each may be signed by a key as new as this second
-            with pytest.raises(TemporarilyUnavailableError) as caught:
+            with pytest.raises(UnavailableError) as caught:
                 await tokens.verify(token)
             assert caught.value.wait == PAUSE - 1
         assert len(web.fetched) == before + 1
@@ -274,7 +274,7 @@ def test_a_key_set_that_is_too_large_is_called_that(caplog: pytest.LogCaptureFix
         page = await whole(url, **how)
         return Page(page.url, page.status, page.headers, page.body, url.endswith("/jwks"))
 
-    with pytest.raises(TemporarilyUnavailableError):
+    with pytest.raises(UnavailableError):
         run(ExternalTokens(THEIRS, AUDIENCE, cut, now=Clock()).verify(jose.sign(good(THEIRS), KEY, "JWT")))
     assert "keys.example/jwks is larger than 512 KiB" in caplog.text
 
@@ -326,7 +326,7 @@ def test_without_any_key_it_says_when_to_come_back_and_asks_the_issuer_seldom() 
         tokens = theirs(web, clock)
         token = jose.sign(good(THEIRS), KEY, "JWT")
         for _ in range(10):
-            with pytest.raises(TemporarilyUnavailableError) as caught:
+            with pytest.raises(UnavailableError) as caught:
                 await tokens.verify(token)
             assert caught.value.wait == RETRY
         assert web.fetched == metadata_urls(THEIRS)
