@@ -79,8 +79,6 @@ class RequestGuard:
         id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
         extra = [(REQUEST_ID_HEADER, id.encode())]
         connection = scope.get("toolgate.connection")
-        if connection is not None:
-            connection.start_request()
 
         async def send_labelled(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -94,6 +92,8 @@ class RequestGuard:
         self.running += 1
         try:
             headers = _merge_headers(scope["headers"])
+            if "toolgate.starts" in scope:
+                scope["toolgate.starts"](_may_be_large(headers))
             receive, drained_send = self._drain.wrap(headers or dict(scope["headers"]), receive, send_labelled)
             refusal = self._find_refusal(scope, headers)
             if headers is None or refusal is not None:
@@ -167,6 +167,11 @@ def _merge_headers(lines: list[tuple[bytes, bytes]]) -> Headers | None:
                 return None
             headers[name] += (b"; " if name == b"cookie" else b", ") + value  # RFC 9113 section 8.2.3
     return headers
+
+
+def _may_be_large(headers: Headers | None) -> bool:
+    """Return whether the body may have 10,000 bytes or more."""
+    return headers is None or len(headers.get(b"content-length", b"")) > 4 or b"transfer-encoding" in headers
 
 
 def _is_proxied(headers: Headers) -> bool:

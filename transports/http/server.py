@@ -100,11 +100,18 @@ class HttpProtocol(HttpToolsProtocol):
         if self.parser is not None and self.parser.get_http_version() == "1.0":
             self.app = partial(_serve_unchunked, self.app)
         before = self.cycle
+        starts = is_served and getattr(before, "response_complete", True)  # else it is in a queue, and may never start
         super().on_headers_complete()
-        if is_served and self.cycle is not before:  # else it was refused, and no application will see it
+        if starts and self.cycle is not before:
             self._queue.unstarted += 1
+            self.scope["toolgate.starts"] = self.start_request  # type: ignore[typeddict-unknown-key]  # ours
         if self._is_last or not has_room:
             self.cycle.keep_alive = False
+
+    def eof_received(self) -> None:
+        """Send what waits: the transport closes itself now."""
+        self.transport.send_answer()  # type: ignore[attr-defined]  # ours
+        super().eof_received()
 
     def on_message_complete(self) -> None:
         self._in_body = False
@@ -118,9 +125,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._in_body and self._head_timer is None:
             self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
 
-    def start_request(self) -> None:
-        """Note that the work on a request begins."""
-        self._queue.start_request()
+    def start_request(self, is_large: bool) -> None:
+        """Note that the work on a request begins, whose body may be large."""
+        self._queue.start_request(is_large)
 
     def join_head(self) -> None:
         """Hold the next write, the head of an answer, for its body."""

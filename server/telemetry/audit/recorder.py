@@ -56,7 +56,9 @@ class AuditRecorder:
     def call_ended(self, call: Call, begun: AuditEntry | None, end: CallEnd) -> None:
         if begun is None:
             return
-        entry = msgspec.structs.replace(begun) if end.outcome == "task" else begun  # a task ends once more
+        entry = begun
+        if begun.outcome or end.outcome == "task":  # a task ends twice, and each end has a line of its own
+            entry = msgspec.structs.replace(begun, exit=None, bytes=0)
         entry.task, entry.decision, entry.outcome = end.task, call.decision, end.outcome
         entry.sandbox = self._sandbox(call.session.principal)
         if call.output is not None and end.outcome != "task":

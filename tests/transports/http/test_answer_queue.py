@@ -41,6 +41,17 @@ class RecordedTransport:
     def resume_reading(self) -> None: ...
 
 
+def connected(app: Any, queue: AnswerQueue, writes: list[Any]) -> HttpProtocol:
+    """Return the protocol of a new connection, which `app` serves."""
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+    config.load()
+    limits: Any = {"connections": Connections(), "answers": Budget(1, 1), "probes": ()}
+    protocol = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop(), queue=queue, **limits)
+    transport: Any = RecordedTransport(writes, "ada")
+    protocol.connection_made(transport)
+    return protocol
+
+
 def answer(transport: HeadJoiningTransport, body: bytes) -> None:
     transport.is_head_next = True
     transport.write(b"head ")
@@ -58,7 +69,7 @@ def test_the_answer_of_a_lone_client_is_sent_at_once() -> None:
     async def main() -> None:
         queue, ada, _, writes = await two_clients()
         queue.unstarted = 1
-        queue.start_request()
+        queue.start_request(False)
         answer(ada, b"body")
         assert writes == [("ada", b"head body")]
 
@@ -69,10 +80,10 @@ def test_answers_of_requests_that_came_together_are_sent_together() -> None:
     async def main() -> None:
         queue, ada, ben, writes = await two_clients()
         queue.unstarted = 2
-        queue.start_request()
+        queue.start_request(False)
         answer(ada, b"1")
         assert writes == []
-        queue.start_request()
+        queue.start_request(False)
         answer(ben, b"2")
         assert writes == [("ada", b"head 1"), ("ben", b"head 2")]
 
@@ -83,7 +94,7 @@ def test_an_answer_is_sent_at_the_end_of_the_turn_though_another_request_takes_l
     async def main() -> None:
         queue, ada, _, writes = await two_clients()
         queue.unstarted = 2
-        queue.start_request()
+        queue.start_request(False)
         answer(ada, b"1")
         await asyncio.sleep(0)
         assert writes == [("ada", b"head 1")]
@@ -95,12 +106,12 @@ def test_an_answer_that_has_waited_too_long_is_sent_before_the_next_work() -> No
     async def main() -> None:
         queue, ada, _, writes = await two_clients()
         queue.unstarted = 3
-        queue.start_request()
+        queue.start_request(False)
         answer(ada, b"1")
-        queue.start_request()
+        queue.start_request(False)
         assert writes == []
         time.sleep(2 * answer_queue.MAX_WAIT)  # work that holds the loop
-        queue.start_request()
+        queue.start_request(False)
         assert writes == [("ada", b"head 1")]
 
     asyncio.run(main())
@@ -147,22 +158,66 @@ def test_an_answer_to_a_client_that_left_is_dropped() -> None:
 
 def test_a_request_that_can_not_be_parsed_leaves_nothing_to_wait_for() -> None:
     async def app(scope: Any, _receive: Any, _send: Any) -> None:
-        scope["toolgate.connection"].start_request()
+        scope["toolgate.starts"](False)
 
     async def main() -> None:
         queue = AnswerQueue(asyncio.get_running_loop())
-        config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
-        config.load()
-        limits: Any = {"connections": Connections(), "answers": Budget(1, 1), "probes": ()}
         for url, waiting in ((b"http://[", 0), (b"/", 1)):
-            protocol = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop(), queue=queue, **limits)
-            transport: Any = RecordedTransport([], "ada")
-            protocol.connection_made(transport)
+            protocol = connected(app, queue, [])
             protocol.data_received(b"GET %b HTTP/1.1\r\nhost: x\r\n\r\n" % url)
             assert queue.unstarted == waiting
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert queue.unstarted == 0
             protocol.connection_lost(None)
+
+    asyncio.run(main())
+
+
+def test_what_waits_is_sent_before_the_work_on_a_large_request() -> None:
+    async def main() -> None:
+        queue, ada, _, writes = await two_clients()
+        queue.unstarted = 3
+        queue.start_request(False)
+        answer(ada, b"1")
+        queue.start_request(True)
+        assert writes == [("ada", b"head 1")]
+
+    asyncio.run(main())
+
+
+def test_pipelined_requests_of_a_connection_that_ends_leave_nothing_to_wait_for() -> None:
+    release: list[asyncio.Event] = []
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        scope["toolgate.starts"](False)
+        await release[0].wait()
+
+    async def main() -> None:
+        release.append(asyncio.Event())
+        queue = AnswerQueue(asyncio.get_running_loop())
+        protocol = connected(app, queue, [])
+        protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * 20)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        protocol.connection_lost(None)
+        release[0].set()
+        await asyncio.sleep(0)
+        assert queue.unstarted == 0
+
+    asyncio.run(main())
+
+
+def test_a_client_that_closes_its_half_of_the_connection_gets_its_answer() -> None:
+    async def main() -> None:
+        writes: list[Any] = []
+        queue = AnswerQueue(asyncio.get_running_loop())
+        protocol = connected(lambda *_: None, queue, writes)
+        queue.unstarted = 2
+        joining: Any = protocol.transport
+        answer(joining, b"1")
+        protocol.eof_received()
+        assert writes == [("ada", b"head 1")]
+        protocol.connection_lost(None)
 
     asyncio.run(main())
