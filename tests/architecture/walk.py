@@ -1,7 +1,7 @@
 """Trace a call through the program and count what a reader has to find: `make walk`.
 
-Starts real servers, calls `PlanMode status` on them, and takes the shortest of several paths: in longer ones a timer
-was due. Writes the paths into CONTRIBUTING.md, and prints them with the counts.
+Starts real servers, calls `PlanMode status` on them, and takes the shortest of several paths, less the files that are
+not in each: their timers were due. Writes the paths into CONTRIBUTING.md, and prints them with the counts.
 """
 
 import re
@@ -73,7 +73,9 @@ def _times(call: Callable[[], Any]) -> list[tuple[int, int]]:
 def _shortest(out: Path, spans: list[tuple[int, int]]) -> list[Step]:
     steps = [line.split(" ", 2) for line in out.read_text().splitlines()]
     calls = [Step(int(at), Path(path), function) for at, path, function in steps]
-    return min(([step for step in calls if begin <= step.at <= end] for begin, end in spans), key=len)
+    paths = [[step for step in calls if begin <= step.at <= end] for begin, end in spans]
+    always = set[Path].intersection(*({step.path for step in path} for path in paths))
+    return [step for step in min(paths, key=len) if step.path in always]  # the other files' timers were due
 
 
 def files(steps: list[Step]) -> dict[Path, list[str]]:
