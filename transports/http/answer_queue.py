@@ -1,14 +1,14 @@
 """Send the small answers of one turn of the event loop together.
 
 A system call after each request leaves the processor's caches cold for the next one. With eight clients a call takes a
-tenth less processor time if the requests of a turn are worked on first, and their answers sent then. So an answer may
-wait for the first steps of other requests: none with a large body, and no more of them than MAX_WAIT has room for.
+tenth less processor time if the requests of a turn are worked on first, and their answers sent then. An answer waits
+for the first steps of other requests until it is MAX_WAIT old, and for none with a large body.
 """
 
 import asyncio
 from typing import Any
 
-MAX_WAIT = 0.0005  # seconds of an answer's age at which no further request is begun before it: five small calls
+MAX_WAIT = 0.0005  # seconds after which no further request starts before the answer is sent: some five small calls
 SMALL = 16 * 1024  # bytes of an answer that waits for the end of the turn
 
 

@@ -33,7 +33,7 @@ DRAIN_TIME = 15.0  # seconds for the rest of a body
 QUIET_TIME = 5.0  # seconds without a byte: then the client waits for the answer
 MAX_DRAINS = 256  # bodies read and discarded at once: more could occupy all connections
 FORWARDED = {b"x-forwarded-for", b"forwarded", b"via"}  # proxies pass `Expect` on, but send the body anyway
-REPEATED = (400, "a header that may occur only once came twice")
+NO_PROXY = "with --auth none this server answers no requests from a proxy; the operator can use --auth oauth"
 TOO_SLOW = 408  # the status that means that the wait is over
 
 
@@ -95,9 +95,12 @@ class RequestGuard:
             if "toolgate.starts" in scope:
                 scope["toolgate.starts"](_may_be_large(headers))
             receive, drained_send = self._drain.wrap(headers or dict(scope["headers"]), receive, send_labelled)
+            if headers is None:
+                await refuse(drained_send, 400, "a header that may occur only once came twice")
+                return
             refusal = self._find_refusal(scope, headers)
-            if headers is None or refusal is not None:
-                await refuse(drained_send, *(refusal or REPEATED))
+            if refusal is not None:
+                await refuse(drained_send, *refusal)
                 return
             scope["toolgate.headers"] = headers
             scope["root_path"] = self._prefix
@@ -112,15 +115,10 @@ class RequestGuard:
         finally:
             self.running -= 1
 
-    def _find_refusal(self, scope: Scope, headers: Headers | None) -> tuple[int, str] | None:
+    def _find_refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return the status and the sentence that refuse a request with these headers, or None."""
-        if headers is None:
-            return REPEATED
         if not self._behind_proxy and _is_proxied(headers):
-            return (
-                403,
-                "with --auth none this server answers no requests from a proxy; the operator can use --auth oauth",
-            )
+            return 403, NO_PROXY
         if scope["path"] in PROBES:
             return None
         host = headers.get(b"host", b"")
