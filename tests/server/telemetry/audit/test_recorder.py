@@ -1,5 +1,6 @@
 """The record of each call through the real server, on every transport, and what it never has."""
 
+import asyncio
 import calendar
 import hashlib
 import json
@@ -18,10 +19,14 @@ from tests.clients.raw_http_client import site, spoken
 from tests.clients.raw_task_client import KNOWS, created, ended
 from tests.server.auth.minted_tokens import asked, request, session, signed_site
 from toolgate.server.auth.scopes import READ, SERVED
+from toolgate.server.calls.observers import CallEnd
 from toolgate.server.principal import Principal
+from toolgate.server.protocol.session import Call, Session
 from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
+from toolgate.server.telemetry.audit.recorder import open_recorder
 from toolgate.server.telemetry.audit.redaction import MAX_BYTES, REDACTED, redact, redact_text
+from toolgate.tools.api.content import Output, Text
 
 Start = Callable[..., Server]
 FIELDS = ["seq", "time", "principal", "client", "session", "tool", "task", "digest", "arguments", "decision"]
@@ -336,3 +341,20 @@ def test_redacting_hostile_arguments_takes_no_time(hostile: dict[str, Any]) -> N
     for _ in range(900):
         nested = [nested]
     assert "=x" not in json.dumps(json.loads(bytes(redact({"a": nested}))))
+
+
+def test_two_ends_of_a_call_in_one_turn_have_a_line_each(tmp_path: Path) -> None:
+    async def main() -> None:
+        recorder = open_recorder(tmp_path, "on", lambda _: None)
+        silent: Any = None
+        call = Call(1, "tools/call", {"name": "Bash", "arguments": {}}, Session("ada"), silent)
+        begun = recorder.call_started(call)
+        call.output = Output([Text("six")])
+        recorder.call_ended(call, begun, CallEnd("cancelled", "task-1", 1.0))
+        call.output = None
+        recorder.call_ended(call, begun, CallEnd("fault", None, 2.0))
+        recorder.close()
+
+    asyncio.run(main())
+    told = [(line["task"], line["outcome"], line["duration_ms"], line["bytes"]) for line in recorded(tmp_path, 2)]
+    assert told == [("task-1", "cancelled", 1000.0, 3), (None, "fault", 2000.0, 0)]
