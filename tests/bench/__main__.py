@@ -44,7 +44,7 @@ def main() -> None:
         if options.check and part in CHECKED:
             worse += _check(part, ratios, rounds, options.quick)
     if options.keep:
-        kept.write_kept(ratios)
+        kept.write_kept(ratios if options.only is None else kept.read_kept() | ratios)
     sys.exit("\n".join(("worse than kept, in each try:", *worse)) if worse else 0)
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.bench.http.driver import Caller, Client, Dialect, Site, load
+import msgspec
+
+from tests.bench.http.driver import FIRST_ID, Caller, Client, Dialect, Site, load
 from tests.bench.http.measure import ECHO, HELLO, WebEffort, connect_client, open_stream
 from tests.bench.http.sides import OURS_SIGNED, OURS_STATELESS, WebSides
 from tests.bench.measure import Figures
@@ -62,16 +64,19 @@ TARGETS = tuple(
 def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> Figures:
     """Return all figures. Raises RuntimeError, TimeoutError or OSError when a case breaks."""
     figures = Figures()
-    with ExitStack() as stack:
-        sides = _with_options(sides, stack.enter_context(_collector()))
-        sites = {name: sides.start(name) for name in dict.fromkeys(case.side for case in CASES)}
-        for site in sites.values():
-            stack.callback(site.close)
-            stack.callback(site.end)
-        for turn in range(1, effort.rounds + 1):
-            tell(f"cases, round {turn} of {effort.rounds}")
-            for case in CASES:
-                _measure_case(case, sites[case.side], sides.dialect(case.side), effort, figures)
+    with _collecting() as collector:
+        with ExitStack() as stack:
+            sides = _with_options(sides, collector.url)
+            sites = {name: sides.start(name) for name in dict.fromkeys(case.side for case in CASES)}
+            for site in sites.values():
+                stack.callback(site.close)
+                stack.callback(site.end)
+            for turn in range(1, effort.rounds + 1):
+                tell(f"cases, round {turn} of {effort.rounds}")
+                for case in CASES:
+                    _measure_case(case, sites[case.side], sides.dialect(case.side), effort, figures)
+        if not collector.size:  # what was left is sent at the end
+            raise RuntimeError("no traces were sent")
     sides.cores.free()
     return figures
 
@@ -101,7 +106,11 @@ def _caller(case: Case, client: Client) -> Caller:
         params = case.params or ECHO
         text = params["arguments"]["text"]
         return Caller(client, case.method, params, HELLO if text == "hello" else [{"type": "text", "text": text}])
-    return Caller(client, case.method, case.params or {}, None)
+    before, after = client.request(case.method, {})
+    listed = msgspec.json.decode(client.exchange(b"%b%d%b" % (before, FIRST_ID, after)).body)["result"]["tools"]
+    if len(listed) != TOOLS:
+        raise RuntimeError(f"a list of {len(listed)} tools")
+    return Caller(client, case.method, {}, None)
 
 
 def _with_options(sides: WebSides, collector: str) -> WebSides:
@@ -134,11 +143,21 @@ async def look_up_{0}(name: str, limit: int = 10, exact: bool = False) -> str:
     return "from toolgate.tools import tool\n" + "".join(tool.format(number) for number in range(count))
 
 
-class _Collector(BaseHTTPRequestHandler):
-    """Takes spans, and drops them."""
+class _Collector(ThreadingHTTPServer):
+    """A collector of traces that counts their bytes, and drops them."""
+
+    size = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Traces(BaseHTTPRequestHandler):
+    server: _Collector
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.size += len(self.rfile.read(int(self.headers.get("content-length", 0))))
         self.send_response(200)
         self.send_header("content-length", "0")
         self.end_headers()
@@ -147,12 +166,11 @@ class _Collector(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _collector() -> Generator[str, None, None]:
-    """Yield the URL of a collector of traces."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Collector)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+def _collecting() -> Generator[_Collector, None, None]:
+    collector = _Collector(("127.0.0.1", 0), _Traces)
+    threading.Thread(target=collector.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield collector
     finally:
-        server.shutdown()
-        server.server_close()
+        collector.shutdown()
+        collector.server_close()
