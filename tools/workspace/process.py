@@ -167,7 +167,7 @@ class Process:
             self._end_sandbox()
             return
         if self._is_supervised:
-            process_tree.kill(lambda: process_tree.below(self._supervisor))
+            process_tree.kill(lambda: process_tree.top_processes(self._supervisor))
 
     def _signal(self, number: signal.Signals) -> None:
         if self._end_sandbox is None and self._is_supervised:

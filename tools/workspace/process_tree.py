@@ -13,7 +13,7 @@ CHILDREN_LISTED = os.path.exists("/proc/thread-self/children")
 
 
 def kill(top: Callable[[], list[int]]) -> None:
-    """SIGKILL the trees under `top`. All are stopped first, until a look finds no new one: none is born meanwhile."""
+    """SIGKILL the trees under `top`. All are stopped first, until none is new: a stopped process can't fork."""
     stopped: set[int] = set()
     for _ in range(PASSES):
         if not stop(top(), stopped):
@@ -22,7 +22,7 @@ def kill(top: Callable[[], list[int]]) -> None:
 
 
 def stop(waiting: list[int], stopped: set[int]) -> bool:
-    """SIGSTOP those not stopped yet, each before its children are looked for; true when there were any."""
+    """SIGSTOP those not stopped yet, each before its children are listed. Return whether there were any."""
     known = len(stopped)
     while waiting:
         pid = waiting.pop()
@@ -41,8 +41,8 @@ def send(number: signal.Signals, members: list[int] | set[int]) -> None:
             continue
 
 
-def below(pid: int) -> list[int]:
-    """Where to begin with the tree under `pid`."""
+def top_processes(pid: int) -> list[int]:
+    """Return the processes from which `kill` finds all under `pid`."""
     return children(pid) if CHILDREN_LISTED else scan_descendants(pid)
 
 

@@ -1,4 +1,4 @@
-"""Define ASGI types, and answer a request with one sentence."""
+"""Define ASGI types, find the application of a path, and answer a request with one sentence."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any
@@ -20,8 +20,10 @@ async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[byt
 
 def is_browser(scope: Scope) -> bool:
     """Return whether a person opened this URL in a browser: MCP clients do not accept HTML."""
+    if scope["method"] != "GET":
+        return False
     accept: bytes = scope["toolgate.headers"].get(b"accept", b"")
-    return scope["method"] == "GET" and b"text/html" in accept and b"text/event-stream" not in accept
+    return b"text/html" in accept and b"text/event-stream" not in accept
 
 
 async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:

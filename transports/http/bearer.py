@@ -43,7 +43,7 @@ class LocalAuth:
         self._send_page = send_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._send_page is not None and scope["method"] == "GET" and is_browser(scope):
+        if self._send_page is not None and is_browser(scope):
             await self._send_page(send, 406, [])
             return
         set_principal(scope, LOCAL)

@@ -172,7 +172,7 @@ class PluginProcess:
     def _kill_tree(self) -> None:
         """Do the work of a stopped reaper."""
         if self._cleanup is None:
-            process_tree.kill(lambda: process_tree.below(self._process.pid))
+            process_tree.kill(lambda: process_tree.top_processes(self._process.pid))
             self._send_signal(signal.SIGCONT)
 
     def _send_signal(self, number: signal.Signals) -> None:
