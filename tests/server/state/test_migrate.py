@@ -323,7 +323,7 @@ def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_a
     assert [row["name"] for row in rows(database)["task"]][-1] == "before"
 
 
-@pytest.mark.parametrize("words", [(), ("-t",), ("user", "add", "ada")])
+@pytest.mark.parametrize("words", [(), ("-t", "--port", "0"), ("user", "add", "ada")])
 def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, words: tuple[str, ...]) -> None:
     database = made(tmp_path)
     with contextlib.closing(sqlite3.connect(database)) as connection:

@@ -34,7 +34,7 @@ from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
-FIRST = 42_000 + os.getpid() % 350 * 20  # tests run in parallel, and those of a user end all its processes
+FIRST = 52_000 + os.getpid() % 350 * 20  # no server's default, nor another worker's: some tests end a user's processes
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")

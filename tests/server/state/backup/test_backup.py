@@ -670,7 +670,7 @@ def test_root_restores_nothing_into_another_users_state(tmp_path: Path) -> None:
 def test_a_server_that_starts_during_a_replacement_of_the_state_is_refused(small: Path, tmp_path: Path) -> None:
     at = ("--state", str(small / "state"))
     with lock.hold_exclusive(small / "state"):
-        for words, code in ((("-t", "--auth", "none", *at), 2), (("user", "list", *at), 1)):
+        for words, code in ((("-t", "--port", "0", "--auth", "none", *at), 2), (("user", "list", *at), 1)):
             told = run(tmp_path, *words)
             assert told.returncode == code and "it is being restored, or backed up" in told.stderr, told
     assert run(tmp_path, "user", "list", *at).returncode == 0
