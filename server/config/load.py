@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
+from toolgate.server.config.variables import ACCESS, refuse_unknown
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import describe_os_error, suggest
 
@@ -81,7 +82,7 @@ class Config:
     @property
     def access_token(self) -> str:
         """Return the access token for --url, or "". There is no flag for it: all users can see command lines."""
-        return self.environment.get("TOOLGATE_TOKEN", "")
+        return self.environment.get(ACCESS, "")
 
     @property
     def is_tracing(self) -> bool:
@@ -179,6 +180,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
     for name in handed if is_ours else ():
         del os.environ[name]  # child processes must not use the socket
+    refuse_unknown(environment)
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _read_file(named, environment)
     for option in OPTIONS:
