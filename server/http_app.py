@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import BaseRoute, Route, Router
 
-from toolgate.server import client_config
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
 from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, RevocationWatch
+from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
@@ -317,7 +317,7 @@ class HttpApp:
             self._sandbox,
             self._status,
             urls=[(row.title, url + row.path) for row in config.transports],
-            snippets=client_config.list_snippets(url) if HTTP_TRANSPORTS[0] in config.transports else [],
+            snippets=snippets.list_snippets(url) if HTTP_TRANSPORTS[0] in config.transports else [],
         )
         sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(

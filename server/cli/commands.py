@@ -64,7 +64,7 @@ FILTERS = (
     Option("follow", "keep printing new calls", parse_bool),
 )
 
-NAMES = "toolgate.server.client_config:CLIENTS"
+NAMES = "toolgate.server.client_config.clients:CLIENTS"
 
 GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from click import HelpFormatter
 
-from toolgate.server import VERSION, client_config
+from toolgate.server import VERSION
 from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, sub_commands, usage
+from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, Option
 from toolgate.server.protocol.errors import UsageError
@@ -33,9 +34,11 @@ def show_config(config: Config, *, client: str) -> int:
     own = config.to_flags()
     if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
         own += ["--config", os.devnull]
-    body, where = client_config.build_snippet(client, own, config.public_url)
-    print(body)
-    print(where, file=sys.stderr)
+    snippet = snippets.build_snippet(client, own, config.public_url)
+    print(snippet.text)
+    print(snippet.where, file=sys.stderr)
+    if snippet.link:
+        print(f"or open this link: {snippet.link}", file=sys.stderr)
     return 0
 
 

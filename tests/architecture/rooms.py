@@ -55,7 +55,7 @@ ORDER = (
     "transports/streamable_http.py",
     "server/dashboard.py",
     "transports/web",
-    "server/client_config.py",
+    "server/client_config",
     "server/http_app.py",
     "server/app.py",
     "server/cli",

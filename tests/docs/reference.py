@@ -11,9 +11,10 @@ from typing import Any
 from tests.agents.matrix import write_table
 from tests.architecture import rooms
 from tests.clients.raw_client import ROOT
-from toolgate.server import client_config
 from toolgate.server.builtin_tools import TOOLS
 from toolgate.server.cli.commands import COMMANDS, Command
+from toolgate.server.client_config import program, snippets
+from toolgate.server.client_config.clients import CLIENTS
 from toolgate.server.config.options import OPTIONS, Option
 from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.tool import Tool
@@ -162,14 +163,14 @@ def _rooms() -> str:
 
 def _client(of: str) -> str:
     """Return the output of `toolgate config`, for a server that the client starts and for one at a URL."""
-    snippets = []
-    if client_config.CLIENTS[of].by_command is not None:
-        snippets.append(("On the same machine", client_config.build_snippet(of, ())))
-    snippets.append(("From elsewhere", client_config.build_snippet(of, (), PUBLIC)))
+    found = []
+    if CLIENTS[of].from_command is not None:
+        found.append(("On the same machine", snippets.build_snippet(of, ())))
+    found.append(("From elsewhere", snippets.build_snippet(of, (), PUBLIC)))
     return "\n\n".join(
-        f"{where}, {place.partition(DOCTOR)[0]}:\n\n```{_language(body)}\n{body}\n```"
-        for where, (body, place) in snippets
-    ).replace(client_config._command(), COMMAND)
+        f"{where}, {each.where.partition(DOCTOR)[0]}:\n\n```{_language(each.text)}\n{each.text}\n```"
+        for where, each in found
+    ).replace(program.find_program()[0], COMMAND)
 
 
 def _language(body: str) -> str:

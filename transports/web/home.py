@@ -5,7 +5,7 @@ All of it works without a script; with one, home_events.py sends updates.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +55,13 @@ log = logging.getLogger("toolgate.http")
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """Public facts. `state()` is "ready" or "ending"; `urls` holds each transport's title and URL; `snippets` holds
-    each client's configuration (title, text, where it belongs)."""
+    each client's configuration (title, text, where it belongs, the link that adds it or "")."""
 
     name: str
     sandbox: str
     state: Callable[[], str]
     urls: Sequence[tuple[str, str]]
-    snippets: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    snippets: Sequence[tuple[str, str, str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)

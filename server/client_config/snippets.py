@@ -1,0 +1,101 @@
+"""Print the configuration that adds this server to an MCP client (`toolgate config CLIENT`), ready to paste."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from toolgate.server.client_config import links, program
+from toolgate.server.client_config.clients import CLIENTS, NAME, ClientSpec, Entry
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import suggest
+
+REQUIRED = "# Without it Codex silently leaves out a server that takes over a second to start.\n"
+
+
+class Snippet(NamedTuple):
+    """A client's title, the text to paste, the place to paste it, and the link that adds the server, or ""."""
+
+    title: str
+    text: str
+    where: str
+    link: str = ""
+
+
+def build_snippet(client: str, options: Sequence[str], public_url: str | None = None) -> Snippet:
+    """Return the configuration for a client, and the place to paste it.
+
+    The client starts a server with `options`. Hosted clients, and those that read URLs, connect to `public_url`.
+    Raises UsageError.
+    """
+    found = find_client(client, "config")
+    if found.paste_where and _is_reachable(public_url):
+        where = f"{found.paste_where}; toolgate doctor --url {public_url}/mcp checks that it will work"
+        return Snippet(found.title, f"{public_url}/mcp", where)
+    if public_url is not None and found.from_url is not None:
+        return _by_url(client, found, f"{public_url}/mcp")
+    if found.from_command is None:
+        raise UsageError(
+            f"config: {client} can't start a server on this machine: add --public-url with the https URL of your server"
+        )
+    entry = found.from_command([*program.find_program(), *options])
+    return Snippet(found.title, write_entry(found, entry), found.where, links.build_install_link(client, entry))
+
+
+def find_client(name: str, command: str) -> ClientSpec:
+    """Return the client of this name. Raises UsageError."""
+    if name not in CLIENTS:
+        listed = ", ".join(CLIENTS)
+        raise UsageError(f"{command}: unknown client {name!r}{suggest(name, CLIENTS)}; clients are {listed}")
+    return CLIENTS[name]
+
+
+def list_snippets(public_url: str) -> list[Snippet]:
+    """Return a snippet for each client that can reach a server at this URL."""
+    url = f"{public_url}/mcp"
+    found = [_by_url(name, client, url) for name, client in CLIENTS.items() if client.from_url is not None]
+    if _is_reachable(public_url):
+        hosted = [client for _, client in sorted(CLIENTS.items()) if client.paste_where]
+        found += [Snippet(client.title, url, client.paste_where) for client in hosted]
+    return found
+
+
+def write_entry(client: ClientSpec, entry: Entry) -> str:
+    """Return the entry in the notation that the client reads."""
+    return NOTATIONS[client.notation](client.container, entry)
+
+
+def _by_url(name: str, client: ClientSpec, url: str) -> Snippet:
+    entry = client.from_url(url) if client.from_url is not None else {}
+    where = client.where + client.sign_in
+    return Snippet(client.title, write_entry(client, entry), where, links.build_install_link(name, entry))
+
+
+def _is_reachable(public_url: str | None) -> bool:
+    """Return whether hosted clients can reach the server."""
+    return public_url is not None and public_url.startswith("https://")
+
+
+def _write_json(container: str, entry: Entry) -> str:
+    return msgspec.json.format(msgspec.json.encode({container: {NAME: entry}}), indent=2).decode()
+
+
+def _write_toml(container: str, entry: Entry) -> str:
+    """Return a TOML table, in which strings and lists are written as in JSON."""
+    rows = [f"{REQUIRED if key == 'required' else ''}{key} = {_to_json(value)}" for key, value in entry.items()]
+    return "\n".join((f"[{container}.{NAME}]", *rows))
+
+
+def _to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _write_shell(_: str, entry: Entry) -> str:
+    """Return the command that adds the server to Claude Code."""
+    if "url" in entry:
+        return shlex.join(["claude", "mcp", "add", "--transport", "http", NAME, entry["url"]])
+    return shlex.join(["claude", "mcp", "add", NAME, "--", entry["command"], *entry["args"]])
+
+
+NOTATIONS = {"json": _write_json, "toml": _write_toml, "shell": _write_shell}
