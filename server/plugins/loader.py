@@ -71,29 +71,32 @@ class Generation:
         self.sources: Mapping[Path, bytes] = {}
         self.parts: Sequence[Part] = ()
         self._finder = finder
-        self._running = 0
+        self._running: list[None] = []  # an item for each call: append and pop need no lock, and cost a call less
         self._retired = False
         self._removed_modules: dict[str, ModuleType] = {}  # taken out of sys.modules
         self._lock = threading.RLock()  # a finalizer may end a call in any thread and line
 
     def __enter__(self) -> None:
-        with self._lock:
-            self._running += 1
-            if self._retired and self._running == 1:  # called by a caller that found it before it was retired
-                self._add_modules()
+        self._running.append(None)
+        if self._retired:  # called by a caller that found it before it was retired
+            self._settle()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self._lock:
-            self._running -= 1
-            if self._retired and not self._running:
-                self._remove_modules()
+        self._running.pop()
+        if self._retired:
+            self._settle()
 
     def retire(self) -> None:
+        self._retired = True
+        self._settle()
+
+    def _settle(self) -> None:
+        """Keep a retired load's modules importable while its calls run, and no longer."""
         with self._lock:
-            if not self._retired:
-                self._retired = True
-                if not self._running:
-                    self._remove_modules()
+            if self._running:
+                self._add_modules()
+            else:
+                self._remove_modules()
 
     def load(self, blocking: LoopWatchdog, max_source: int) -> None:
         """Import it and check its parts. Raises PluginLoadError and the plugin's exceptions."""
@@ -144,7 +147,7 @@ class Generation:
 
     def _remove_modules(self) -> None:
         self._finder.generations.pop(self.name, None)
-        self._removed_modules = {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
+        self._removed_modules |= {name: sys.modules.pop(name) for name in list(sys.modules) if self._owns(name)}
         loggers = logging.Logger.manager.loggerDict  # they would never be freed; `getLogger(__name__)` is common
         for name in [name for name in list(loggers) if self._owns(name)]:
             loggers.pop(name, None)

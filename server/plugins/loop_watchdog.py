@@ -21,23 +21,22 @@ class LoopWatchdog:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._running = 0
+        self._running: list[
+            None
+        ] = []  # an item for each call: append and pop need no lock, and a finalizer may end one
         self._has_calls = threading.Event()
         self._closed = threading.Event()
-        self._lock = threading.RLock()  # a finalizer may end a call in any thread and line
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
-        with self._lock:
-            self._running += 1
-            if not self._has_calls.is_set():
-                if self._thread is None:
-                    self._start()
-                self._has_calls.set()
+        self._running.append(None)
+        if not self._has_calls.is_set():
+            if self._thread is None:
+                self._start()
+            self._has_calls.set()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self._lock:
-            self._running -= 1  # the thread clears the Event later: its methods are slow beside a small call
+        self._running.pop()  # the thread clears the Event later: its methods are slow beside a small call
 
     def close(self) -> None:
         self._closed.set()
@@ -56,9 +55,9 @@ class LoopWatchdog:
             except RuntimeError:  # the loop is closed
                 return
             self._closed.wait(PAUSE)
-            with self._lock:
-                if not self._running and not self._closed.is_set():
-                    self._has_calls.clear()
+            self._has_calls.clear()
+            if self._running or self._closed.is_set():  # a call that begins after this sets it
+                self._has_calls.set()
 
     def _probe(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         asked = time.monotonic()

@@ -88,7 +88,8 @@ def is_structured(offered: Tool, revision: Revision, *, full: bool) -> bool:
 
 def format_output(answer: Output, revision: Revision, structured: Any) -> dict[str, Any]:
     """Return a tool's result for `tools/call`; `structured` is sent as data, unless it is None."""
-    spelled: dict[str, Any] = {"content": [_format_block(block, revision) for block in answer.content]}
+    content = [block if type(block) is Text else _format_block(block, revision) for block in answer.content]
+    spelled: dict[str, Any] = {"content": content}
     if structured is not None:
         spelled["structuredContent"] = structured
     spelled["isError"] = answer.is_error

@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from toolgate.server.protocol.errors import RpcError
 from toolgate.server.protocol.messages import Id, Notification, Outbound, Request, Response
 from toolgate.server.protocol.revisions import Revision
@@ -42,8 +44,7 @@ class ClientRefusedError(Exception):
     """The client answered our request with an error; the text is the client's."""
 
 
-@dataclass(slots=True)
-class InFlightRequest:
+class InFlightRequest(msgspec.Struct):
     """A request being answered: its task, and whether the client has cancelled it."""
 
     task: "asyncio.Task[Any]"
@@ -198,8 +199,7 @@ def short_hash(key: str) -> str:
     return hash_key(key)[:12]
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     """One request on its way to its method."""
 
     id: Id

@@ -39,9 +39,7 @@ class Function:
 
     async def __call__(self, keywords: Mapping[str, Any], context: Context) -> Any:
         """Return the function's result. Raises ToolError, also for one raised inside a task group."""
-        given = dict(keywords)
-        if self.context is not None:
-            given[self.context] = context
+        given = keywords if self.context is None else {**keywords, self.context: context}
         try:
             if self._is_async:
                 return await self.call(**given)

@@ -115,8 +115,10 @@ class Tool(DeclaredPart):
         if finding is not None:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)
         try:
-            given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
-            value = await self.function({**arguments, **given} if given else arguments, context)
+            if self._casts:
+                given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
+                arguments = {**arguments, **given}
+            value = await self.function(arguments, context)
         except CannotAskError:
             raise
         except ToolError as error:
