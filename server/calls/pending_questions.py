@@ -11,10 +11,10 @@ import math
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
@@ -28,8 +28,7 @@ ACTIONS = ("accept", "decline", "cancel")
 GONE = "This question is closed: it was answered, it expired, or its call ended."
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionView:
+class QuestionView(msgspec.Struct, frozen=True):
     """A question as the page shows it.
 
     - `tool`: name of the tool or prompt, or the URI of a resource.
@@ -49,8 +48,7 @@ class QuestionView:
     arguments: str
 
 
-@dataclass(eq=False, slots=True)
-class PendingQuestion:
+class PendingQuestion(msgspec.Struct, eq=False):
     """A question and its answer, bound to `call` and to the wording in `question`. `is_held`: a running call waits for
     it. `once_results`: results that earlier tries of the call stored by `once`."""
 
@@ -62,17 +60,16 @@ class PendingQuestion:
     size: int  # bytes of what the page shows
     right: "GrantKey | None" = None  # what the access of its call depends on
     is_held: bool = True
-    once_results: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    once_results: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     timer: asyncio.TimerHandle | None = None
 
 
-@dataclass(eq=False, slots=True)
-class QuestionWatcher:
+class QuestionWatcher(msgspec.Struct, eq=False):
     """An open page with a principal's questions, while the context lasts: `async for` yields after each change."""
 
     principal: str
     _all: dict[str, "list[QuestionWatcher]"]
-    _change: asyncio.Event = field(default_factory=asyncio.Event)
+    _change: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def __enter__(self) -> "QuestionWatcher":
         self._all.setdefault(self.principal, []).append(self)

@@ -9,8 +9,9 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError

@@ -9,10 +9,11 @@ import re
 import stat
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
@@ -32,8 +33,7 @@ STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # entries that show t
 REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicSettings:
+class ClassicSettings(msgspec.Struct, frozen=True):
     """The settings of the classic `scorpiox-env.txt`: hidden tools, and whether progress is sent."""
 
     hidden_tools: tuple[str, ...] = ()

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
@@ -38,8 +39,7 @@ IPV6 = r"(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?:/[0-9]+)?"
 HOST_AND_PORT = r"[^:/]+:[0-9]{1,5}"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(msgspec.Struct, frozen=True):
     """One option. `parse` converts a word to the value and raises ValueError. Without a `metavar` it is a switch; the
     default () makes it a list. `item_pattern` matches list items with a colon; `splitter` splits an environment list in
     another way."""

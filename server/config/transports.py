@@ -3,11 +3,10 @@
 The options, the metadata of OAuth, traces, metrics, the home page and the HTTP application read the rows.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class HttpTransport:
+class HttpTransport(msgspec.Struct, frozen=True):
     """A row.
 
     - `name`: the option, also in metrics and traces; `short` is the option's letter, `help` its help line.

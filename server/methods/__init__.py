@@ -4,9 +4,10 @@ Enter at `build_dispatcher`. `app` imports it; a feature costs one row and one f
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes

@@ -7,8 +7,9 @@ import os
 import stat
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 MAX_FILES = 1_000  # of one folder or package: with more it is no plugin
 MAX_SOURCE = 16 * 2**20  # bytes of one plugin: more is data, not a program
@@ -19,8 +20,7 @@ ISOLATE = "__isolate__ = True"  # in a plugin's file: it needs its own process
 SPACE = (tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginContent:
+class PluginContent(msgspec.Struct, frozen=True):
     """The content of a plugin at one moment: a digest, the files with content and the empty ones."""
 
     digest: bytes

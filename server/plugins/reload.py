@@ -10,8 +10,9 @@ import logging
 import traceback
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from toolgate.server.plugins import discovery
 from toolgate.server.plugins.discovery import ISOLATE, PluginContent
@@ -32,12 +33,11 @@ ENDLESS = f"an import that hangs ends only with a restart of the server; only `{
 Key = tuple[str, str]  # kind and key of a part
 
 
-@dataclass(eq=False, slots=True)
-class PluginFile:
+class PluginFile(msgspec.Struct, eq=False):
     """One plugin file. `serving` is the last good version, `pending` a newer one not served yet."""
 
     file: Path
-    content: PluginContent = field(default_factory=lambda: PluginContent(b""))
+    content: PluginContent = msgspec.field(default_factory=lambda: PluginContent(b""))
     serving: LoadedPlugin | None = None
     pending: LoadedPlugin | None = None
     loading: "asyncio.Task[None] | None" = None

@@ -3,9 +3,10 @@
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.policy.rules import Rule, RuleCaller, Rules, Verdict
@@ -61,15 +62,14 @@ async def own_name_only(principal: str) -> frozenset[str]:
     return frozenset((principal,))
 
 
-@dataclass(slots=True)
-class CallPolicy:
+class CallPolicy(msgspec.Struct):
     """What applies to all calls of a server. `find_names(principal)` returns all names that rules may use for a
     principal. `limiter` is None without a limit."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: Rules = msgspec.field(default_factory=Rules)
     find_names: Callable[[str], Awaitable[frozenset[str]]] = own_name_only
     limiter: CallRateLimiter | None = None
-    nonces: Nonces = field(default_factory=Nonces)  # for approvals
+    nonces: Nonces = msgspec.field(default_factory=Nonces)  # for approvals
 
     async def verdict(self, session: "Session", tool: "Tool", values: Mapping[str, Any]) -> tuple[Verdict, Rule | None]:
         """Return the verdict on a call of `tool`, and the rule behind it. Raises StateError."""

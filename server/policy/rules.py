@@ -14,10 +14,11 @@ more than a word.
 
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
 
 from toolgate.server.policy.sign_in_methods import SIGN_IN_METHODS
 
@@ -92,8 +93,7 @@ class RuleCaller(NamedTuple):
     session: "Session"
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule, parsed from `text`."""
 
     text: str

@@ -4,13 +4,12 @@ A new provider is a class (`IdentityProvider` of auth/login/providers.py) and a 
 variables, prefix in `--allow-users` and rules, and the names of its people all come from the row.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from toolgate.server.text import escape_unprintable, suggest
 
 
-@dataclass(frozen=True, slots=True)
-class SignInMethod:
+class SignInMethod(msgspec.Struct, frozen=True):
     """A row. `name` is the value of `--login`, and the prefix of its people (`github:583231`) unless `people` is set.
 
     `value`: what follows `--login NAME=`, "" for nothing. `issuer`: of its people; oidc alone has it as its value.

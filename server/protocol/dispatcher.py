@@ -10,7 +10,6 @@ import logging
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from types import CoroutineType
 from typing import Any
 
@@ -45,8 +44,7 @@ Answer = Any  # what a method returns: an object, or one already encoded
 ScopesOf = Callable[[Mapping[str, Any]], frozenset[str]]  # parameters of a request → the scopes it needs
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """A row of the method table.
 
     `scopes` returns the scopes that a request needs from a signed-in caller; it has no default. The header Mcp-Name

@@ -4,9 +4,10 @@ They go out on the session's own stream, or on an open `subscriptions/listen`.
 """
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.messages import Id, Notification
@@ -16,8 +17,7 @@ from toolgate.server.protocol.session import LEVELS, Channel, Session
 from toolgate.server.protocol.task import StoredTask
 
 
-@dataclass(eq=False, slots=True)
-class OpenSubscription:
+class OpenSubscription(msgspec.Struct, eq=False):
     """An open `subscriptions/listen`: its filter, its channel, and the id that every notification carries."""
 
     id: Id

@@ -1,12 +1,11 @@
 """Describe a task: a tools/call that continues after its request is answered (io.modelcontextprotocol/tasks)."""
 
-from dataclasses import dataclass
+import msgspec
 
 LIVE = ("working", "input_required")  # the statuses of a task that has not ended
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTask:
+class StoredTask(msgspec.Struct, frozen=True):
     """A task of the extension. Times are seconds since the epoch; `bytes` are JSON, as on the wire.
 
     `outcome` is the result of a completed task, or the error of a failed one. `process` names the process that does the

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from toolgate.server.state import tables
 from toolgate.server.state.live_processes import ProcessRegistry
@@ -23,8 +24,7 @@ MAX_REMEMBERED = 50  # firings stored of a principal: a list a model can still r
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Firing:
+class Firing(msgspec.Struct, frozen=True):
     """A callback that is due."""
 
     principal: str

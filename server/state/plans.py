@@ -1,8 +1,9 @@
 """Store plans: a session's in memory, a principal's in the state database."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store

@@ -4,8 +4,9 @@ server/calls/tasks.py runs them and notifies their clients.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, replace
 from typing import Any
+
+from msgspec.structs import astuple, replace
 
 from toolgate.server.protocol.task import LIVE, StoredTask
 from toolgate.server.state import tables

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
@@ -15,8 +16,7 @@ MAX_STEPS = 200  # of a todo
 FORGET = 30 * 86_400.0  # seconds after which the current todo of a session that never ended is forgotten
 
 
-@dataclass(frozen=True, slots=True)
-class TodoOutline:
+class TodoOutline(msgspec.Struct, frozen=True):
     """A todo with its first steps only: of `count` steps, `completed` are done."""
 
     task: Todo

@@ -7,7 +7,8 @@ a line (a traceback) is indented.
 import logging
 import time
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+import msgspec
 
 from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.server.text import escape_unprintable
@@ -15,8 +16,7 @@ from toolgate.server.text import escape_unprintable
 INDENT = "  "  # before each further line
 
 
-@dataclass(slots=True)
-class LogContext:
+class LogContext(msgspec.Struct):
     """What is being handled: the id of the HTTP request, the principal, the trace. "" is unknown, or none."""
 
     request: str = ""

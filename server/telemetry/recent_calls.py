@@ -3,8 +3,9 @@
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.calls.tasks import tool_of
@@ -18,8 +19,7 @@ MAX_PRINCIPALS = 1_000  # principals in memory, some 10 MiB; the one idle for lo
 MAX_NAME = 100  # characters of the names of clients and tools, which may be any text
 
 
-@dataclass(eq=False, slots=True)
-class RecentCall:
+class RecentCall(msgspec.Struct, eq=False):
     """A call. `outcome` is that of `observers.CallEnd`, "" while it runs; `task` is the task it became, if any. `began`
     is in seconds since the epoch."""
 

@@ -4,9 +4,11 @@ JSON-RPC, revisions and transports are behind a `CallPeer` that the server passe
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.api import schema as schemas
 from toolgate.tools.api.errors import ToolError, UnansweredError
@@ -25,8 +27,7 @@ T = TypeVar("T")
 ELICIT = "elicitation/create"
 
 
-@dataclass(frozen=True, slots=True)
-class Elicited:
+class Elicited(msgspec.Struct, frozen=True):
     """A person's answer: `action` is "accept", "decline" or "cancel"; `content` is the form's values when accepted."""
 
     action: str

@@ -5,7 +5,6 @@ Plugins may use the Protocols here (docs/plugins.md); the server and other rooms
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime  # read at run time (server/plugins/isolation/api.py); msgspec has it loaded
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,15 +14,13 @@ import msgspec
 SAVE_PAUSE = 10.0  # seconds between two attempts to store a cwd: each may wait for seconds
 
 
-@dataclass(frozen=True, slots=True)
-class TodoStep:
+class TodoStep(msgspec.Struct, frozen=True):
     number: int  # counts from 1 within its task
     text: str
     completed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Todo:
+class Todo(msgspec.Struct, frozen=True):
     id: int
     name: str
     current: bool
@@ -44,8 +41,7 @@ class Todos(Protocol):
     async def current(self) -> int | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PlanState:
+class PlanState(msgspec.Struct, frozen=True):
     active: bool
     goal: str
     plan_file: str | None
@@ -62,8 +58,7 @@ class Plan(Protocol):
     async def reset(self) -> PlanState: ...  # the first plan's earlier state again
 
 
-@dataclass(frozen=True, slots=True)
-class Callback:
+class Callback(msgspec.Struct, frozen=True):
     id: int  # the slot, 0 to 7
     message: str
     delay: int  # seconds between firings
@@ -71,8 +66,7 @@ class Callback:
     repeats_left: int  # -1: no end
 
 
-@dataclass(frozen=True, slots=True)
-class FiredCallback:
+class FiredCallback(msgspec.Struct, frozen=True):
     id: int  # the slot it had
     message: str
     at: datetime  # UTC
@@ -87,8 +81,7 @@ class Callbacks(Protocol):
     async def list_fired(self) -> Sequence[FiredCallback]: ...  # the latest, newest first
 
 
-@dataclass(slots=True)
-class CallerState:
+class CallerState(msgspec.Struct):
     """The working directory and plan of a session, or of the principal in the stateless era.
 
     `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it. `plan`
@@ -113,8 +106,7 @@ class CallerState:
             self.retry_save_at = time.monotonic() + SAVE_PAUSE
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The options that tools read. Sizes in bytes or pixels, times in seconds."""
 
     hold: float = 45.0  # longest a call is held; clients kill calls at about 60
@@ -183,8 +175,7 @@ async def _watch_nothing(path: Path) -> AsyncIterator[None]:
     yield
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(msgspec.Struct, frozen=True):
     """The services of one call. `built_in` holds by type those for built-in tools only (`Context.service`)."""
 
     principal: str  # opaque and stable
@@ -198,4 +189,4 @@ class Services:
     notify_updated: Callable[[str], None] = _ignore  # tell the principal's subscribers that this URI changed
     notify_list_changed: Callable[[], None] = _ignore  # tell the principal's clients that the resource list changed
     watch_path: Callable[[Path], AsyncIterator[object]] = _watch_nothing  # yields at each change of the file or folder
-    built_in: Mapping[type, Any] = field(default_factory=dict[type, Any])
+    built_in: Mapping[type, Any] = msgspec.field(default_factory=dict[type, Any])

@@ -23,8 +23,7 @@ MAX_ARGUMENT = 2**20  # characters of one text for a built-in tool: no model wri
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
 
 
-@dataclass(frozen=True)
-class ToolAnnotations:
+class ToolAnnotations(msgspec.Struct, frozen=True):
     """The four hints of ToolAnnotations, each always sent."""
 
     read_only: bool

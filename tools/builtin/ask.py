@@ -6,7 +6,6 @@ own, so a choice must be one of the options.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -52,14 +51,12 @@ class AskResult(msgspec.Struct, frozen=True):
     note: str | None  # what the model should do now, if there is no answer
 
 
-@dataclass(frozen=True, slots=True)
-class QuestionOption:
+class QuestionOption(msgspec.Struct, frozen=True):
     label: str
     description: str
 
 
-@dataclass(frozen=True, slots=True)
-class FormQuestion:
+class FormQuestion(msgspec.Struct, frozen=True):
     key: str  # its property in the form
     text: str
     header: str

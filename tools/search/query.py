@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
@@ -45,8 +44,7 @@ class EngineOutcome(msgspec.Struct, frozen=True):
     age: float | None = None
 
 
-@dataclass(slots=True, eq=False)
-class EngineQuery:
+class EngineQuery(msgspec.Struct, eq=False):
     """A query for one engine. `is_queued`: other queries delayed it, so a timeout is not the engine's fault."""
 
     engine: Engine

@@ -58,8 +58,7 @@ class AnswerCache:
         return len(self._answers)
 
 
-@dataclass(slots=True, eq=False)
-class Tally:
+class Tally(msgspec.Struct, eq=False):
     """The number of engines that have answered a search or are answering."""
 
     engines: int = 0

@@ -7,8 +7,9 @@ an IPv4 address. The table is IANA's special-purpose registries (RFC 6890).
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -54,8 +55,7 @@ DISCARD = 9
 GLOBAL_V6 = "2000::/3"  # IANA's global unicast space
 
 
-@dataclass(frozen=True, slots=True)
-class AddressPolicy:
+class AddressPolicy(msgspec.Struct, frozen=True):
     """Exceptions to the default: allowed host names (any address of theirs) and `networks`, and `refused_networks`,
     which are public but refused. An allowed entry beats a refused one."""
 

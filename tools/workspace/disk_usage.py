@@ -13,9 +13,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.process import CommandStartError, Launch
@@ -48,8 +50,7 @@ done
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class DiskUsage:
+class DiskUsage(msgspec.Struct, frozen=True):
     """Bytes, files and folders, and bytes of shared memory. `excess` says what is too much, or ""; `is_full`: the
     workspace itself is over its limit."""
 

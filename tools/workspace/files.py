@@ -7,9 +7,10 @@ import stat
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.workspace.open_file import OpenFile
@@ -22,8 +23,7 @@ LOOK_FLAGS = getattr(os, "O_PATH", getattr(os, "O_EVTONLY", os.O_RDONLY)) | os.O
 DESCRIPTORS = "/proc/self/fd"  # Linux's links to open files
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(msgspec.Struct, frozen=True):
     """The target of a path, or of a name in a folder. Links are followed."""
 
     name: str

@@ -12,8 +12,9 @@ import signal
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from toolgate.tools.rate_limiter import MIN_CHARGE, ByteRateLimiter
 from toolgate.tools.workspace import process_tree
@@ -38,8 +39,7 @@ class CommandStartError(Exception):
     """The command was not started; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(msgspec.Struct, frozen=True):
     """A command to start, in `cwd` or else in `fallback`. `limits` are resource limits by number (getrlimit(2)).
     `remove_only`: it may remove files but write none."""
 
@@ -47,7 +47,7 @@ class Launch:
     cwd: Path
     fallback: Path
     environment: Mapping[str, str]
-    limits: Mapping[int, int] = field(default_factory=dict)
+    limits: Mapping[int, int] = msgspec.field(default_factory=dict)
     remove_only: bool = False
 
     def encode(self) -> bytes:

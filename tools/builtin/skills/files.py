@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -32,8 +31,7 @@ MANIFEST = "SKILL.md"
 ROOT = "skill://"
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFile:
+class SkillFile(msgspec.Struct, frozen=True):
     path: str  # relative to the skill's folder
     stamp: FileStamp
 

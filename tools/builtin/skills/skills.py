@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -37,8 +36,7 @@ ARGUMENTS = "$ARGUMENTS"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(msgspec.Struct, frozen=True):
     name: str
     description: str  # on one line
     folder: Path

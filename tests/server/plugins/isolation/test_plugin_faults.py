@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.clients.raw_client import PATIENCE, ROOT, Refusal, eventually, processes_with
@@ -312,7 +312,7 @@ async def alone(folder: Path, rest: float = 30.0) -> AsyncIterator[tuple[Mapping
     try:
         async with asyncio.timeout(PATIENCE):
             plugin = await isolation.load(plugin_folder(folder, ALONE) / "it.py")
-            belongings = dataclasses.replace(app.server.services.of_principal("local"), watch_path=changes)
+            belongings = msgspec.structs.replace(app.server.services.of_principal("local"), watch_path=changes)
             yield {part.key: part for part in plugin.parts}, Context(belongings, NoClient())
     finally:
         await isolation.close()
