@@ -19,9 +19,24 @@ FLAGS = (
     "--disable-sync",
 )
 SIZES = {"phone": (390, 844), "desktop": (1280, 800), "narrow": (320, 640)}
-# Messages of Chromium itself: of every status from 400 on, of an icon that the policy blocks, and of a field that had
-# the focus before `autofocus`
-EXPECTED = ("Failed to load resource", "favicon.ico", "Autofocus")
+# Messages of Chromium itself: of every status from 400 on, and of a field that had the focus before `autofocus`
+EXPECTED = ("Failed to load resource", "Autofocus")
+# Put a page into the background as Chromium does: a browser without a screen shows all of its tabs.
+HIDE = """() => {
+  Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+  Object.defineProperty(document, 'visibilityState', {value: 'hidden', configurable: true});
+  document.dispatchEvent(new Event('visibilitychange'));
+}"""
+# Record a page's notifications: a browser without a screen refuses them all.
+NOTIFICATIONS = """
+window.shown = [];
+window.Notification = class {
+  static permission = 'default';
+  static async requestPermission() { return window.Notification.permission = 'granted'; }
+  constructor(title, options) { window.shown.push([title, options.body]); }
+  close() {}
+};
+"""
 # The contrast of each text with its background, and of the edges of fields and buttons (WCAG 2.2).
 CONTRAST = """() => {
   const parse = c => { const n = c.match(/[\\d.]+/g).map(Number); return n.length < 4 ? [...n, 1] : n };

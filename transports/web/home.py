@@ -176,7 +176,7 @@ class HomePage:
             csrf, cookies = self.context.csrf_token(request, visitor, *PAGE)
             trail, trail_fault = await self._audit_entries(principal_of(visitor))
             shown |= {"it": {**await self.part_values(visitor, csrf), "live": False}}
-            shown |= {"person": visitor.person, "trail": trail, "trail_fault": trail_fault}
+            shown |= {"person": visitor.person, "visitor": tab_group(csrf), "trail": trail, "trail_fault": trail_fault}
             shown |= {"sign_out": self.context.csrf_token(request, visitor, "logout", "")[0] if visitor.key else ""}
         page = self.context.pages.render(
             "home",
@@ -298,6 +298,11 @@ def _to_shown_session(transport: str, held: HttpSession) -> ShownSession:
 def _json_error(status: int, text: str) -> Response:
     """Answer the page's script, which shows the sentence."""
     return json_response({"told": format_sentence(text)}, status, NO_STORE)
+
+
+def tab_group(csrf: str) -> str:
+    """Return the name under which the tabs of this sign-in share a stream, which can't be used as its token."""
+    return short_hash(csrf)
 
 
 def principal_of(visitor: Visitor) -> str:

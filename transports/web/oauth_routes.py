@@ -27,7 +27,7 @@ from toolgate.transports.web.http import (
 )
 from toolgate.transports.web.login import AccountPage, LoginPages
 from toolgate.transports.web.sign_in_context import SignInContext
-from toolgate.transports.web.templates import STYLE
+from toolgate.transports.web.templates import ICON, STYLE
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
 CACHE_HOUR = {"cache-control": "public, max-age=3600"}
@@ -104,7 +104,7 @@ class OAuthRoutes:
             "/consent": _page(asking.consent_page, asking.consent),
             "/account": _page(account.page, account.revoke),
             "/logout": _page(entrance.logout_page, entrance.logout),
-            f"/{STYLE}": _page(self._style),
+            **{f"/{name}": _page(partial(self._file, name)) for name in (STYLE, ICON)},
             "/authorize": {"GET": asking.authorize},  # no HEAD: these requests change something
             **{back: {"GET": partial(entrance.callback, back)} for back in entrance.callback_paths.values()},
         }
@@ -116,8 +116,8 @@ class OAuthRoutes:
     async def _jwks(self, _request: Request) -> Response:
         return json_response(await self._authorization.jwks(), 200, CACHE_KEYS)
 
-    async def _style(self, _request: Request) -> Response:
-        return self.context.pages.static_file(STYLE)
+    async def _file(self, name: str, _request: Request) -> Response:
+        return self.context.pages.static_file(name)
 
     def _form(self, ask: Callable[..., Awaitable[OAuthResponse]]) -> Handle:
         """Return a handler that takes a form from the body only (RFC 6749 section 3.2): a query may hold no secret."""

@@ -12,9 +12,17 @@ from toolgate.server.text import escape_invisible
 
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
-FILES = {STYLE: "text/css", "home.css": "text/css", "home.js": "text/javascript"}  # loaded by pages → media type
+ICON = "icon.svg"
+FILES = {  # loaded by pages → media type
+    STYLE: "text/css",
+    ICON: "image/svg+xml",
+    "icon-waiting.svg": "image/svg+xml",
+    "home.css": "text/css",
+    "home.js": "text/javascript",
+    "live.js": "text/javascript",
+}
 TIMES = {"day": "%d %B %Y", "moment": "%d %b, %H:%M UTC", "iso": "%Y-%m-%dT%H:%M:%SZ"}  # filter → pattern
-POLICY = "default-src 'none'; style-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 SCRIPT_POLICY = {"content-security-policy": f"{POLICY}; script-src 'self'; connect-src 'self'"}  # runs our own script
 # No form-action: Chromium applies it to every redirect after a form, and the last one goes to the client.
 HEADERS = {

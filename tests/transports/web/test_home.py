@@ -3,67 +3,21 @@ no other person's."""
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, people
+from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, events, site
-from tests.server.auth.minted_tokens import Signed, signed_site
-from tests.server.auth.sign_in_server import PASSWORD
+from tests.server.auth.minted_tokens import Signed
 from tests.servers.home_page_server import AppUser
+from tests.transports.web.conftest import is_live, told
 from toolgate.server.calls import forms
 
 HOSTILE = "<script>window.bad = 1</script><img src=x onerror='window.bad = 2'>\u202etxt.exe"
-APP = "Fern<b>hill</b>"
-
-
-@pytest.fixture(scope="module")
-def signed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Signed]:
-    with signed_site(tmp_path_factory.mktemp("home"), "--approve", "echo") as held:
-        yield held
-
-
-@pytest.fixture(scope="module")
-def ada(signed: Signed) -> AppUser:
-    return AppUser(signed, "ada", APP)
-
-
-@pytest.fixture(scope="module")
-def bob(signed: Signed) -> AppUser:
-    return AppUser(signed, "bob", "Workbench")
-
-
-@pytest.fixture
-def arrive(chromium: Any, signed: Signed) -> Iterator[Callable[..., Any]]:
-    """Yield a function that opens the first page, signed in for a person with a name."""
-    with people(chromium) as arriving:
-
-        def come(name: str = "", size: str = "desktop", **how: Any) -> Any:
-            page = arriving(size, **how)
-            page.goto(signed.site.url)
-            if name:
-                page.get_by_role("link", name="Sign in", exact=True).click()
-                page.get_by_label("Name").fill(name)
-                page.get_by_label("Password").fill(PASSWORD)
-                page.get_by_role("button", name="Sign in").click()
-                page.get_by_role("heading", level=1, name="Running for you").wait_for()
-                assert page.url == signed.site.url + "/"
-            return page
-
-        yield come
-
-
-def is_live(page: Any) -> None:
-    page.locator("#live", has_text="live").wait_for()
-
-
-def told(page: Any, text: str) -> None:
-    page.locator("#told", has_text=text).wait_for()
 
 
 # -- every visitor

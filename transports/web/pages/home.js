@@ -105,40 +105,61 @@
     }
   };
 
-  const listen = (address) => {
-    const sign = byId("live");
-    let source = null;
-    const shows = (text) => {
-      sign.hidden = false;
-      sign.textContent = text;
-      sign.classList.toggle("on", text === "live");
-    };
-    const open = () => {
-      if (source) return;
-      source = new EventSource(address);
-      source.onopen = () => shows("live");
-      source.onerror = () => {
-        shows(source.readyState === EventSource.CLOSED ? "disconnected: reload this page" : "reconnecting …");
-      };
-      source.addEventListener("part", (event) => {
-        const { name, html } = JSON.parse(event.data);
-        const part = byId(`part-${name}`);
-        if (part) updatePart(part, html);
-      });
-      source.addEventListener("output", (event) => append(JSON.parse(event.data)));
-      source.addEventListener("bye", () => {
-        source.close();
-        location.reload();
-      });
-    };
-    const close = () => {
-      if (source) source.close();
-      source = null;
-    };
-    document.addEventListener("visibilitychange", () => (document.hidden ? close() : open())); // browsers allow a server few connections
-    addEventListener("pagehide", close);
-    addEventListener("pageshow", open);
+  // Count what waits in the tab's title and icon, and notify a person who looks elsewhere, if they allow that.
+  const title = document.title.replace(/^\(\d+\) /, "");
+  const icon = document.querySelector("link[rel=icon]");
+  const plainIcon = icon.href;
+  const known = new Set([...document.querySelectorAll(".question")].map((row) => row.id));
+  const countWaiting = (notifies) => {
+    const waiting = [...document.querySelectorAll(".question")];
+    document.title = waiting.length ? `(${waiting.length}) ${title}` : title;
+    icon.href = waiting.length ? icon.dataset.waiting : plainIcon;
+    for (const row of waiting) {
+      if (known.has(row.id)) continue;
+      known.add(row.id);
+      if (notifies && (document.hidden || !document.hasFocus())) notify(row);
+    }
   };
+  const notify = (row) => {
+    if (!window.Notification || Notification.permission !== "granted") return;
+    try {
+      const text = row.querySelector("h3").textContent.trim().replace(/\s+/g, " ");
+      const shown = new Notification(text, { body: row.dataset.tool, tag: row.id, icon: icon.dataset.waiting });
+      shown.onclick = () => {
+        window.focus();
+        row.scrollIntoView();
+        shown.close();
+      };
+    } catch {
+      // some browsers show notifications of service workers only
+    }
+  };
+  const offerNotifications = (button) => {
+    if (!button || !window.Notification || Notification.permission !== "default") return;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      const permission = await Notification.requestPermission();
+      button.hidden = permission !== "default";
+      if (permission === "granted") showResult("Your browser will notify you when something waits for you.", true);
+      if (permission === "denied") showResult("Your browser blocks notifications from this page. Its settings can allow them.", false);
+    });
+  };
+
+  const showStatus = (text) => {
+    const sign = byId("live");
+    sign.hidden = false;
+    sign.textContent = text;
+    sign.classList.toggle("on", text === "live");
+  };
+  const receive = (kind, data, leads) => {
+    if (kind === "output") append(data);
+    const part = kind === "part" && byId(`part-${data.name}`);
+    if (!part) return;
+    updatePart(part, data.html);
+    if (data.name === "questions") countWaiting(leads);
+  };
+  const outputs = () => [...document.querySelectorAll("pre[data-kept]")]
+    .map((pre) => ({ id: pre.id.slice("output-".length), text: pre.textContent, first: true }));
 
   for (const row of document.querySelectorAll("[id^=part-] > *")) sources.set(row, row.outerHTML);
   localise(document);
@@ -155,6 +176,7 @@
       event.preventDefault();
       void send(form, event.submitter);
     });
-    listen(address);
+    offerNotifications(byId("notify"));
+    followEvents(address, `toolgate ${address} ${document.body.dataset.visitor}`, { receive, show: showStatus, outputs });
   }
 })();
