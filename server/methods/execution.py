@@ -48,9 +48,9 @@ async def execute(
     and whatever the work raises.
     """
     timer = timer or server.deadlines
-    caller = caller or CallClient(call, server.seal, server.questions, server.settings.hold, server.streaming)
-    task = asyncio.current_task()
+    task = asyncio.current_task() if caller is not None or call.flight is None else call.flight.task
     assert task is not None
+    caller = caller or CallClient(call, server.seal, server.questions, server.settings.hold, server.streaming)
     if server.note_use is not None:
         server.note_use(call.session.principal)
     timer.watch(task)
@@ -133,7 +133,7 @@ class _SilentChannel:
 
 def can_become_task(call: Call, tool: Tool) -> bool:
     """Return whether a call can become a task: the client knows tasks, and the tool allows or can request it."""
-    return call.session.has_extension(TASKS) and (tool.as_task or tool.function.context is not None)
+    return (tool.as_task or tool.function.context is not None) and call.session.has_extension(TASKS)
 
 
 async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
             if not call.is_task:
                 raise
             output = _refusal(refusal.text)
-        await context.caller_state.save_cwd()  # stored before the answer: the client relies on the folder
+        if context.caller_state.save is not None:  # stored before the answer: the client relies on the folder
+            await context.caller_state.save_cwd()
         return _format_result(server, call, tool, output)
 
     return work

@@ -71,7 +71,7 @@ class Generation:
         self.sources: Mapping[Path, bytes] = {}
         self.parts: Sequence[Part] = ()
         self._finder = finder
-        self._running: list[None] = []  # an item for each call: append and pop need no lock, and cost a call less
+        self._running: list[None] = []  # an item a call: append and pop need no lock, so a finalizer may end one
         self._retired = False
         self._removed_modules: dict[str, ModuleType] = {}  # taken out of sys.modules
         self._lock = threading.RLock()  # a finalizer may end a call in any thread and line

@@ -21,9 +21,7 @@ class LoopWatchdog:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        self._running: list[
-            None
-        ] = []  # an item for each call: append and pop need no lock, and a finalizer may end one
+        self._running: list[None] = []  # an item a call: append and pop need no lock, so a finalizer may end one
         self._has_calls = threading.Event()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None

@@ -5,6 +5,7 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine
 from contextvars import Context
+from time import monotonic
 from typing import Any
 
 log = logging.getLogger("toolgate")
@@ -90,15 +91,15 @@ class DeadlineTimer:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until: dict[asyncio.Task[Any], float] = {}  # loop time; in order, since all tasks get the same time
+        self._until: dict[asyncio.Task[Any], float] = {}  # in order, since all tasks get the same time
         self._overdue: set[asyncio.Task[Any]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, task: "asyncio.Task[Any]") -> None:
         """Cancel `task` unless `release` is called in time."""
-        loop = task.get_loop()
-        self._until[task] = loop.time() + self._seconds
+        self._until[task] = monotonic() + self._seconds
         if self._timer is None:
+            loop = task.get_loop()
             self._timer = loop.call_later(self._seconds, self._cancel_overdue, loop)
 
     def release(self, task: "asyncio.Task[Any]") -> bool:
@@ -111,10 +112,10 @@ class DeadlineTimer:
 
     def _cancel_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        now = loop.time()
+        now = monotonic()
         for task, until in list(self._until.items()):
             if until > now:
-                self._timer = loop.call_at(until, self._cancel_overdue, loop)
+                self._timer = loop.call_later(until - now, self._cancel_overdue, loop)
                 return
             del self._until[task]
             self._overdue.add(task)

@@ -91,12 +91,14 @@ class Dispatcher:
         row = self._methods.get(method)
         return None if row is None else row.name_parameter
 
-    async def handle(self, data: bytes | bytearray | memoryview, session: Session, channel: Channel) -> None:
+    def handle(
+        self, data: bytes | bytearray | memoryview, session: Session, channel: Channel
+    ) -> Coroutine[Any, Any, None]:
         """Answer the message in `data` on `channel`. Returns when that is done; never raises for what a client sent.
 
         Cancelling a request cancels the task this runs in, so a transport gives each message its own task.
         """
-        await self.handle_message(decode(data), session, channel)
+        return self.handle_message(decode(data), session, channel)
 
     def handle_message(
         self, message: Inbound | list[Inbound], session: Session, channel: Channel

@@ -58,10 +58,11 @@ class MalformedMessage(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Our answer. `result` is an object, or `msgspec.Raw` if already encoded."""
+    """Our answer, as on the wire. `result` is an object, or `msgspec.Raw` if already encoded."""
 
     id: Id
     result: Any
+    jsonrpc: str = "2.0"
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -90,12 +91,6 @@ class _MessageId(msgspec.Struct):
     """The part that is read of a message too large to decode."""
 
     id: int | str | None = None
-
-
-class _ResultMessage(msgspec.Struct):
-    id: Id
-    result: Any
-    jsonrpc: str = "2.0"
 
 
 class _ErrorObject(msgspec.Struct, omit_defaults=True):
@@ -164,6 +159,8 @@ def encode(message: Outbound) -> bytes:
 
     Raises TypeError for a value that JSON can't hold.
     """
+    if type(message) is Result:  # as nearly all are
+        return encode_value(message)
     return encode_value([_to_wire(item) for item in message] if isinstance(message, list) else _to_wire(message))
 
 
@@ -183,10 +180,8 @@ def refuse_too_large(message: Outbound) -> Failure:
 
 def _to_wire(message: Request | Notification | Result | Failure | msgspec.Raw) -> Any:
     match message:
-        case msgspec.Raw():
+        case msgspec.Raw() | Result():
             return message
-        case Result(id, result):
-            return _ResultMessage(id, result)
         case Failure(id, error):
             return _ErrorMessage(id, _ErrorObject(error.code, error.message, error.data))
         case Request(id, method, params):
