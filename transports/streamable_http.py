@@ -20,6 +20,7 @@ from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
+from toolgate.transports.http.known_head import KnownHead
 from toolgate.transports.http.post import LISTEN, Post, PostReply, ReplyForms, parse_accept, send_accepted
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stateless import StatelessPosts
@@ -74,18 +75,25 @@ class StreamableHttpTransport:
 
     async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["toolgate.headers"]
-        if not bodies.is_json(headers):
-            await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
-            return
-        forms = parse_accept(headers.get(b"accept"))
-        if forms is ReplyForms.NEITHER:
-            await refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
-            return
-        body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
-        if body is None:
-            return
-        claim, data, post = body.claim, body.data, None
-        del body
+        head: KnownHead | None = scope.get("toolgate.head")
+        forms: ReplyForms | None = head.forms if head is not None else None
+        if forms is None:
+            if not bodies.is_json(headers):
+                await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
+                return
+            forms = parse_accept(headers.get(b"accept"))
+            if forms is ReplyForms.NEITHER:
+                await refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
+                return
+            if head is not None:
+                head.forms = forms
+        data, claim, post = bodies.take_small_body(scope, headers), None, None
+        if data is None:
+            body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
+            if body is None:
+                return
+            claim, data = body.claim, body.data
+            del body
         try:
             message = await decode_in_turns(data)
             del data  # a stream may stay open for days

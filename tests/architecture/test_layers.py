@@ -35,13 +35,13 @@ HOMES = {
         "server/auth/login/trusted_proxies.py",
     ),  # the first is loaded by a program of its own
     "pyseccomp": "tools/sandbox/syscalls.py",
-    "httptools": "transports/http/server.py",
+    "httptools": "transports/http/protocol.py",
     "sqlalchemy": "server/state/",
     "sse_starlette": "transports/sse.py",
     "starlette": ("server/http_app.py", "transports/web/"),
     "trafilatura": "tools/web/article.py",
     "uritemplate": "tools/api/uri_templates.py",
-    "uvicorn": "transports/http/server.py",
+    "uvicorn": ("transports/http/server.py", "transports/http/protocol.py"),
     "uvloop": "server/cli/serve.py",
     "watchfiles": "server/watch.py",
     "yaml": "tools/builtin/skills/frontmatter.py",
@@ -224,6 +224,7 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
     deferred = {
         "http_app.py",
         "transports/http/server.py",
+        "transports/http/protocol.py",
         "sse.py",
         "streamable_http.py",
         "authlib.py",

@@ -61,13 +61,18 @@ class HeadJoiningTransport:
             self.is_head_next = False
             self._head = data
         elif self._head and len(data) <= SMALL and not self._answer:
-            self._answer = self._head + data
-            self._head = b""
-            self._queue.add(self)
+            data, self._head = self._head + data, b""
+            self.write_answer(data)
         else:
             self.send_answer()
             self._transport.writelines((self._head, data))
             self._head = b""
+
+    def write_answer(self, data: bytes) -> None:
+        """Write a small answer, head and body."""
+        self.send_answer()
+        self._answer = data
+        self._queue.add(self)
 
     def send_answer(self) -> None:
         """Send the answer that waits in the queue, if it has not been sent."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
-from toolgate.transports.http.asgi import Headers, Message, Receive, Send, refuse
+from toolgate.transports.http.asgi import Headers, Message, Receive, Scope, Send, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
 MAX_BODIES = 64 * 2**20  # bytes of one principal's bodies, until their work is done: four of the largest
@@ -42,6 +42,14 @@ def is_json(headers: Headers) -> bool:
     """Return whether the body is declared as JSON without compression: nothing is decompressed, so no bomb works."""
     kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     return kind == b"application/json" and headers.get(b"content-encoding", b"identity").lower() == b"identity"
+
+
+def take_small_body(scope: Scope, headers: Headers) -> bytes | None:
+    """Return a small body that has come whole with its head, or None: it is to be read."""
+    declared, connection = headers.get(b"content-length", b""), scope.get("toolgate.connection")
+    if connection is None or not (0 < len(declared) <= 4) or b"transfer-encoding" in headers:
+        return None
+    return connection.take_body(scope) if int(declared) <= SMALL else None
 
 
 class BodyReader:

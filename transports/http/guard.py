@@ -11,11 +11,13 @@ import contextlib
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http import cors
 from toolgate.transports.http.asgi import Application, Headers, Message, Receive, Scope, Send, refuse, respond
+from toolgate.transports.http.cors import HeaderLines
+from toolgate.transports.http.known_head import LENGTH_HEADER, KnownHead
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 PROBES = frozenset(("/health", "/ready"))
@@ -77,24 +79,21 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
         id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
-        extra = [(REQUEST_ID_HEADER, id.encode())]
-        connection = scope.get("toolgate.connection")
-
-        async def send_labelled(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self.answered[message["status"]] += 1
-                message["headers"] = [*message.get("headers", ()), *extra]
-                if connection is not None:
-                    connection.join_head()
-            await send(message)
-
+        labelled_send = LabelledSend(id, scope, send, self.answered)
         LOG_CONTEXT.set(LogContext(id))  # the server runs each request in its own task
         self.running += 1
         try:
+            head: KnownHead | None = scope.get("toolgate.head")
+            if head is not None and head.checked is not None:
+                scope["toolgate.starts"](False)
+                scope["toolgate.headers"] = {**head.checked, LENGTH_HEADER: scope["toolgate.length"]}
+                scope["root_path"] = self._prefix
+                await self._app(scope, receive, labelled_send)
+                return
             headers = _merge_headers(scope["headers"])
             if "toolgate.starts" in scope:
                 scope["toolgate.starts"](_may_be_large(headers))
-            receive, drained_send = self._drain.wrap(headers or dict(scope["headers"]), receive, send_labelled)
+            receive, drained_send = self._drain.wrap(headers or dict(scope["headers"]), receive, labelled_send)
             if headers is None:
                 await refuse(drained_send, 400, "a header that may occur only once came twice")
                 return
@@ -110,7 +109,9 @@ class RequestGuard:
                     wanted = headers.get(b"access-control-request-headers", b"")
                     await respond(drained_send, 204, cors.answer_preflight(origin, wanted))
                     return
-                extra += cors.allow_origin(origin)
+                labelled_send.extra = cors.allow_origin(origin)
+            elif head is not None:
+                head.checked = headers
             await self._app(scope, receive, drained_send)
         finally:
             self.running -= 1
@@ -151,6 +152,36 @@ class RequestGuard:
         scheme, separator, rest = text.partition("://")
         name = rest.rpartition(":")[0] if _has_port(rest) else rest
         return bool(separator) and self._loopback and scheme in ("http", "https") and name in LOOPBACK
+
+
+class LabelledSend:
+    """Sends the answer to one request with the request's id and `extra` headers, and counts it by its status."""
+
+    __slots__ = ("_answered", "_connection", "_id", "_scope", "_send", "extra")
+
+    def __init__(self, id: str, scope: Scope, send: Send, answered: Counter[int]) -> None:
+        self.extra: HeaderLines = []
+        self._id = id.encode()
+        self._scope = scope
+        self._send = send
+        self._answered = answered
+        self._connection = scope.get("toolgate.connection")  # absent under another server
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            self._answered[message["status"]] += 1
+            message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self._id), *self.extra]
+            if self._connection is not None:
+                self._connection.join_head()
+        return self._send(message)
+
+    def send_whole(self, status: int, lines: bytes, body: bytes) -> bool:
+        if self._connection is None or self.extra:
+            return False
+        lines = b"%bx-request-id: %b\r\n" % (lines, self._id)
+        is_sent: bool = self._connection.send_whole(self._scope, status, lines, body)
+        self._answered[status] += is_sent
+        return is_sent
 
 
 def _merge_headers(lines: list[tuple[bytes, bytes]]) -> Headers | None:

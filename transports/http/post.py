@@ -6,7 +6,7 @@ malformed range is skipped. Other parameters than q are ignored: each form has o
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -28,7 +28,7 @@ from toolgate.server.protocol.messages import (
 )
 from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.asgi import Headers, Receive, Send, respond
+from toolgate.transports.http.asgi import Headers, Receive, Send, SendWhole, respond
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 
@@ -36,6 +36,7 @@ LISTEN = "subscriptions/listen"
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON = (b"content-type", b"application/json")
+JSON_LINES = b"content-type: application/json\r\ncontent-length: %d\r\n"
 QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
 MAX_CACHED = 256  # bytes of an Accept header whose parsed form is cached
 MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of separators take 35 ms
@@ -120,14 +121,15 @@ class Post:
             return None
         return Failure(None, InvalidRequest("this revision accepts only single requests and notifications"))
 
-    async def send_answer(self, message: Outbound, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    async def send_answer(self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()) -> None:
         """Send one JSON body. A large answer without room is replaced by an error."""
         body = encode(message)
         if len(body) > SMALL and not self.answers.has_room(self.principal.name, len(body)):
             body = encode(refuse_too_large(message))
-        headers = [JSON, (b"content-length", str(len(body)).encode()), *extra]
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
-        await self.send({"type": "http.response.body", "body": body})
+        send_whole: SendWhole | None = getattr(self.send, "send_whole", None)
+        if send_whole is not None and not extra and send_whole(status, JSON_LINES % len(body), body):
+            return
+        await respond(self.send, status, [JSON, (b"content-length", str(len(body)).encode()), *extra], body)
 
 
 class PostReply:

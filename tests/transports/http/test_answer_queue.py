@@ -11,7 +11,7 @@ from toolgate.server.budget import Budget
 from toolgate.transports.http import answer_queue
 from toolgate.transports.http.answer_queue import AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.connections import Connections
-from toolgate.transports.http.server import HttpProtocol
+from toolgate.transports.http.protocol import HttpProtocol
 
 
 class RecordedTransport:
@@ -37,6 +37,8 @@ class RecordedTransport:
 
     def get_extra_info(self, _name: str, default: Any = None) -> Any:
         return default
+
+    def pause_reading(self) -> None: ...
 
     def resume_reading(self) -> None: ...
 

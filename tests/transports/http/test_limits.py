@@ -17,6 +17,7 @@ from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
 from toolgate.transports.http import guard as http_guard
+from toolgate.transports.http import protocol as http_protocol
 from toolgate.transports.http import server as http
 from toolgate.transports.http.bearer import LocalAuth
 from toolgate.transports.http.connections import Connections
@@ -84,7 +85,7 @@ def drip(port: int, data: bytes, begin: bytes = b"") -> tuple[bytes, float]:
 
 
 def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "HEADER_TIME", 0.4)
+    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.4)
 
     async def body(port: int, here: Any) -> None:
         for begin, data in (
@@ -100,7 +101,7 @@ def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(tmp_path: Path, monkeypat
 
 
 def test_a_connection_that_says_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "HEADER_TIME", 0.3)
+    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.3)
 
     def silent(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
@@ -123,7 +124,7 @@ def test_a_body_that_comes_a_byte_at_a_time_is_408(tmp_path: Path) -> None:
 
 
 def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "HEADER_TIME", 0.4)
+    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.4)
     monkeypatch.setattr(http_guard, "DRAIN_TIME", 0.4)
 
     async def body(port: int, here: Any) -> None:
@@ -153,7 +154,7 @@ def test_the_rest_of_a_large_refused_body_does_not_count_as_a_head(tmp_path: Pat
 
 
 def test_a_call_longer_than_the_head_may_take_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "HEADER_TIME", 0.3)
+    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.3)
     message, told = modern("tools/call", {"name": "wait", "arguments": {"seconds": 0.9}})
 
     async def body(port: int, here: Any) -> None:
@@ -176,7 +177,7 @@ def test_a_call_longer_than_the_head_may_take_is_not_cut_off(tmp_path: Path, mon
 def test_a_reader_that_takes_nothing_is_disconnected_and_its_call_called_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "SEND_TIME", 0.4)
+    monkeypatch.setattr(http_protocol, "SEND_TIME", 0.4)
     message, told = modern("tools/call", {"name": "flood", "arguments": {}})
     message["params"]["_meta"]["progressToken"] = 1
 
