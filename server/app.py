@@ -15,6 +15,7 @@ from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
+from toolgate.server.policy.rule_check import RuleCheck
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
@@ -26,7 +27,6 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.setup import Telemetry
-from toolgate.server.text import suggest
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.notices import Notices
@@ -80,6 +80,7 @@ class App:
         self._root_name = "" if self.root is None else str(self.root)
         self.places = self._build_places()
         self.rules = build.build_rules(config)
+        self.rule_check: RuleCheck | None = None  # from the start on
         self.processes = CommandRunner()
         self.file_changes = watch.FileChanges()
         self.page_reader = build.build_page_reader(config)
@@ -97,7 +98,7 @@ class App:
         self.modules = PluginLoader()
         self.isolation: Isolation | None = None
         self.plugins = PluginReloader(
-            config.plugins,
+            build.plugin_folders(config),
             self.modules.load,
             self._load_isolated,
             isolate=config.isolate_plugins,
@@ -210,9 +211,9 @@ class App:
                 log.exception("the plugin folders can't be looked at")
             follow = partial(watch.watch_folders, "plugin", self.plugins.roots, self.plugins.reload, PLUGINS_DEBOUNCE)
             self._later.start(follow, PLUGINS_AFTER)
-        for rule in self.rules.find_unused(self.server.registry.tools):
-            similar = suggest(rule.target, self.server.registry.tools)
-            log.warning("the rule %s matches no tool%s: toolgate tools lists them", rule, similar)
+        callers = await build.list_callers(self.config, self.store, self.rules)
+        self.rule_check = RuleCheck(self.rules, partial(build.find_rule_names, self.config, callers, self.plugins))
+        self.rule_check.refuse(self.server.registry)
         self._later.start(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
         self._later.start(self.confinement.end_orphans, WATCH_AFTER)
         self._later.start(self.confinement.balance_cpu, WATCH_AFTER)
@@ -321,6 +322,8 @@ class App:
 
     def _registry_changed(self) -> None:
         self.server.swap_registry(self._build_registry())
+        if self.rule_check is not None:
+            self.rule_check.warn(self.server.registry)
 
     def _skills_changed(self) -> None:
         self._take_skills()

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,12 +11,16 @@ import msgspec
 from toolgate.server.config.load import Config
 from toolgate.server.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.policy.rate_limit import CallRateLimiter
+from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
 from toolgate.server.policy.rules import Rules, parse_rules
+from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import Store
 from toolgate.server.text import describe_os_error
 from toolgate.tools import search
+from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.skills import skills
@@ -25,6 +29,7 @@ from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import limits
 
 if TYPE_CHECKING:
+    from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.workspaces.retention import WorkspaceCleaner
 
 
@@ -81,6 +86,50 @@ def build_rules(config: Config) -> Rules:
         return Principal(config.auth if "://" in config.auth else OWN_ISSUER, subject, "").name
 
     return Rules(*(parse_rules(words, known_as) for words in (config.deny, config.allow, config.approve)))
+
+
+def find_rule_names(config: Config, callers: Callers, plugins: "PluginReloader", registry: Registry) -> RuleNames:
+    """Return what rules can name now."""
+    from toolgate.server.auth.scopes import SERVED  # start-up: few servers have rules
+
+    used = {part.scope for part in registry.parts}
+    return RuleNames(
+        registry.tools,
+        sorted(set(plugins.names)),
+        None if config.is_remote and "://" in config.auth else (*SERVED, *sorted(used.difference(SERVED))),
+        callers,
+        is_complete=plugins.is_complete and not config.classic.hidden_tools,
+        can_grow=bool(config.plugins or config.classic.hidden_tools),
+    )
+
+
+async def list_callers(config: Config, store: Store, rules: Rules) -> Callers:
+    """Return the forms that names of callers have here. Accounts are looked up only if a rule names one. Raises
+    StateError."""
+    if not config.is_remote or config.auth == "none":
+        return {LOCAL_NAME: None}
+    callers: dict[str, Collection[str] | None] = {PRINCIPAL: None}
+    if config.auth != "oauth":
+        return callers
+    ways = [parse_method(word)[0] for word in config.login] or [PASSWORD]
+    callers |= {f"{method.prefix}:…": None for method in (*ways, *([OIDC] if config.enterprise_issuers else []))}
+    if ACCOUNT in callers and rules.names_accounts:
+        from toolgate.server.state import people_rows  # start-up, as above
+
+        rows = [] if store.is_empty() else await store.transact(people_rows.list_accounts)
+        callers[ACCOUNT] = [row.name for row in rows]
+    return callers
+
+
+def plugin_folders(config: Config) -> Sequence[Path]:
+    """Return the plugin folders. Raises UsageError for one that is missing: a slip would serve without its plugins."""
+    for folder in config.plugins:
+        if not folder.exists():
+            raise UsageError(f"--plugins: there is no folder {folder}")
+        if not folder.is_dir():
+            raise UsageError(f"--plugins: {folder} is not a folder: name the one that holds it")
+    folders: Sequence[Path] = config.plugins
+    return folders
 
 
 def build_policy(config: Config, rules: Rules, store: Store) -> CallPolicy:

@@ -124,6 +124,16 @@ class PluginReloader:
         """Return the folders to watch."""
         return discovery.find_watched_folders(self.folders, lambda line: log.debug("%s", line))
 
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the plugin files, also of broken ones."""
+        return [_plugin_name(file) for file in self._plugins]
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether each plugin file is loaded and served."""
+        return all(plugin.serving is not None for plugin in self._plugins.values())
+
     def close(self) -> None:
         """End all loads, and unload all plugins."""
         for timer in [*self._timers, *filter(None, (self._sweep, self._retry))]:
@@ -233,7 +243,7 @@ class PluginReloader:
             raise
         for part in loaded.parts:
             if isinstance(part, Tool):
-                part.plugin = file.parent.name if file.name == "__init__.py" else file.stem
+                part.plugin = _plugin_name(file)
         return loaded
 
     def _announce_late(self, loading: "asyncio.Task[None]") -> None:
@@ -297,6 +307,10 @@ def _find_conflict(
         if holder is not part:
             return plugin, part, holder
     return None
+
+
+def _plugin_name(file: Path) -> str:
+    return file.parent.name if file.name == "__init__.py" else file.stem
 
 
 def _key(part: Part) -> Key:

@@ -13,14 +13,14 @@ more than a word.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from toolgate.server.policy.sign_in_methods import SIGN_IN_METHODS
+from toolgate.server.policy.sign_in_methods import PASSWORD, SIGN_IN_METHODS
 
 if TYPE_CHECKING:  # start-up: the options need none of it
     from toolgate.server.protocol.session import Session
@@ -117,14 +117,12 @@ class Rule(msgspec.Struct, frozen=True):
 
     def names_tool(self, tool: "Tool", *, strict: bool) -> bool:
         """Return whether it names this tool."""
-        kind, what = _kind(self.target)
+        kind, what = split_kind(self.target)
         named = {"": tool.name, "scope": tool.scope, "plugin": tool.plugin}[kind]
-        if named is None:
-            return False
-        return fnmatchcase(named, what) or (not strict and fnmatchcase(named.lower(), what.lower()))
+        return named is not None and matches_name(what, named, strict=strict)
 
     def _applies_to_caller(self, caller: RuleCaller, *, strict: bool) -> bool:
-        kind, scope = _kind(self.caller)
+        kind, scope = split_kind(self.caller)
         if kind == "scope":  # a client may request a token with fewer scopes: that must not take it out of a rule
             wanted = frozenset((scope,))
             return caller.session.allows(wanted) if strict else caller.session.was_granted(wanted)
@@ -132,13 +130,16 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Rules:
-    """All rules of a server. `names_people`: a rule has a name that must be looked up in the state."""
+    """All rules of a server. `names_people`: a rule names a person that only the state knows; `names_accounts`: an
+    account."""
 
     def __init__(self, deny: Sequence[Rule] = (), allow: Sequence[Rule] = (), approve: Sequence[Rule] = ()) -> None:
         self._deny = deny
         self._allow = allow
         self._approve = approve
-        self.names_people = any(_kind(rule.caller)[0] in LOOKED_UP_KINDS for rule in self._all)
+        kinds = {split_kind(rule.caller)[0] for rule in self._all}
+        self.names_people = not LOOKED_UP_KINDS.isdisjoint(kinds)
+        self.names_accounts = PASSWORD.prefix in kinds
 
     def __bool__(self) -> bool:
         return bool(self._deny or self._approve)  # an exemption alone changes nothing
@@ -166,9 +167,10 @@ class Rules:
             name: tool for name, tool in tools.items() if not any(rule.names_tool(tool, strict=False) for rule in plain)
         }
 
-    def find_unused(self, tools: Mapping[str, "Tool"]) -> list[Rule]:
-        """Return the rules that match none of these tools, probably by a typing mistake."""
-        return [rule for rule in self._all if not any(rule.names_tool(tool, strict=False) for tool in tools.values())]
+    def by_option(self) -> Iterator[tuple[str, Rule, bool]]:
+        """Yield each rule with its option, and whether it counts only in certain cases."""
+        for option, rules in (("--deny", self._deny), ("--allow", self._allow), ("--approve", self._approve)):
+            yield from ((option, rule, option == "--allow") for rule in rules)
 
     @property
     def _all(self) -> list[Rule]:
@@ -213,16 +215,21 @@ def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
     if who is not None and not _is_one_of(CALLER_KINDS, who):
         known = ", ".join(f"{kind}:…" for kind in CALLER_KINDS if kind)
         raise ValueError(f"{text!r}: {who!r} is not a caller: callers are local, u-…, {known}")
-    kind, subject = _kind(who or "")
+    kind, subject = split_kind(who or "")
     return Rule(text, known_as(subject) if kind == "subject" else who or "", what, read["pattern"])
 
 
 def _is_one_of(kinds: Mapping[str, str], word: str) -> bool:
-    kind, rest = _kind(word)
+    kind, rest = split_kind(word)
     return kind in kinds and re.fullmatch(kinds[kind], rest) is not None
 
 
-def _kind(word: str) -> tuple[str, str]:
+def matches_name(pattern: str, name: str, *, strict: bool) -> bool:
+    """Return whether the name of a tool, scope or plugin matches; unless `strict`, in any case."""
+    return fnmatchcase(name, pattern) or (not strict and fnmatchcase(name.lower(), pattern.lower()))
+
+
+def split_kind(word: str) -> tuple[str, str]:
     """Split a kind from its value: "scope:tools:web" → "scope" and "tools:web"; "Bash" → "" and "Bash"."""
     kind, colon, rest = word.partition(":")
     return (kind, rest) if colon else ("", word)

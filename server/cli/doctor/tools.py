@@ -4,17 +4,19 @@ import asyncio
 import logging
 import shutil
 import subprocess
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.output import format_count
 from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from toolgate.tools.api.registry import Part, Registry
+    from toolgate.server.plugins.reload import PluginReloader
 
 RUN_WITHIN = 10.0  # seconds; normally milliseconds
 LOAD_TIMEOUT = 30.0  # seconds for all plugins
@@ -23,13 +25,20 @@ LOAD_TIMEOUT = 30.0  # seconds for all plugins
 async def plugins(config: Config) -> CheckFinding:
     if not config.plugins:
         raise CheckSkippedError("none are configured")
-    for folder in config.plugins:
-        if not folder.is_dir():
-            raise CheckError(f"there is no folder {folder}", "correct --plugins")
+    from toolgate.server.build import plugin_folders  # start-up
+    from toolgate.tools.api.registry import Registry
+
+    try:
+        plugin_folders(config)
+    except UsageError as error:
+        raise CheckError(str(error), "correct --plugins: the server refuses to start with it") from None
     with _capture_warnings("toolgate.plugins") as told:
-        parts = list((await _load_registry(config, [])).parts)
+        async with _load_plugins(config) as plugins:
+            parts = list(plugins.registry(Registry()).parts)
     if told:
         raise CheckError("; ".join(told), "fix that file; the server starts without it")
+    if not parts:
+        return CheckNote("no plugin is there", "copy one there, or correct --plugins")
     return format_count(len(parts), "part")
 
 
@@ -47,29 +56,41 @@ async def skills(config: Config) -> CheckFinding:
 
 
 async def rules(config: Config) -> CheckFinding:
-    """Check for rules that match no tool: probably a typing mistake, so they protect nothing."""
+    """Check for rules that match no call: a start refuses them, or they wait for a plugin."""
     configured = [*config.deny, *config.approve, *config.allow]
     if not configured:
         raise CheckSkippedError("none are configured")
     from toolgate.server import build as parts
     from toolgate.server import builtin_tools  # start-up
+    from toolgate.server.policy.rule_check import RuleCheck
+    from toolgate.server.state.store import StateError, Store
+    from toolgate.tools.api.registry import Registry
     from toolgate.tools.builtin.skills.skills import Skills
 
+    rules = parts.build_rules(config)
+    try:
+        with closing(Store(config.state, upgrades=False)) as store:
+            callers = await parts.list_callers(config, store, rules)
+    except StateError as error:
+        raise CheckSkippedError(str(error)) from None
+    built_in = builtin_tools.builtin_parts(Skills([]))
     with _capture_warnings("toolgate.plugins"):
-        registry = await _load_registry(config, builtin_tools.builtin_parts(Skills([])))
-    unused = [str(rule) for rule in parts.build_rules(config).find_unused(registry.tools)]
-    if unused:
-        raise CheckError(
-            f"{', '.join(unused)}: matches no tool; tools are {', '.join(registry.tools)}",
-            "name a tool as `toolgate tools` does, or a glob such as git_*",
-        )
-    return f"all {len(configured)} match a tool" if len(configured) > 1 else "it matches a tool"
+        async with _load_plugins(config) as plugins:
+            registry = plugins.registry(Registry(built_in))
+            check = RuleCheck(rules, partial(parts.find_rule_names, config, callers, plugins))
+            faults = check.find_faults(registry)
+    told = "; ".join(f"{rule}: {fault}" for rule, fault, _ in faults)
+    if any(is_final for _, _, is_final in faults):
+        raise CheckError(told, "correct the rule: the server refuses to start with it")
+    if faults:
+        return CheckNote(told, "correct the rule, unless a plugin will come that it matches")
+    return f"all {len(configured)} match" if len(configured) > 1 else "it matches"
 
 
-async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registry":
+@asynccontextmanager
+async def _load_plugins(config: Config) -> "AsyncGenerator[PluginReloader]":
     from toolgate.server.plugins.loader import PluginLoader  # start-up
     from toolgate.server.plugins.reload import PluginReloader
-    from toolgate.tools.api.registry import Registry
 
     with (
         closing(PluginLoader()) as loader,
@@ -77,7 +98,7 @@ async def _load_registry(config: Config, built_in: "Sequence[Part]") -> "Registr
     ):
         if config.plugins:
             await plugins.reload(LOAD_TIMEOUT)
-        return plugins.registry(Registry(built_in))
+        yield plugins
 
 
 @contextmanager

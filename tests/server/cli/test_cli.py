@@ -427,7 +427,9 @@ def test_python_dash_m_is_the_same_command(tmp_path: Path) -> None:
 
 
 def test_logs_go_to_a_file_when_asked(tmp_path: Path) -> None:
-    told = run(tmp_path, "-v", "--logs", str(tmp_path / "logs"), "-p", str(tmp_path / "nowhere"))
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins" / "broken.py").write_text("import nowhere\n")
+    told = run(tmp_path, "-v", "--logs", str(tmp_path / "logs"), "-p", str(tmp_path / "plugins"))
     assert told.returncode == 0
     assert "nowhere" in (tmp_path / "logs" / "toolgate.log").read_text()
     assert "nowhere" in told.stderr

@@ -510,31 +510,38 @@ def test_the_plan_comes_first(start: Start) -> None:
     assert not server.notes("elicitation/create")
 
 
-def test_rules_may_come_from_the_environment_and_are_told_when_they_are_about_nothing(start: Start) -> None:
-    server = start(env={"TOOLGATE_DENY": "Bash(git push *:main),Bsh", "TOOLGATE_APPROVE": "scope:tools:shell"})
+def test_rules_may_come_from_the_environment(start: Start) -> None:
+    server = start(env={"TOOLGATE_DENY": "Bash(git push *:main)", "TOOLGATE_APPROVE": "scope:tools:shell"})
     assert "--deny Bash(git push *:main)" in server.error("Bash", {"command": "git push origin a:main"})
     assert "--approve scope:tools:shell" in server.error("Bash", {"command": "git pull"})
-    assert "the rule Bsh matches no tool (did you mean Bash?)" in server.log()
 
 
 def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
+    from toolgate.server.principal import derive_subject
+    from toolgate.server.state import grant_rows, people_rows
+    from toolgate.server.state.people_rows import BUILT_IN
+    from toolgate.server.state.store import Store
+
+    def put(work: Callable[[Any], None]) -> None:
+        async def done() -> None:
+            store = Store(tmp_path / "state")
+            await store.transact(work)
+            store.close()
+
+        asyncio.run(done())
+
+    def know(issuer: str, known_as: str, name: str) -> str:
+        row = {"issuer": issuer, "known_as": known_as, "name": name, "seen_at": 1e9}
+        subject = derive_subject(issuer, known_as)
+        put(lambda connection: grant_rows.save_person(connection, subject, **row))
+        return subject
+
+    (tmp_path / "state").mkdir()
+    put(lambda connection: people_rows.add_account(connection, name="ada", subject="5f5f", password="", made_at=1e9))
     deny = "account:ada=echo,github:17=plain,subject:robot=change,scope:tools:shell=idle"
-    with signed_site(tmp_path, "--deny", deny) as signed:
-        from toolgate.server.principal import derive_subject
-        from toolgate.server.state import grant_rows
-        from toolgate.server.state.people_rows import BUILT_IN
-        from toolgate.server.state.store import Store
-
-        def know(issuer: str, known_as: str, name: str) -> str:
-            async def put() -> None:
-                store = Store(signed.site.state)
-                row = {"issuer": issuer, "known_as": known_as, "name": name, "seen_at": 1e9}
-                subject = derive_subject(issuer, known_as)
-                await store.transact(lambda connection: grant_rows.save_person(connection, subject, **row))
-                store.close()
-
-            asyncio.run(put())
-            return derive_subject(issuer, known_as)
+    ways = ("--login", "password", "--login", "github", "--allow-users", "github:17")
+    own = {"TOOLGATE_GITHUB_ID": "id", "TOOLGATE_GITHUB_SECRET": "secret"}
+    with signed_site(tmp_path, "--deny", deny, *ways, env=own) as signed:
 
         def refused(subject: str, tool: str, *scopes: str, **arguments: Any) -> bool:
             token = signed.token(subject, "one", scopes) if scopes else signed.token(subject, "one")

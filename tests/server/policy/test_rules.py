@@ -184,11 +184,6 @@ def test_only_tools_denied_to_all_callers_are_not_listed() -> None:
     assert Rules().without_denied(tools) is tools
 
 
-def test_rules_about_nothing_are_known() -> None:
-    found = Rules(parse_rules(["Bash,Bsh"]), approve=parse_rules(["plugin:none"])).find_unused({"Bash": bash})
-    assert [str(rule) for rule in found] == ["Bsh", "plugin:none"]
-
-
 @pytest.mark.parametrize(
     "word",
     [

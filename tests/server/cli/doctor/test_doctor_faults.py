@@ -332,7 +332,7 @@ BY_HEADER = {
     "TOOLGATE_PUBLIC_URL": "https://tools.example.com",
 }
 HERE: dict[str, tuple[dict[str, str], str, str, str]] = {
-    "rule about nothing": ({"TOOLGATE_DENY": "Bsh"}, "rules", "FAIL", "matches no tool"),
+    "rule about nothing": ({"TOOLGATE_DENY": "Bsh"}, "rules", "FAIL", "there is no tool Bsh"),
     "dead browser": ({"TOOLGATE_BROWSER": "/bin/false"}, "browser", "FAIL", "/bin/false"),
     "no shell": ({"PATH": "/nowhere"}, "shell", "FAIL", "there is no bash"),
     "no bubblewrap": (
