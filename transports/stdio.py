@@ -8,6 +8,7 @@ Source: MCP basic/transports, "stdio".
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import os
 import select
@@ -26,7 +27,10 @@ from toolgate.server.protocol.session import Session
 
 log = logging.getLogger("toolgate.stdio")
 
-CHUNK = 256 * 1024  # bytes per read; a pipe holds 64 KiB, a socket more
+CHUNK = 64 * 1024  # bytes per read; glibc maps and unmaps memory for each buffer of 128 KiB or more
+LARGE_CHUNK = 256 * 1024  # bytes of the read after one that filled its buffer
+PIPE_SIZE = 2**20  # bytes asked for in each direction, the most without privileges; 64 KiB hold four tool lists
+BATCH = 64 * 1024  # bytes of answers that are written before the batch of input is handled
 MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer line is refused unread
 PAUSE_ABOVE = 4 * 2**20  # bytes of unread output that stop the reading of input
 MAX_IN_WORK = 64 * 2**20  # bytes of messages in progress that stop the reading of input: two of the largest
@@ -48,6 +52,14 @@ def take_descriptors() -> tuple[int, int]:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     return taken
+
+
+def widen_pipe(descriptor: int) -> None:
+    """Let a pipe hold PIPE_SIZE bytes, if the system allows that: its two ends then wait less for each other."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # not a pipe, or the user's pipes are too large together
+            if fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) < PIPE_SIZE:
+                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
 
 
 async def serve(
@@ -81,14 +93,16 @@ class StdoutChannel:
         self.is_corked = False  # a batch of input is being handled: all its answers go in one write
         self._loop = loop
         self._sink = sink
-        self._chunks: deque[bytes] = deque()
-        self._offset = 0  # bytes of the first chunk already written
+        self._lines: list[bytes] = []  # to be written, each without its line break
+        self._rest = memoryview(b"")  # of what the pipe took in part
         self._is_flush_due = False
         self._idle = asyncio.Event()
         self._idle.set()
         mode = os.fstat(sink).st_mode
-        if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):  # a terminal is shared with other programs, a file never blocks
+        self._can_wait = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+        if self._can_wait:  # a terminal is shared with other programs, a file never blocks
             os.set_blocking(sink, False)
+            widen_pipe(sink)
 
     @property
     def is_full(self) -> bool:
@@ -99,12 +113,15 @@ class StdoutChannel:
             return
         if self.is_full and isinstance(message, Notification) and message.method in DROPPABLE:
             return
-        line = encode(message) + b"\n"
+        line = encode(message)
         if len(line) > LARGE and self.unread_size and self.unread_size + len(line) > UNREAD_ABOVE:
-            line = encode(refuse_too_large(message)) + b"\n"
-        self._chunks.append(line)
-        self.unread_size += len(line)
-        if not self.is_corked and not self._is_flush_due:
+            line = encode(refuse_too_large(message))
+        self._lines.append(line)
+        self.unread_size += len(line) + 1
+        if self.is_corked:
+            if self.unread_size >= BATCH and self._idle.is_set():
+                self.flush()
+        elif not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self.flush)
 
@@ -114,19 +131,23 @@ class StdoutChannel:
     def flush(self) -> None:
         """Write what the pipe takes, and the rest when it has room."""
         self._is_flush_due = False
-        while self._chunks and not self.is_broken:
-            if len(self._chunks) > 1 and not self._offset:  # many small answers, one write
-                self._chunks = deque((b"".join(self._chunks),))
-            data = memoryview(self._chunks[0])[self._offset :]
+        while (self._rest or self._lines) and not self.is_broken:
+            if not self._rest:  # many small answers, one write
+                self._lines.append(b"")
+                self._rest = memoryview(b"\n".join(self._lines))
+                self._lines.clear()
             try:
-                written = os.write(self._sink, data)
+                written = os.write(self._sink, self._rest)
             except BlockingIOError:
                 self._wait()
                 return
             except OSError as error:
                 self._break(error)
                 return
-            self._advance(written, len(data))
+            self._advance(written)
+            if self._rest and self._can_wait:  # the pipe is full
+                self._wait()
+                return
         if not self._idle.is_set():
             self._loop.remove_writer(self._sink)
             self._idle.set()
@@ -138,15 +159,12 @@ class StdoutChannel:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
 
-    def _advance(self, written: int, offered: int) -> None:
+    def _advance(self, written: int) -> None:
+        self._rest = self._rest[written:]
+        had_room = self.unread_size < RESUME_BELOW
         self.unread_size -= written
         self.taken_size += written
-        if written == offered:
-            self._chunks.popleft()
-            self._offset = 0
-        else:
-            self._offset += written
-        if self.unread_size < RESUME_BELOW and self.on_room is not None:
+        if self.unread_size < RESUME_BELOW and not had_room and self.on_room is not None:
             self.on_room()
 
     def _wait(self) -> None:
@@ -158,7 +176,8 @@ class StdoutChannel:
         """Drop waiting and later output: the client has gone."""
         log.info("the client no longer reads: %s", error)
         self.is_broken = True
-        self._chunks.clear()
+        self._lines.clear()
+        self._rest = memoryview(b"")
         self.unread_size = 0
         if not self._idle.is_set():
             self._loop.remove_writer(self._sink)
@@ -190,11 +209,13 @@ class StdioConnection:
         self._part: list[bytes] = []  # the beginning of a line
         self._part_size = 0
         self._skipping = False  # inside a line that is too long
+        self._chunk = CHUNK  # bytes of the next read
         self._reading = False
         self._at_end = False  # of the input
         self._work_due = False
         self._stalled: asyncio.TimerHandle | None = None
         self._file_reader: asyncio.Task[None] | None = None  # reads input that can't be polled
+        widen_pipe(source)
         output.on_room = self.read
         output.on_break = self.end
 
@@ -232,18 +253,19 @@ class StdioConnection:
 
     def _readable(self) -> None:
         try:
-            data = os.read(self._source, CHUNK)
+            data = os.read(self._source, self._chunk)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             log.info("reading the input failed: %s", error)
             data = b""
+        self._chunk = CHUNK if len(data) < self._chunk else LARGE_CHUNK
         self._feed(data)
 
     async def _read_file(self) -> None:
         while self._reading:
             try:
-                data = await asyncio.to_thread(os.read, self._source, CHUNK)
+                data = await asyncio.to_thread(os.read, self._source, LARGE_CHUNK)
             except OSError as error:
                 log.info("reading the input failed: %s", error)
                 data = b""
@@ -261,8 +283,9 @@ class StdioConnection:
             self._end_input()
             return
         *whole, rest = data.split(b"\n")
-        for line in whole:
-            self._complete_line(line)
+        if whole and (self._part or self._skipping):
+            self._complete_line(whole.pop(0))
+        self._lines += [line for line in whole if line and not line.isspace()]
         if rest and not self._skipping:
             self._part.append(rest)
             self._part_size += len(rest)

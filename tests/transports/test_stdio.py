@@ -1,9 +1,11 @@
 """stdio: large messages, slow readers, shutdown, and stray output."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +47,14 @@ def test_a_line_behind_one_with_a_large_answer_is_not_forgotten(probe: Start) ->
         server.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
         assert server.result(f"{n + 1}", 5)["content"][0]["text"] == "small"
         server.messages.clear()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems size their pipes themselves")
+def test_pipes_hold_more_than_the_answers_to_a_batch(start: Start) -> None:
+    server = start()
+    server.request("ping")
+    for end in (server.process.stdin, server.process.stdout):
+        assert fcntl.fcntl(end, fcntl.F_GETPIPE_SZ) == MIB
 
 
 def test_awkward_unicode_arrives_on_one_line(probe: Start) -> None:
