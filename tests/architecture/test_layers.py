@@ -65,6 +65,7 @@ DOORS = {
     "tools/builtin/skills/skills.py": "skills, as above, and their cache in the state folder",
     "tools/workspace/spool.py": "the output of the workspace's commands",
     "tools/workspace/process_tree.py": "the processes below the program that starts them",
+    "tools/workspace/command_start.py": "the workspace's processes: it prepares the program that starts them",
     "tools/workspace/supervisor.py": "the workspace's processes: it is the program that starts them",
     "tools/workspace/cwd_tracking.py": "what the workspace's commands read as they begin",
     "tools/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",

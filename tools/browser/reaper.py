@@ -77,7 +77,7 @@ def _supervise(doorman: int) -> int:
         control.connect(line)
         wake, _ = supervisor.wake_on_child()
         os.chdir(folder)  # leave the server's working directory
-        keeper = ChromiumSupervisor(control, -1, wake)
+        keeper = ChromiumSupervisor(control, wake)
         keeper.shell = _start(command, int(uid), privileges == "none")
         for descriptor in PIPE:
             os.close(descriptor)  # so that the driver sees Chromium close it

@@ -18,7 +18,7 @@ from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_argumen
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
 SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
-PROGRAMS = (ENTER, SUPERVISOR, SUPERVISOR.with_name("process_tree.py"))
+PROGRAMS = (ENTER, SUPERVISOR, *map(SUPERVISOR.with_name, ("command_start.py", "process_tree.py")))
 FILES_INSIDE = {f"/.toolgate/{file.name}": file for file in PROGRAMS}
 PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port
 PATH = "/usr/local/bin:/usr/bin:/bin"

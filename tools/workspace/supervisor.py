@@ -13,7 +13,8 @@ of FD ends it. It adopts, and kills, what a supervisor that was itself killed le
 stopped: commands may do either to it, as they run as the same user. The server wakes the zygote; so does its death.
 
 A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tree is gone when it has no children.
-It ignores polite signals, sits in a session of its own, and ends with its tree. On its control socket it
+It ignores polite signals and sits in a session of its own. When its tree ends soon it waits for the next command;
+else it has the zygote start another, and ends with its tree. On its control socket it
 
     reads   a length (4 bytes, big endian) and that many bytes of fields, NUL between them: directory, directory to
             fall back to, resource limits as `NUMBER=VALUE …` and `removing` for what may write no file, number of
@@ -27,8 +28,6 @@ It ignores polite signals, sits in a session of its own, and ends with its tree.
             `gone`                  nothing is left
 """
 
-import ctypes
-import errno
 import gc
 import os
 import select
@@ -40,9 +39,10 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __package__:
-    from toolgate.tools.workspace import process_tree
-else:  # a program has no package: the file lies beside this one
+    from toolgate.tools.workspace import command_start, process_tree
+else:  # a program has no package: the files lie beside this one
     sys.path.insert(0, os.path.dirname(__file__))
+    import command_start
     import process_tree
 
     del sys.path[0]
@@ -51,35 +51,29 @@ POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 SIGNALS = signal.valid_signals()
 REMOVING = b"removing"
-TAKEN = b"+"  # among the numbers of signals on the zygote's own pipe: the waiting supervisor has work
+LEFT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
-CPU_GRACE = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
-# Of Landlock (linux/landlock.h): its calls have these numbers everywhere, since Linux 5.13.
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-RULESET_VERSION, PATH_BENEATH = 1, 1
-WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
-MAKING = 0b111_1111 << 6  # devices, folders, files, sockets, pipes, links
-TRUNCATES = 3  # the version that knows TRUNCATE
-BESIDE = (b"/dev", b"/proc", b"/tmp", b"/var/tmp")  # of no workspace: what is written there counts elsewhere
+QUICK = 0.05  # seconds after which a command is waited for no longer: the next gets another supervisor
+MAX_OWN_CPU = 0.2  # seconds of a supervisor's own CPU time: the least CPU limit, 1 s, must not end it
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
 
 
-def serve(fd: int) -> NoReturn:
-    """Be the zygote, and in its forks the supervisors, to the end."""
+def serve(fd: int, *, same_limits: bool) -> NoReturn:
+    """Be the zygote, and in its forks the supervisors, to the end. `same_limits`: of all commands."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
     channel = socket.socket(fileno=fd)
     channel.set_inheritable(False)
-    taken = zygote(channel)
-    if taken is not None:
-        supervise(channel, taken)
+    tell = zygote(channel)
+    if tell is not None:
+        supervise(Place(channel, tell, same_limits=same_limits))
     os._exit(0)  # no clean-up: it would touch, and so copy, the memory shared with the zygote
 
 
 def zygote(channel: socket.socket) -> int | None:
-    """Keep one supervisor waiting. Returns in each of them, with where to say TAKEN; in the zygote None, at the end."""
+    """Keep one supervisor waiting. Returns in each of them, with where to say LEFT; in the zygote None, at the end."""
     process_tree.become_subreaper()
     server = os.getppid()
     news, tell = wake_on_child()
@@ -97,7 +91,7 @@ def zygote(channel: socket.socket) -> int | None:
             supervisors.add(waiting)
         data = os.read(news, 4096)
         reap_supervisors(supervisors)
-        if TAKEN in data:
+        if LEFT in data:
             waiting = 0
         elif waiting not in supervisors:  # it was killed, or saw the end of the channel
             if has_ended(channel):
@@ -143,95 +137,88 @@ def reap_supervisors(supervisors: set[int]) -> None:
             process_tree.send(signal.SIGKILL, [orphan, *process_tree.descendants(orphan)])
 
 
-def supervise(channel: socket.socket, taken: int) -> None:
-    """Wait for a command, then see it through. Until it comes, a kill of the zygote's group kills this too."""
+class Place:
+    """A supervisor's place at the zygote's channel. Until it leaves, the zygote starts no other to wait there."""
+
+    def __init__(self, channel: socket.socket, tell: int, *, same_limits: bool) -> None:
+        self.channel = channel
+        self.is_held = True
+        self._tell = tell
+        self._same_limits = same_limits
+        self._limits: list[bytes] = []  # that the supervisor has taken on, for good
+
+    def take(self) -> list[int]:
+        """Wait for a command. Return its control socket and output: fewer at the channel's end, or when out of them."""
+        _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        for descriptor in descriptors:
+            os.set_inheritable(descriptor, False)
+        return descriptors
+
+    def leave(self) -> None:
+        """Have the zygote start another supervisor."""
+        self.is_held = False
+        self.channel.close()
+        try:
+            os.write(self._tell, LEFT)
+        except OSError:  # it was killed: the server starts another
+            return
+
+    def is_wanted(self) -> bool:
+        """Return whether another command waits, or the server is gone."""
+        return bool(select.select([self.channel], [], [], 0)[0])
+
+    def take_on(self, limits: list[bytes], root: bytes) -> None:
+        """Take the command's limits on; it inherits them."""
+        new = [each for each in limits if each not in self._limits]
+        self._limits += new
+        command_start.limit([each for each in new if each != REMOVING])
+        if REMOVING in new:
+            command_start.only_remove(root)
+
+    def is_free(self) -> bool:
+        """Return whether the next command may start here too."""
+        can_have_them = not self._limits or (self._same_limits and REMOVING not in self._limits)
+        return self.is_held and can_have_them and time.process_time() < MAX_OWN_CPU
+
+
+def supervise(place: Place) -> None:
+    """Wait for commands and see them through, one after another. Before the first, a kill of the zygote's group kills
+    this too."""
     process_tree.become_subreaper()
     wake, _ = wake_on_child()
-    data, descriptors, _, _ = socket.recv_fds(channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-    if not data:
-        return
-    os.setsid()
-    os.write(taken, TAKEN)
-    os.close(taken)
-    channel.close()
-    if len(descriptors) == 2:  # fewer: out of descriptors, and the server sees its end of them close
-        control, output = descriptors
-        os.set_inheritable(control, False)
-        os.set_inheritable(output, False)
-        Supervisor(socket.socket(fileno=control), output, wake).run()
+    earlier: socket.socket | None = None
+    while len(descriptors := place.take()) == 2:
+        if earlier is None:
+            os.setsid()
+        else:
+            wait_closed(earlier)  # until then the server may take this process for that command's supervisor
+        if place.is_wanted():
+            place.leave()
+        earlier = socket.socket(fileno=descriptors[0])
+        if not CommandSupervisor(earlier, descriptors[1], wake, place).run():
+            return
+
+
+def wait_closed(control: socket.socket) -> None:
+    try:
+        while control.recv(4096):
+            pass
+    except OSError:  # with words of ours unread
+        pass
+    control.close()
 
 
 class Supervisor:
-    """One command's tree. `deadline` is when SIGKILL is due; None while the tree may live."""
+    """The tree of `shell`. `deadline` is when SIGKILL is due; None while the tree may live."""
 
-    def __init__(self, control: socket.socket, output: int, wake: int) -> None:
+    def __init__(self, control: socket.socket, wake: int) -> None:
         self.control = control
-        self.output = output
         self.wake = wake
         self.shell = 0
         self.heard = b""
         self.deadline: float | None = None
         self.again = AGAIN
         self.abandoned: float | None = None  # when the server went
-
-    def run(self) -> None:
-        if not self.say(f"here {os.getpid()}"):
-            return  # the server gave us up, and may have the command started by another
-        request = self.request()
-        if request is None:
-            return
-        try:
-            fell_back = self.spawn(*request)
-        except OSError as error:
-            self.say(f"failed {error.strerror}")
-            return
-        self.say(f"started {fell_back:d}")
-        self.watch()
-        self.say("gone")
-
-    def request(self) -> list[list[bytes]] | None:
-        """Directories, limits, arguments, environment; None when the server went before it had said."""
-        size = self.receive(4)
-        fields = self.receive(struct.unpack("!I", size)[0]).split(b"\0") if size else []
-        if len(fields) < 4:
-            return None
-        count = int(fields[3])
-        return [fields[:2], fields[2].split(), fields[4 : 4 + count], fields[4 + count :]]
-
-    def receive(self, size: int) -> bytes:
-        """Exactly `size` bytes, or none."""
-        data = bytearray()
-        while len(data) < size:
-            try:
-                piece = self.control.recv(size - len(data))
-            except OSError:
-                return b""
-            if not piece:
-                return b""
-            data += piece
-        return bytes(data)
-
-    def spawn(self, directories: list[bytes], limits: list[bytes], argv: list[bytes], environment: list[bytes]) -> bool:
-        """Start the command; true when in the second directory. Raises OSError: nothing runs."""
-        fell_back = enter(directories)
-        limit([each for each in limits if each != REMOVING])
-        if REMOVING in limits:
-            only_remove(directories[1])
-        variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
-        self.shell = os.posix_spawn(
-            find_program(argv[0], variables),
-            argv,
-            variables,
-            file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 1), (os.POSIX_SPAWN_DUP2, self.output, 2)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=SIGNALS,
-        )
-        os.close(self.output)
-        if limits:
-            raise_oom_score(self.shell)
-        os.chdir("/")  # hold no directory that the command may want to remove or unmount
-        return fell_back
 
     def watch(self) -> None:
         """Until the tree is gone."""
@@ -283,7 +270,7 @@ class Supervisor:
         self.deadline = min(self.deadline, deadline)
 
     def reap(self) -> bool:
-        """Bury the dead, and report the command when it is among them; false when nothing lives."""
+        """Bury the dead, and report the command when it is among them, and the tree's end. Return whether it lives."""
         code = None
         alive = True
         try:
@@ -293,7 +280,9 @@ class Supervisor:
         except ChildProcessError:
             alive = not process_tree.LINUX and bool(self.members())
         if code is not None:
-            self.say(f"exited {code} {len(self.members()) if alive else 0}")
+            self.say(f"exited {code} {len(self.members())}" if alive else f"exited {code} 0\ngone")  # wakes it once
+        elif not alive:
+            self.say("gone")
         return alive
 
     def tops(self) -> list[int]:
@@ -306,80 +295,94 @@ class Supervisor:
     def say(self, line: str) -> bool:
         """False when the server is gone, which `listen` sees too."""
         try:
-            self.control.sendall(os.fsencode(" ".join(line.splitlines()) + "\n"))
+            self.control.sendall(os.fsencode(f"{line}\n"))
         except OSError:
             return False
         return True
 
 
-def enter(directories: list[bytes]) -> bool:
-    """Change to the first directory that will have us; true when that is not the first."""
-    failure = OSError()
-    for directory in directories:
+class CommandSupervisor(Supervisor):
+    """The tree of a command, started at a `place` that it keeps while the command may be a quick one."""
+
+    def __init__(self, control: socket.socket, output: int, wake: int, place: Place) -> None:
+        super().__init__(control, wake)
+        self.output = output
+        self.place = place
+
+    def run(self) -> bool:
+        """Return whether the next command may run under this supervisor too."""
+        if not self.say(f"here {os.getpid()}"):
+            return False  # the server gave us up, and may have the command started by another
+        request = self.request()
+        if request is None:
+            return False
         try:
-            os.chdir(directory)
-            return directory != directories[0]
+            fell_back = self.spawn(*request)
         except OSError as error:
-            failure = error
-    names = " or ".join(dict.fromkeys(map(os.fsdecode, directories)))
-    raise OSError(failure.errno, f"can't enter the folder {names}: {failure.strerror}")
+            self.say("failed " + " ".join(str(error.strerror).splitlines()))
+            return False
+        self.say(f"started {fell_back:d}")
+        self.see_through()
+        return self.deadline is None and self.place.is_free()
 
+    def see_through(self) -> None:
+        """Watch the tree, and leave the place when something else is to be done or the command is not quick."""
+        if self.place.is_held:
+            poller = select.poll()
+            for each in (self.wake, self.control, self.place.channel):
+                poller.register(each, select.POLLIN)
+            until = time.monotonic() + QUICK
+            while self.reap():
+                ready = poller.poll(max(0.0, until - time.monotonic()) * 1000)
+                if [fd for fd, _ in ready] != [self.wake]:
+                    break
+                os.read(self.wake, 4096)
+            else:
+                return
+            self.place.leave()
+        self.watch()
 
-def limit(limits: list[bytes]) -> None:
-    """Take the resource limits on, for the command and all below it: the supervisor itself needs next to nothing."""
-    if not limits:
-        return
-    import resource  # start-up: only in a sandbox
+    def request(self) -> list[list[bytes]] | None:
+        """Directories, limits, arguments, environment; None when the server went before it had said."""
+        size = self.receive(4)
+        fields = self.receive(struct.unpack("!I", size)[0]).split(b"\0") if size else []
+        if len(fields) < 4:
+            return None
+        count = int(fields[3])
+        return [fields[:2], fields[2].split(), fields[4 : 4 + count], fields[4 + count :]]
 
-    for entry in limits:
-        number, _, value = entry.partition(b"=")
-        _, most = resource.getrlimit(int(number))
-        wanted = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
-        grace = CPU_GRACE if int(number) == resource.RLIMIT_CPU and most == resource.RLIM_INFINITY else 0
-        resource.setrlimit(int(number), (wanted, wanted + grace))
+    def receive(self, size: int) -> bytes:
+        """Exactly `size` bytes, or none."""
+        data = bytearray()
+        while len(data) < size:
+            try:
+                piece = self.control.recv(size - len(data))
+            except OSError:
+                return b""
+            if not piece:
+                return b""
+            data += piece
+        return bytes(data)
 
-
-def only_remove(root: bytes) -> None:
-    """From now on neither this process nor the command makes a file, or opens one to write to it, but BESIDE `root`.
-    Best effort: an older kernel, or one without Landlock, has no such calls."""
-    call = ctypes.CDLL(None).syscall
-    version = call(CREATE_RULESET, None, ctypes.c_size_t(0), RULESET_VERSION)
-    if version < 1:
-        return
-    rights = MAKING | WRITE_FILE | (TRUNCATE if version >= TRUNCATES else 0)
-    ruleset = call(CREATE_RULESET, struct.pack("Q", rights), ctypes.c_size_t(8), 0)
-    if ruleset < 0:
-        return
-    for path in map(os.path.realpath, BESIDE):  # in a sandbox /var/tmp is /tmp
-        if os.path.realpath(root).startswith(path + b"/"):
-            continue
-        try:
-            folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:
-            continue
-        call(ADD_RULE, ruleset, PATH_BENEATH, struct.pack("=Qi", rights, folder), 0)
-        os.close(folder)
-    call(RESTRICT_SELF, ruleset, 0)
-    os.close(ruleset)
-
-
-def raise_oom_score(pid: int) -> None:
-    """When memory runs out, the command goes and not who watches over it (proc(5), oom_score_adj)."""
-    try:
-        with open(f"/proc/{pid}/oom_score_adj", "wb") as file:
-            file.write(b"500")
-    except OSError:
-        pass  # it has ended, or may not be told so
-
-
-def find_program(program: bytes, environment: dict[bytes, bytes]) -> bytes:
-    """The program's path, by the PATH it will have."""
-    searched = environment.get(b"PATH", os.fsencode(os.defpath))
-    for folder in searched.split(b":"):
-        path = os.path.join(folder, program)
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return path
-    raise OSError(errno.ENOENT, f"{os.fsdecode(program)} is not on the PATH {os.fsdecode(searched)!r}")
+    def spawn(self, directories: list[bytes], limits: list[bytes], argv: list[bytes], environment: list[bytes]) -> bool:
+        """Start the command; true when in the second directory. Raises OSError: nothing runs."""
+        fell_back = command_start.enter(directories)
+        self.place.take_on(limits, directories[1])
+        variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
+        self.shell = os.posix_spawn(
+            command_start.find_program(argv[0], variables),
+            argv,
+            variables,
+            file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 1), (os.POSIX_SPAWN_DUP2, self.output, 2)],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=SIGNALS,
+        )
+        os.close(self.output)
+        if limits:
+            command_start.raise_oom_score(self.shell)
+        os.chdir("/")  # hold no directory that the command may want to remove or unmount
+        return fell_back
 
 
 def wake_on_child() -> tuple[int, int]:
@@ -394,4 +397,4 @@ def wake_on_child() -> tuple[int, int]:
 
 if __name__ == "__main__":
     sys.path.extend(sys.argv[2:])
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), same_limits=False)

@@ -283,7 +283,7 @@ def fork_under_reaper(line: socket.socket, channel: socket.socket) -> None:
         return
     channel.close()  # so that the server sees its end when the child closes it
     wake, _ = supervisor.wake_on_child()
-    guard = PluginReaper(line, -1, wake)
+    guard = PluginReaper(line, wake)
     guard.shell = child
     guard.watch()
     _exit_like(guard.code)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -26,7 +27,9 @@ from tests.tools.shell_commands import (
     wait_for,
     workspace,
 )
+from toolgate.tools.workspace.process import Launch
 from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.zygote import CommandRunner
 
 TREE = """
 (setsid bash -c 'trap "" TERM; echo $BASHPID > daemon; while :; do sleep 1; done' >/dev/null 2>&1 &)
@@ -215,6 +218,50 @@ def test_a_zygote_that_does_not_answer_is_replaced_and_its_command_runs_once(
         await ran(mine, "echo x >> log")
         await until(lambda: not {zygote, waiting} & {pid for pid, *_ in processes()})
         assert (mine.root / "log").read_text() == "x\n"
+
+    on_workspace(body, tmp_path)
+
+
+def test_quick_commands_share_a_supervisor(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        supervisors = [int(await ran(mine, "echo $PPID")) for _ in range(30)]  # on a busy machine some are not quick
+        assert len(set(supervisors)) < len(supervisors)
+        slow = int(await ran(mine, "echo $PPID; sleep 0.2"))
+        assert int(await ran(mine, "echo $PPID")) != slow
+        await until(lambda: not any(map(alive, {slow, *supervisors})))
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_command_does_not_wait_for_one_that_has_just_started(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        await ran(mine, "true")
+        slow = await mine.start("sleep 600", background=True)
+        assert await ran(mine, "echo well") == b"well\n"
+        assert (await mine.run(slow)).status == "running"
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_waiting_supervisor_that_dies_is_replaced(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        for _ in range(3):
+            os.kill(int(await ran(mine, "echo $PPID")), signal.SIGKILL)
+
+    on_workspace(body, tmp_path)
+
+
+def test_limits_of_one_command_are_not_those_of_the_next(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        processes, folder = CommandRunner(), Path("/")
+        for limits in ({}, {resource.RLIMIT_NOFILE: 40}, {resource.RLIMIT_NOFILE: 60}, {}):
+            output = bytearray()
+            launch = Launch(["bash", "-c", "ulimit -n"], folder, folder, {"PATH": os.defpath}, limits)
+            started = await processes.start(launch, lambda data, output=output: not output.extend(data))
+            await started.gone
+            most = limits.get(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            assert bytes(output) == f"{most}\n".encode()
+        await processes.close()
 
     on_workspace(body, tmp_path)
 
