@@ -22,14 +22,15 @@ help: ## list these targets
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Toolgate needs Python 3.11 or later; set PYTHON=…"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-# uv takes a tenth of pip's time, but does not find every package that pip finds
-INSTALL = $(BIN)/uv pip install -q --python $(2)/python --require-hashes -r $(1) 2>/dev/null \
+# uv takes a tenth of pip's time, but does not find every package that pip finds, and compiles only if asked to
+INSTALL = $(BIN)/uv pip install -q $(3) --python $(2)/python --require-hashes -r $(1) 2>/dev/null \
 	|| $(2)/python -m pip install -q --require-hashes -r $(1)
 
 .venv/.run: .venv/bin/python requirements.lock requirements-uv.lock pyproject.toml
 	$(BIN)/python -m pip install -q --require-hashes -r requirements-uv.lock
-	$(call INSTALL,requirements.lock,$(BIN))
+	$(call INSTALL,requirements.lock,$(BIN),--compile-bytecode)
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q server tools transports  # the users of the command may be unable to write here
 	@touch $@
 
 .venv/.dev: .venv/.run requirements-dev.lock

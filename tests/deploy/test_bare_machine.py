@@ -8,6 +8,12 @@ import pytest
 from tests.clients.raw_client import ROOT
 
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
+UNCOMPILED = """\
+from importlib.util import cache_from_source
+from pathlib import Path
+sources = [path for folder in (".venv/lib", "server", "tools", "transports") for path in Path(folder).rglob("*.py")]
+print(len(sources) > 1000, [path for path in sources if not Path(cache_from_source(path)).exists()])
+"""
 
 
 def bare(*words: str) -> subprocess.CompletedProcess[str]:
@@ -34,6 +40,12 @@ def test_a_user_without_rights_needs_python_and_nothing_else() -> None:
     told = bare("--user", "make demo")
     assert told.returncode == 0, told.stdout + told.stderr
     assert "All of it worked" in told.stdout and "(sandbox: none)" in told.stdout
+
+
+def test_setup_compiles_all_that_is_imported() -> None:
+    told = bare("--user", f"make setup && .venv/bin/python -c '{UNCOMPILED}'")
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.splitlines()[-1] == "True []"
 
 
 def test_a_user_without_rights_is_told_in_one_line_what_the_tests_need() -> None:

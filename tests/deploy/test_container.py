@@ -4,7 +4,10 @@ capabilities, under deploy/seccomp.json. The root is this machine's; test_image.
 import asyncio
 import json
 import os
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,18 @@ def test_nothing_can_be_written_but_the_volume_and_memory(running: Container) ->
     assert {path.name for path in running.data.iterdir()} == {"state"}
     assert (running.data / "state").stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_uid for path in running.data.rglob("*")} == {IMAGE.uid}
+
+
+def test_compiled_files_serve_a_user_who_cannot_write_even_if_a_build_sets_all_times(tmp_path: Path) -> None:
+    [options] = re.findall(r"/opt/toolgate/bin/python -m (compileall .+) /opt/toolgate/lib", DOCKERFILE)
+    source = tmp_path / "library.py"
+    source.write_text("VALUE = 1")
+    subprocess.run([sys.executable, "-m", *options.split(), tmp_path], check=True, timeout=PATIENCE)
+    os.utime(source, (0, 0))
+    command = [sys.executable, "-B", "-v", "-c", "import library"]
+    started = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    [compiled] = (tmp_path / "__pycache__").iterdir()
+    assert f"# code object from {str(compiled)!r}" in started.stderr
 
 
 def test_orphans_are_reaped_and_the_end_is_orderly(running: Container) -> None:

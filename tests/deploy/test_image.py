@@ -33,6 +33,7 @@ from tests.server.auth.http_browser import Person
 
 pytestmark = pytest.mark.soak
 
+UNCHECKED = (0b01).to_bytes(4, "little")  # flags of a compiled file: by hash, which is not compared (PEP 552)
 KEPT = ROOT / "build" / "image"
 PAGE = b"<!doctype html><title>t</title><p id=p>plain</p><script>p.textContent = 'by ' + 'script'</script>"
 
@@ -96,6 +97,14 @@ def test_nothing_in_it_gains_privileges_and_nothing_is_there_that_only_made_it(b
     assert not list(program.glob("lib/python3.*/site-packages/pip")) and not (built / "src").exists()
     left = [str(path.relative_to(built)) for path in (built / "root").rglob("*") if path.is_file()]
     assert set(left) <= {"root/.bashrc", "root/.profile"}  # nothing of this machine's
+
+
+def test_each_module_is_compiled_and_python_does_not_ask_for_its_time(built: Path) -> None:
+    sources = [path for path in (built / "opt" / "toolgate").rglob("*.py") if path.parent.name != "bin"]
+    compiled = [path.parent / "__pycache__" / f"{path.stem}.cpython-311.pyc" for path in sources]
+    assert len(sources) > 1000 and [path for path in compiled if not path.exists()] == []
+    assert {path.read_bytes()[4:8] for path in compiled} == {UNCHECKED}
+    assert {path.stat().st_mode & 0o044 for path in compiled} == {0o044}
 
 
 def test_its_chromium_shows_a_page_from_within_its_own_sandbox(running: Container, page: str) -> None:
