@@ -6,7 +6,6 @@ import fcntl
 import hashlib
 import logging
 import os
-import shutil
 import socket
 from dataclasses import replace
 from functools import partial
@@ -268,6 +267,8 @@ def _suggest_state(config: Config, state: Path) -> str:
     """Return the remedy if commands can't reach the state."""
     is_in_use = not config.is_given("state") and (state / "state.db").exists() and not SYSTEM_STATE.exists()
     moved = f"stop what uses it, and mv {state} {SYSTEM_STATE}" if is_in_use else f"use --state {SYSTEM_STATE}"
+    import shutil  # start-up: only for this refusal
+
     has_bwrap = shutil.which("bwrap", path=config.environment.get("PATH")) is not None
     return moved if has_bwrap else f"{moved}, or apt-get install bubblewrap"
 

@@ -1,6 +1,6 @@
 """Find the Chromium program. Start-up imports this file, so it imports no optional package."""
 
-import shutil
+import os
 
 # Builds without windows first: a page takes a third of the processor time
 PROGRAMS = (
@@ -14,8 +14,15 @@ def find_chromium(option: str | None, path: str | None) -> str | None:
     if option == "none":
         return None
     if option is not None:
-        found = shutil.which(option, path=path)
+        found = _find_program(option, path)
         if found is None:
             raise ValueError(f"program {option} not found")
         return found
-    return next((found for name in PROGRAMS.split() if (found := shutil.which(name, path=path))), None)
+    return next((found for name in PROGRAMS.split() if (found := _find_program(name, path))), None)
+
+
+def _find_program(name: str, path: str | None) -> str | None:
+    """Return the program's path, or None. `shutil.which` does more, but takes 2 ms and 0.5 MB to import."""
+    folders = (os.defpath if path is None else path).split(os.pathsep)
+    places = [name] if os.path.dirname(name) else [os.path.join(folder, name) for folder in folders if folder]
+    return next((place for place in places if os.path.isfile(place) and os.access(place, os.X_OK)), None)

@@ -1,6 +1,7 @@
 """Turn a file's bytes into the contents of a resource: text or a blob, with its media type."""
 
 from functools import cache
+from posixpath import splitext
 from typing import TYPE_CHECKING
 
 from toolgate.tools.api.content import Contents
@@ -34,6 +35,9 @@ def to_contents(uri: str, name: str, data: bytes) -> Contents:
 
 def mime_type(name: str) -> str | None:
     """Return the media type that a file's name suggests."""
+    known = EXTRA_TYPES.get(splitext(name)[1])
+    if known is not None:  # start-up: each skill has a SKILL.md, and Python's table takes 3 ms to load
+        return known
     kind, packing = _types().guess_type(name.rpartition("/")[2].replace(":", ""), strict=False)  # it is no URL
     return kind if packing is None else COMPRESSED.get(packing, "application/octet-stream")
 
@@ -41,7 +45,7 @@ def mime_type(name: str) -> str | None:
 @cache
 def _types() -> "MimeTypes":
     """Return Python's own table of types, without the machine's."""
-    from mimetypes import MimeTypes  # start-up: 3 ms
+    from mimetypes import MimeTypes  # start-up, as above
 
     types = MimeTypes()
     for ending, kind in EXTRA_TYPES.items():

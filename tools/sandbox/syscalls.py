@@ -6,7 +6,6 @@ databases use. Refused is what escapes are made of, and what reads other process
 """
 
 import errno
-import tempfile
 from typing import Any
 
 # Each group with its reason. Names unknown to this architecture are skipped: it has no such call.
@@ -150,6 +149,8 @@ def _library() -> Any:
 
 
 def _export(rules: object) -> bytes:
+    import tempfile  # start-up: as pyseccomp
+
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)  # type: ignore[attr-defined]  # pyseccomp has no types
         file.seek(0)
