@@ -97,7 +97,7 @@ class StreamableHttpTransport:
         try:
             message = await decode_in_turns(data)
             del data  # a stream may stay open for days
-            post = Post(principal, headers, forms, message, claim, receive, send, self.budgets.answers)
+            post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers)
             await self._answer(post)
         finally:
             claim = claim if post is None else post.take_claim()
@@ -193,7 +193,7 @@ class StreamableHttpTransport:
         is_refused = isinstance(reply.answer, Failure) and reply.answer.id is None
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)
         if stream is not None:
-            await self._send_stream(session, stream, 0, post.receive, post.send, extra)
+            await self._send_stream(session, stream, 0, post.scope, post.send, extra)
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
         else:
@@ -206,7 +206,7 @@ class StreamableHttpTransport:
 
     # -- GET and DELETE: the sessions era only
 
-    async def _get(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _get(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
         headers: Headers = scope["toolgate.headers"]
         session = await self._require_session(principal, headers, send)
         if session is None:
@@ -217,7 +217,7 @@ class StreamableHttpTransport:
         last = headers.get(b"last-event-id")
         if last is None:
             stream = session.open_get_stream(principal.scopes)
-            await self._send_stream(session, stream, stream.sent, receive, send, until=principal.until)
+            await self._send_stream(session, stream, stream.sent, scope, send, until=principal.until)
             return
         found = session.find_event(last.decode("latin-1"), principal.scopes)
         if found is None:
@@ -231,7 +231,7 @@ class StreamableHttpTransport:
         elif stream.ended and cursor == stream.last:
             await send_accepted(send, 204)  # nothing will follow: 204 stops an EventSource from coming back
         else:
-            await self._send_stream(session, stream, cursor, receive, send, until=principal.until)
+            await self._send_stream(session, stream, cursor, scope, send, until=principal.until)
 
     async def _delete(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
         session = await self._require_session(principal, scope["toolgate.headers"], send)
@@ -274,7 +274,7 @@ class StreamableHttpTransport:
         session: HttpSession,
         stream: EventStream,
         cursor: int,
-        receive: Receive,
+        scope: Scope,
         send: Send,
         extra: Collection[tuple[bytes, bytes]] = (),
         until: float | None = None,
@@ -283,7 +283,7 @@ class StreamableHttpTransport:
         revision = session.session.revision
         poll = self._poll if revision is not None and revision.resumable else None
         is_whole = await self._streams.send(
-            stream, cursor, session.principal, receive, send, keep=True, poll=poll, until=until, extra=extra
+            stream, cursor, session.principal, scope, send, keep=True, poll=poll, until=until, extra=extra
         )
         if is_whole and stream.size > MAX_RESUMED:
             session.forget(stream)

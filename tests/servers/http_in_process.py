@@ -59,10 +59,12 @@ class Exchange:
             "headers": list(told.items()),
             "toolgate.headers": told,
             "toolgate.principal": user(told),
+            "toolgate.connection": self,
             "root_path": "",
         }
         self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         self._gone = asyncio.Event()
+        self._leave: Callable[[], None] | None = None
         self._came: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._started = asyncio.Event()
         self.status = 0
@@ -85,6 +87,18 @@ class Exchange:
             self._came.put_nowait(message["body"])
         if not message.get("more_body"):
             self._came.put_nowait(None)
+
+    def take_body(self, _scope: Any) -> bytes | None:
+        return None
+
+    def begin_stream(self, scope: Any, leave: Callable[[], None]) -> None:
+        scope.clear()
+        self._leave = leave
+        if self._gone.is_set():
+            leave()
+
+    def end_stream(self) -> None:
+        self._leave = None
 
     async def started(self) -> "Exchange":
         async with asyncio.timeout(PATIENCE):
@@ -125,6 +139,8 @@ class Exchange:
 
     async def hang_up(self) -> None:
         self._gone.set()
+        if self._leave is not None:
+            self._leave()
         async with asyncio.timeout(PATIENCE):
             await self.task
 

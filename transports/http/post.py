@@ -28,7 +28,7 @@ from toolgate.server.protocol.messages import (
 )
 from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.asgi import Headers, Receive, Send, SendWhole, respond
+from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, SendWhole, respond
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 
@@ -68,6 +68,7 @@ class Post:
     accepts: ReplyForms
     message: Inbound | list[Inbound]
     claim: Claim | None
+    scope: Scope
     receive: Receive
     send: Send
     answers: Budget

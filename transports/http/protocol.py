@@ -7,11 +7,12 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
+from toolgate.transports.http.compact_protocol import CompactProtocol
 from toolgate.transports.http.connections import Connections, ConnectionSlot
 from toolgate.transports.http.known_head import MAX_LEARNED, KnownHead, learn_head
 
@@ -23,7 +24,7 @@ SEND_TIME = 60.0  # seconds a reader may leave 64 KiB unread before its connecti
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(CompactProtocol):
     """Limits what a client may hold: the size and time of a head, and the time without reading.
 
     A deadline runs while received data belongs to no request in progress, so single bytes keep no connection open. A
@@ -63,7 +64,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._served: Any = self.app
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(HeadJoiningTransport(transport, self._queue))  # type: ignore[arg-type]  # all of a transport that uvicorn uses
+        super().connection_made(HeadJoiningTransport(transport, self._queue))
         self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)
         self._slot = self._connections.add(self, self.client[0] if self.client else "")
 

@@ -86,7 +86,7 @@ class StatelessPosts:
         stream = reply.choose_stream(post.accepts, is_refused=status != 200)
         if stream is not None:
             try:
-                if not await self._streams.send(stream, 0, post.principal, post.receive, post.send, keep=False):
+                if not await self._streams.send(stream, 0, post.principal, post.scope, post.send, keep=False):
                     task.cancel()
             finally:
                 stream.close()

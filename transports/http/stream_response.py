@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from toolgate.server.principal import Principal
-from toolgate.transports.http.asgi import Receive, Send
+from toolgate.transports.http.asgi import Scope, Send
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.transport import HttpBudgets
 
@@ -40,7 +40,7 @@ class StreamSender:
         stream: EventStream,
         cursor: int,
         principal: Principal,
-        receive: Receive,
+        scope: Scope,
         send: Send,
         *,
         keep: bool,
@@ -52,12 +52,11 @@ class StreamSender:
         disconnected or too slow.
 
         `keep`: sent events stay, for a reader that lost them. `poll`: seconds until the reader is disconnected, to come
-        back, or None. `until`: when it is disconnected in any case, in seconds since 1970.
+        back, or None. `until`: when it is disconnected in any case, in seconds since 1970. `scope` is emptied.
         """
-        reader = object()
+        reader, connection = object(), scope["toolgate.connection"]
         stream.attach(reader)
         loop = asyncio.get_running_loop()
-        watch = loop.create_task(_watch_disconnect(receive, stream, reader))
         ends = [poll] if poll is not None else []
         ends += [until - time.time()] if until is not None else []
         timer = loop.call_later(min(ends), stream.release, reader) if ends else None
@@ -66,11 +65,12 @@ class StreamSender:
         has_room = partial(self._budgets.answers.has_room, principal.name)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
+            connection.begin_stream(scope, partial(stream.release, reader))
             first = OPEN if poll is None else stream.format_primer(cursor, RETRY)
             await send({"type": "http.response.body", "body": first, "more_body": True})
             whole = await _write(stream, cursor, send, reader, has_room, keep=keep, polled=poll is not None)
         finally:
-            watch.cancel()
+            connection.end_stream()
             if timer is not None:
                 timer.cancel()
             stream.release(reader)
@@ -123,10 +123,3 @@ async def _write(
         else:
             await stream.news.wait()
     return False
-
-
-async def _watch_disconnect(receive: Receive, stream: EventStream, reader: object) -> None:
-    """Notice that the reader has disconnected."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    stream.release(reader)

@@ -233,7 +233,8 @@ def test_a_large_answer_or_one_to_a_reader_who_is_behind_goes_as_messages(
         is_whole.append(send.send_whole(200, b"content-length: 4\r\n", b"x" if is_paused else b"x" * (SMALL + 1)))
 
     async def body(protocol: HttpProtocol, served: Served) -> None:
-        protocol.flow.write_paused = is_paused
+        if is_paused:
+            protocol.flow.pause_writing()
         protocol.data_received(post(b"x"))
         await settle()
         assert is_whole == [False]
