@@ -122,12 +122,13 @@ async def list_callers(config: Config, store: Store, rules: Rules) -> Callers:
 
 
 def plugin_folders(config: Config) -> Sequence[Path]:
-    """Return the plugin folders. Raises UsageError for one that is missing: a slip would serve without its plugins."""
+    """Return the plugin folders and files. Raises UsageError for one that is missing: a slip would serve without its
+    plugins."""
     for folder in config.plugins:
         if not folder.exists():
             raise UsageError(f"--plugins: there is no folder {folder}")
-        if not folder.is_dir():
-            raise UsageError(f"--plugins: {folder} is not a folder: name the one that holds it")
+        if not folder.is_dir() and folder.suffix != ".py":
+            raise UsageError(f"--plugins: {folder} is neither a folder nor a Python file: its name must end in .py")
     folders: Sequence[Path] = config.plugins
     return folders
 

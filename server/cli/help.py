@@ -34,7 +34,7 @@ def show_config(config: Config, *, client: str) -> int:
     own = config.to_flags()
     if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
         own += ["--config", os.devnull]
-    snippet = snippets.build_snippet(client, own, config.public_url)
+    snippet = snippets.build_snippet(client, own, config.public_url, config.environment)
     print(snippet.text)
     print(snippet.where, file=sys.stderr)
     if snippet.link:

@@ -1,7 +1,7 @@
 """Print the configuration that adds this server to an MCP client (`toolgate config CLIENT`), ready to paste."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,10 +23,16 @@ class Snippet(NamedTuple):
     link: str = ""
 
 
-def build_snippet(client: str, options: Sequence[str], public_url: str | None = None) -> Snippet:
+def build_snippet(
+    client: str,
+    options: Sequence[str],
+    public_url: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Snippet:
     """Return the configuration for a client, and the place to paste it.
 
-    The client starts a server with `options`. Hosted clients, and those that read URLs, connect to `public_url`.
+    The client starts a server with `options`; `environment` is this program's, which says how it was started. Hosted
+    clients, and those that read URLs, connect to `public_url`.
     Raises UsageError.
     """
     found = find_client(client, "config")
@@ -39,7 +45,7 @@ def build_snippet(client: str, options: Sequence[str], public_url: str | None = 
         raise UsageError(
             f"config: {client} can't start a server on this machine: add --public-url with the https URL of your server"
         )
-    entry = found.from_command([*program.find_program(), *options])
+    entry = found.from_command([*program.find_program(environment), *options])
     return Snippet(found.title, write_entry(found, entry), found.where, links.build_install_link(client, entry))
 
 

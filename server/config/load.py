@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
+from toolgate.server.config.plugin_paths import format_plugin_path
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.config.variables import ACCESS, refuse_unknown
@@ -243,6 +244,8 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
 def _format_value(value: Any) -> str:
     if isinstance(value, range):
         return f"{value[0]}-{value[-1]}"
+    if isinstance(value, Path):
+        return format_plugin_path(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

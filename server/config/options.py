@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
     one_of,
@@ -167,7 +168,15 @@ OPTION_GROUPS = {
         ),
     ),
     "Plugins and skills": (
-        Option("plugins", "plugin folder, searched recursively", parse_path, (), "DIR", "-p"),
+        Option(
+            "plugins",
+            "plugin folder, searched recursively, or plugin file; builtin:NAME is one that comes with the server",
+            parse_plugin_path,
+            (),
+            "DIR",
+            "-p",
+            splitter=split_plugin_paths,
+        ),
         Option("isolate-plugins", "run each plugin in its own process", parse_bool, False),
         Option("skills", "skill folder that comes before the others", parse_path, (), "DIR"),
     ),

@@ -29,12 +29,15 @@ class PluginContent(msgspec.Struct, frozen=True):
 
 
 def find_plugins(folders: Iterable[Path], complain: Callable[[str], object]) -> Iterator[Path]:
-    """Yield the plugin files: every `.py` and every package below, in order, each once.
+    """Yield the plugin files: every `.py` and every package below, in order, each once; a file is a plugin itself.
 
     Names that begin with `.` or `_` are left out. Links are followed, but nowhere twice.
     """
     seen: set[tuple[int, int]] = set()
     for folder in folders:
+        if os.path.isfile(folder):
+            yield from _find_file(folder, seen, complain)
+            continue
         if not os.path.isdir(folder):
             complain(f"there is no plugin folder {folder}")
             continue
@@ -43,6 +46,19 @@ def find_plugins(folders: Iterable[Path], complain: Callable[[str], object]) -> 
                 complain(f"more than {MAX_FILES} files in plugin folder {folder}: the rest is left out")
                 break
             yield file
+
+
+def _find_file(file: Path, seen: set[tuple[int, int]], complain: Callable[[str], object]) -> Iterator[Path]:
+    try:
+        kind = file.stat()
+    except OSError as error:
+        complain(f"plugin {file} can't be read: {error}")
+        return
+    if file.suffix != ".py":
+        complain(f"plugin {file} is not a Python file: its name must end in .py")
+    elif (kind.st_dev, kind.st_ino) not in seen:
+        seen.add((kind.st_dev, kind.st_ino))
+        yield file
 
 
 def _walk_plugins(folder: Path, seen: set[tuple[int, int]], complain: Callable[[str], object]) -> Iterator[Path]:

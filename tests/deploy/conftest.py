@@ -11,7 +11,7 @@ from tests.clients.raw_client import ROOT, Server, served
 from tests.clients.raw_http_client import site, spoken
 from tests.conftest import TRANSPORTS
 
-EXAMPLES = ("-p", str(ROOT / "deploy" / "plugins"))
+EXAMPLES = ("-p", str(ROOT / "plugins"))
 ALONE = {"OLLAMA_HOST": "127.0.0.1:1"}  # nothing listens there
 
 

@@ -217,7 +217,7 @@ def install(program: Path) -> None:
     """Copy the environment to where it was installed for good, without its link to the clone."""
     [real] = Path(sys.prefix).glob("lib/python3.*/site-packages")
     packages = program / real.relative_to(sys.prefix)
-    for name in ("server", "tools", "transports"):
+    for name in ("server", "tools", "transports", "plugins"):
         shutil.copytree(ROOT / name, packages / "toolgate" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for link in real.glob("__editable__*"):
         os.mknod(packages / link.name, stat.S_IFCHR)  # in a layer: nothing is there

@@ -1,13 +1,21 @@
-"""The wheel in an empty environment, installed by Debian 12's pip: everything in the clone works there too."""
+"""The built wheel and sdist, away from the clone: everything in the clone works there too.
+
+The wheel is installed by the ways that the README names: uv, uvx, pipx, and pip, also Debian 12's.
+"""
 
 import http.server
+import io
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Sequence
+from dataclasses import dataclass
+from email import message_from_string
 from pathlib import Path
 
 import pytest
@@ -17,10 +25,12 @@ from tests.clients.raw_http_client import site
 from tests.servers.faulty_proxy import listening
 
 OLD_PIP = "23.0"  # does not normalise extras: lxml[html_clean] comes without lxml-html-clean
-PACKAGES = ("server", "tools", "transports")
+PACKAGES = ("server", "tools", "transports", "plugins")
 SOURCES = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
+UV = ROOT / ".venv" / "bin" / "uv"
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
 PAGE = b"<!doctype html><title>Lamps</title><main><h1>Lamps</h1><p>A lamp that turns is seen from far away.</p></main>"
+PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
 
 
 class Lighthouse(http.server.BaseHTTPRequestHandler):
@@ -34,25 +44,56 @@ class Lighthouse(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
-def done(command: Sequence[str | Path], cwd: Path, environment: dict[str, str]) -> str:
+def done(command: Sequence[str | Path], cwd: Path, environment: dict[str, str], input: str | None = None) -> str:
     """Return the output of a command that succeeds."""
-    told = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=WITHIN)
+    told = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=WITHIN, input=input
+    )
     assert told.returncode == 0, told.stdout + told.stderr
     return told.stdout
 
 
-def built(folder: Path, environment: dict[str, str]) -> Path:
-    """Return the wheel, built from a copy of the sources, as building leaves files there."""
+def clean_environment() -> dict[str, str]:
+    """Return the environment of the installers: the machine's own, for which index and proxy it has."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("TOOLGATE_", "PYTHON"))}
+
+
+def build(hook: str, folder: Path) -> Path:
+    """Return what a hook of the build back end makes of a folder of sources, as pip and uv call it (PEP 517)."""
+    program = f"import setuptools.build_meta as back_end; back_end.{hook}('dist')"
+    done([sys.executable, "-W", "ignore", "-c", program], folder, clean_environment())
+    (made,) = (folder / "dist").iterdir()
+    return made
+
+
+@dataclass
+class Built:
+    """An index has both; `wheel` is made from the sdist, so that each holds all that it needs."""
+
+    sdist: Path
+    wheel: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "sources").mkdir()
     for name in SOURCES:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, folder / "sources" / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(source, folder / name)
-    options = ("--no-deps", "--no-build-isolation", "--no-index", "-q", "-w", "wheel", ".")
-    done([sys.executable, "-m", "pip", "wheel", *options], folder, environment)
-    (wheel,) = (folder / "wheel").glob("toolgate-*.whl")
-    return wheel
+            shutil.copy(ROOT / name, folder / "sources" / name)
+    sdist = build("build_sdist", folder / "sources")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return Built(sdist, build("build_wheel", unpacked))
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    """Return the files of a wheel, without the list of their digests."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if not name.endswith("/RECORD")}
 
 
 def constraints(folder: Path) -> Path:
@@ -63,34 +104,99 @@ def constraints(folder: Path) -> Path:
     return file
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pip 23.0 is older than Python 3.12")
-def test_the_wheel_by_an_old_pip_has_all_that_the_clone_has(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("TOOLGATE_", "PYTHON"))}
-    (tmp_path / "sources").mkdir()
-    wheel = built(tmp_path / "sources", environment)
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name.removeprefix("toolgate/") for name in archive.namelist() if name.startswith("toolgate/")}
-    cloned = {str(path.relative_to(ROOT)) for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()}
-    assert packed == {path for path in cloned if "__pycache__" not in path}
+def own_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a person with an empty home."""
+    (folder / "home").mkdir(exist_ok=True)
+    return {"PATH": "/usr/bin:/bin", "HOME": str(folder / "home"), "TOOLGATE_BROWSER": "none"}
 
-    bin = tmp_path / "venv" / "bin"
-    done([sys.executable, "-m", "venv", tmp_path / "venv"], tmp_path, environment)
-    install = [bin / "python", "-m", "pip", "install", "-q"]
-    done([*install, f"pip=={OLD_PIP}"], tmp_path, environment)
-    done([*install, "-c", constraints(tmp_path), wheel], tmp_path, environment)
 
-    own = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path / "home"), "TOOLGATE_BROWSER": "none"}
-    (tmp_path / "home").mkdir()
-    with listening(Lighthouse) as url:
-        read = [bin / "toolgate", "call", "ReadDocs", f"url={url}/", "--allow-private", "127.0.0.1"]
-        assert "A lamp that turns" in done(read, tmp_path, own)
-    toured = done([bin / "toolgate", "demo"], tmp_path, own)
+def uv_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of uv for that person, with this machine's cache."""
+    cache = done([UV, "cache", "dir"], folder, clean_environment()).strip()
+    (folder / "home").mkdir(exist_ok=True)
+    return {**clean_environment(), "HOME": str(folder / "home"), "UV_CACHE_DIR": cache}
+
+
+def test_the_wheel_of_the_sdist_has_all_that_the_clone_has(built: Built) -> None:
+    files = contents(built.wheel)
+    packed = {name.removeprefix("toolgate/"): data for name, data in files.items() if name.startswith("toolgate/")}
+    cloned = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    own = [path for path in cloned if "__pycache__" not in path.parts]
+    assert packed == {str(path.relative_to(ROOT)): path.read_bytes() for path in own}
+    assert {name.split("/")[0].split("-")[0] for name in files} == {"toolgate"}, "site-packages gets nothing else"
+
+
+def test_the_metadata_of_the_wheel_says_what_an_index_shows(built: Built) -> None:
+    (file,) = (text for name, text in contents(built.wheel).items() if name.endswith("/METADATA"))
+    metadata = message_from_string(file.decode())
+    assert metadata["Name"] == "toolgate" and metadata["License-Expression"] == "MIT"
+    assert metadata["Requires-Python"] == ">=3.11" and metadata["Description-Content-Type"] == "text/markdown"
+    assert "mcp" in metadata["Keywords"].split(",") and "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert not [line for line in metadata.get_all("Requires-Dist", []) if "@" in line], "an index refuses addresses"
+    with tarfile.open(built.sdist) as archive:
+        described = archive.extractfile(f"{built.sdist.name.removesuffix('.tar.gz')}/PKG-INFO")
+        assert described is not None
+        assert io.TextIOWrapper(described).read() == file.decode()
+
+
+def test_uv_installs_a_tool_that_does_all_it_does_in_the_clone(built: Built, tmp_path: Path) -> None:
+    own = own_environment(tmp_path)
+    install = [UV, "tool", "install", "-q", "--python", sys.executable, "-c", constraints(tmp_path), built.wheel]
+    done(install, tmp_path, uv_environment(tmp_path))
+    toolgate = tmp_path / "home" / ".local" / "bin" / "toolgate"
+
+    toured = done([toolgate, "demo"], tmp_path, own)
     assert "All of it worked" in toured and "playwright" not in toured
-    assert "toolgate-tools" in done([bin / "toolgate", "tools"], tmp_path, own)
-    command = (str(bin / "toolgate"),)
-    with site(tmp_path / "served", "--auth", "oauth", command=command, env={"TOOLGATE_BROWSER": "none"}) as place:
+    assert "toolgate-tools" in done([toolgate, "tools"], tmp_path, own)
+    slept = [toolgate, "call", "sleep", "milliseconds=1", "-p", "builtin:sleep"]
+    assert done(slept, tmp_path, own) == "Waited for 1 milliseconds\n"
+    with site(
+        tmp_path / "served", "--auth", "oauth", command=(str(toolgate),), env={"TOOLGATE_BROWSER": "none"}
+    ) as place:
         assert place.ask("GET", "/ready")[2]["status"] == "ready", "the database was made, by its migrations"
         page = place.ask("GET", "/login")[1].decode()
         for asset in re.findall(r'(?:href|src)="([^"]+\.(?:css|js))"', page):
             assert place.ask("GET", asset)[0].status == 200, asset
         assert "<form" in page
+
+
+def test_uvx_runs_it_and_gives_a_client_a_command_that_does_not_depend_on_its_cache(
+    built: Built, tmp_path: Path
+) -> None:
+    environment = uv_environment(tmp_path)
+    uvx = [UV, "tool", "run", "--python", sys.executable, "--from", built.wheel, "toolgate"]
+    printed = json.loads(done([*uvx, "config", "cursor", "--name", "mine"], tmp_path, environment))
+    entry = printed["mcpServers"]["toolgate"]
+    words = [entry["command"], *entry["args"]]
+    assert words[-5:] == ["--from", str(built.wheel), "toolgate", "--name", "mine"]
+    assert environment["UV_CACHE_DIR"] not in " ".join(words)
+    assert json.loads(done(words, tmp_path, environment, PING))["result"] == {}
+
+
+@pytest.mark.soak
+def test_pipx_with_todays_pip_installs_and_runs_it(built: Built, tmp_path: Path) -> None:
+    environment = uv_environment(tmp_path)
+    pipx = [UV, "tool", "run", "pipx"]
+    done([*pipx, "install", "--python", sys.executable, built.wheel], tmp_path, environment)
+    toolgate = tmp_path / "home" / ".local" / "bin" / "toolgate"
+    assert done([toolgate, "call", "Bash", "command=echo hello"], tmp_path, own_environment(tmp_path)).startswith(
+        "hello\n"
+    )
+    run = [*pipx, "run", "--python", sys.executable, "--spec", built.wheel, "toolgate"]
+    entry = json.loads(done([*run, "config", "cursor"], tmp_path, environment))["mcpServers"]["toolgate"]
+    assert entry["args"] == ["run", "--spec", str(built.wheel), "toolgate"]
+    words = [entry["command"], *entry["args"]]
+    assert json.loads(done(words, tmp_path, environment, PING))["result"] == {}
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pip 23.0 is older than Python 3.12")
+def test_the_pip_of_debian_12_installs_all_that_it_needs(built: Built, tmp_path: Path) -> None:
+    bin = tmp_path / "venv" / "bin"
+    environment = clean_environment()
+    done([sys.executable, "-m", "venv", tmp_path / "venv"], tmp_path, environment)
+    install = [bin / "python", "-m", "pip", "install", "-q", "--no-compile"]
+    done([*install, f"pip=={OLD_PIP}"], tmp_path, environment)
+    done([*install, "-c", constraints(tmp_path), built.wheel], tmp_path, environment)
+    with listening(Lighthouse) as url:
+        read = [bin / "toolgate", "call", "ReadDocs", f"url={url}/", "--allow-private", "127.0.0.1"]
+        assert "A lamp that turns" in done(read, tmp_path, own_environment(tmp_path))
