@@ -21,6 +21,7 @@ from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUn
 
 ELICIT = "elicitation/create"
 INSTANT = 0.25  # seconds: no person reads a form faster; a program without a person answers within tens of milliseconds
+PAGE_FEATURES = frozenset(("multi_select", "option_descriptions"))  # of forms on the server's page
 UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
 CAPABILITY = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 SHAPES: dict[str, Callable[[dict[str, Any]], bool]] = {  # what a valid answer looks like
@@ -126,7 +127,8 @@ class CallClient:
         return capability in self._call.session.capabilities and self._call.can_ask
 
     def knows(self, feature: str) -> bool:
-        return self._call.revision.has(feature)
+        on_page = feature in PAGE_FEATURES and self._questions.url is not None and not can_show_forms(self._call)
+        return on_page or self._call.revision.has(feature)
 
     def progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self._token is None or not math.isfinite(progress):

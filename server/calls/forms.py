@@ -39,6 +39,13 @@ class ElicitationField:
             return None
         return value if value is not None and self.find_error(value) is None else None
 
+    def describe_choice(self, value: str) -> str:
+        """Return the description of a choice, or "": no revision has them, but our own tools tell them to our page."""
+        items = self.schema.get("items") if self.kind == "choices" else self.schema
+        titled = (items.get("oneOf") or items.get("anyOf")) if isinstance(items, Mapping) else None
+        listed = titled if isinstance(titled, list) else []
+        return next((str(each.get("description") or "") for each in listed if _is_choice(each, value)), "")
+
     def limit(self, name: str, without: float) -> float:
         """Return the schema's limit called `name`, such as "maxLength"; what is not a number counts as no limit."""
         given = self.schema.get(name)
@@ -95,6 +102,10 @@ def _parse_field(name: str, declared: Mapping[str, Any], required: bool) -> Elic
         choices = _parse_choices(items) if isinstance(items, Mapping) else {}
     title, description = (str(declared.get(key) or "") for key in ("title", "description"))
     return ElicitationField(name, kind, title or name, description, required, choices, declared)
+
+
+def _is_choice(each: Any, value: str) -> bool:
+    return isinstance(each, Mapping) and each.get("const") == value
 
 
 def _parse_choices(declared: Mapping[str, Any]) -> dict[str, str]:

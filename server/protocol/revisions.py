@@ -21,6 +21,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     resource_links: bool = True
     elicitation: bool = True
     multi_select: bool = True  # multi-select enums in elicitation
+    option_descriptions: bool = False  # in enums of elicitation: no revision has them, the server's page shows them
     resumable: bool = False  # streams begin with an event id; the server may close them, and the client polls
     completions: bool = True  # declared as a capability
     part_meta: bool = True  # `_meta` on tools, prompts and resources

@@ -133,7 +133,8 @@ class Context:
         return self._peer.can(capability)
 
     def knows(self, feature: str) -> bool:
-        """Return whether the caller's protocol revision has `feature`, such as "multi_select"."""
+        """Return whether the caller's protocol revision has `feature`, such as "multi_select", or the server's page has
+        it where that shows the caller's forms."""
         return self._peer.knows(feature)
 
     def updated(self, uri: str) -> None:

@@ -65,6 +65,7 @@ class FormQuestion(msgspec.Struct, frozen=True):
 
     @property
     def other_key(self) -> str:
+        """Return the property of the answer in own words. The server's page shows it as the last option."""
         return f"{self.key}_other"
 
     def option_key(self, number: int) -> str:
@@ -94,9 +95,10 @@ async def ask_user_question(
     questions = parse_questions(questions_json)
     if not ctx.can("elicitation"):
         return _no_answer("unanswered", _as_text(questions, NO_FORM))
-    asked = build_form(questions, ctx.knows("multi_select"))
+    is_whole = ctx.knows("option_descriptions")  # then the form has all of the questions, so the message needs none
+    asked = build_page_form(questions) if is_whole else build_form(questions, ctx.knows("multi_select"))
     try:
-        reply = await ctx.elicit(_message(questions), asked, key=KEY)
+        reply = await ctx.elicit("" if is_whole else _message(questions), asked, key=KEY)
     except StillWaitingError as question:
         waits = f"The same form waits elsewhere, too: {question.text}."
         return _no_answer("unanswered", f"{_as_text(questions, NO_FORM)}\n\n{waits}")
@@ -158,6 +160,19 @@ def build_form(questions: Sequence[FormQuestion], has_multi_select: bool) -> dic
             "title": f"Other ({_title(question)})",
             "description": f"In your own words, {'besides the options' if question.multiple else 'not an option'}",
         }
+    return {"type": "object", "properties": properties}
+
+
+def build_page_form(questions: Sequence[FormQuestion]) -> dict[str, Any]:
+    """Return the schema for the server's page: each option has its description, and the title is the question."""
+    properties: dict[str, Any] = {}
+    for question in questions:
+        options = [
+            {"const": each.label, "title": each.label, "description": each.description} for each in question.options
+        ]
+        choice = {"type": "array", "items": {"anyOf": options}} if question.multiple else {"oneOf": options}
+        properties[question.key] = {"type": "string", "title": question.text, **choice}
+        properties[question.other_key] = {"type": "string", "title": "Other", "maxLength": MAX_OTHER}
     return {"type": "object", "properties": properties}
 
 

@@ -263,9 +263,11 @@ class HomePage:
         principal = principal_of(visitor)
         question = next((each for each in self._questions.waiting(principal) if each.id == id), None)
         content: dict[str, Any] = {}
+        problem = None
         if question is not None and action == "accept":
             content = elicitation_form.read_answer(question.schema, fields)
-        problem = self._questions.answer(principal, id, action, content)
+            problem = elicitation_form.find_missing_words(question.schema, fields)
+        problem = problem or self._questions.answer(principal, id, action, content)
         if problem is None:
             return ActionResult(RESULTS[action, question is not None and question.approval])
         return ActionResult(problem, 404 if question is None else 400)

@@ -43,8 +43,8 @@ def test_each_kind_of_field_is_shown_as_what_it_is() -> None:
         shown.name: [(o.name, o.value, o.title, o.is_chosen) for o in shown.options]
         for shown in elicitation_form.form_fields(SCHEMA)
     }
-    assert chosen["f5"] == [("f5.0", "s", "Small", False), ("f5.1", "l", "Large", True)]
-    assert chosen["f7"] == [("f7.0", "mo", "mo", False), ("f7.1", "tu", "tu", True)]
+    assert chosen["f5"] == [("f5.0", "0", "Small", False), ("f5.1", "1", "Large", True)]
+    assert chosen["f7"] == [("f7.0", "0", "mo", False), ("f7.1", "1", "tu", True)]
 
 
 def test_typed_values_become_an_answer_of_the_schemas_types() -> None:
@@ -53,7 +53,7 @@ def test_typed_values_become_an_answer_of_the_schemas_types() -> None:
         "f1": "",
         "f2": "36",
         "f3": "1e3",
-        "f5": "s",
+        "f5": "0",
         "f6": "",
         "f7.0": "on",
         "f7.1": "on",
@@ -97,3 +97,25 @@ def test_choices_that_need_not_be_made_are_left_out_where_nothing_is_ticked() ->
     schema = {"properties": {"days": {"type": "array", "items": {"enum": ["mo", "tu"]}, "minItems": 1}}}
     assert elicitation_form.read_answer(schema, {}) == {}
     assert elicitation_form.read_answer({**schema, "required": ["days"]}, {}) == {"days": []}
+
+
+def test_own_words_are_the_last_option_of_their_choice_and_count_only_if_chosen() -> None:
+    options = {"oneOf": [{"const": "a", "title": "Ay", "description": "first"}, {"const": "other", "title": "Bee"}]}
+    several = {"type": "array", "items": {"anyOf": [{"const": "x", "title": "X", "description": "an x"}]}}
+    words = {"type": "string", "maxLength": 9}
+    schema = {"properties": {"q": options, "q_other": words, "r": several, "r_other": words, "s_other": words}}
+    first, second, third = elicitation_form.form_fields(schema)
+    assert [(o.value, o.title, o.description) for o in first.options] == [("0", "Ay", "first"), ("1", "Bee", "")]
+    assert first.other is not None and (first.other.name, first.other.limits) == ("f1", {"maxlength": "9"})
+    assert (first.other_value, second.other_value, third.field.name) == ("other", "f2.other", "s_other")
+    typed = {"f1": "mine", "f3": "more"}
+    for chosen, answer in (
+        ({"f0": "1"}, {"q": "other"}),
+        ({"f0": "other"}, {"q_other": "mine"}),
+        ({"f2.0": "on"}, {"r": ["x"]}),
+        ({"f2.0": "on", "f2.other": "on"}, {"r": ["x"], "r_other": "more"}),
+    ):
+        assert elicitation_form.read_answer(schema, {**typed, **chosen}) == answer
+        assert elicitation_form.find_missing_words(schema, {**typed, **chosen}) is None
+    wrong = elicitation_form.find_missing_words(schema, {"f0": "other", "f1": " "})
+    assert wrong == "You chose Other: write your own answer next to it."

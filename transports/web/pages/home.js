@@ -28,8 +28,14 @@
 
   const toEnd = (pre) => { pre.scrollTop = pre.scrollHeight; };
 
-  // When a row is replaced, keep what the person has opened and the output shown so far.
+  // When a row is replaced, keep what the person has opened and typed, and the output shown so far.
   const carryOver = (before, after) => {
+    for (const old of before.querySelectorAll("input[id], select, textarea")) {
+      const fresh = [...after.querySelectorAll(old.localName)].find((each) => each.id === old.id && each.name === old.name);
+      if (!fresh || old.type === "hidden") continue;
+      if (old.type === "radio" || old.type === "checkbox") fresh.checked = old.checked;
+      else fresh.value = old.value;
+    }
     for (const old of before.querySelectorAll("details[id]")) {
       const fresh = after.querySelector(`#${CSS.escape(old.id)}`);
       if (fresh) fresh.open = old.open;
