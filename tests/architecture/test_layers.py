@@ -67,7 +67,6 @@ DOORS = {
     "tools/workspace/process_tree.py": "the processes below the program that starts them",
     "tools/workspace/command_start.py": "the workspace's processes: it prepares the program that starts them",
     "tools/workspace/supervisor.py": "the workspace's processes: it is the program that starts them",
-    "tools/workspace/cwd_tracking.py": "what the workspace's commands read as they begin",
     "tools/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",
     "tools/workers/pool.py": "starts that",
 }

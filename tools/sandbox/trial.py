@@ -95,9 +95,8 @@ def _run_command(
     try:
         run, output = spool.claim(COMMAND, None, background=False)
         output.close()
-        rc, word = spool.path(run.id, "rc"), places / str(run.id)
+        rc, word = spool.share_file(cwd_tracking.RC_NAME, cwd_tracking.RC), places / str(run.id)
         environment = cwd_tracking.add_cwd_trap(process.variables({"PATH": path} if path else {}), rc, word)
-        spool.share(rc)
         try:
             launch = Launch(["bash", "-c", COMMAND], root, root, environment)
             failure, output_text = _run_in_zygote(channel, launch.encode())

@@ -5,40 +5,51 @@ trap, ends in `exec`, or is killed, records nothing.
 """
 
 import os
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from zlib import crc32
 
-from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace import files
+from toolgate.tools.workspace.spool import open_regular
 
 MAX_PATH = 4096  # bytes, the system's limit of a path
+FILE, OWN = "TOOLGATE_CWD_FILE", "TOOLGATE_BASH_ENV"  # where to record, and the given BASH_ENV; neither is left to see
 
 # The command's settings must neither show our trap nor break it: `set -x`, a DEBUG trap, `ulimit -f 0`.
 UNSEEN = "{ builtin trap - DEBUG; builtin set +x; builtin trap '' XFSZ; } >/dev/null 2>&1;"
+RC = f"""\
+builtin printf -v {FILE} %q "${FILE}"
+builtin trap -- "{UNSEEN} builtin pwd -P 2>/dev/null >|${FILE} || :" EXIT
+builtin unset {FILE}
+if [[ -n ${{{OWN}+given}} ]]; then  # read it as bash would, its value expanded
+    BASH_ENV=${OWN}
+    builtin unset {OWN}
+    eval ". \\"$BASH_ENV\\""
+else
+    builtin unset BASH_ENV
+fi
+"""
+RC_NAME = f"{crc32(RC.encode()):08x}.rc"  # servers of several versions may share a spool
 
 
 def add_cwd_trap(environment: Mapping[str, str], rc: Path, cwd_file: Path) -> Mapping[str, str]:
-    """Write `rc`, and return the variables that make a command record its directory in `cwd_file`. Raises OSError."""
-    trap = f"{UNSEEN} builtin pwd -P 2>/dev/null >|{shlex.quote(str(cwd_file))} || :"
-    lines = [f"trap -- {shlex.quote(trap)} EXIT"]
+    """Return the variables that make a command record its directory in `cwd_file`. `rc` is a file with RC."""
     own = environment.get("BASH_ENV")
-    if own is None:
-        lines.append("unset BASH_ENV")
-    else:  # read the given file as bash would, its value expanded
-        lines += [f"BASH_ENV={shlex.quote(own)}", 'eval ". \\"$BASH_ENV\\""']
-    rc.write_text("\n".join(lines) + "\n", errors="surrogateescape")
-    return {**environment, "BASH_ENV": str(rc)}
+    given = {} if own is None else {OWN: own}
+    return {**environment, **given, FILE: str(cwd_file), "BASH_ENV": str(rc)}
 
 
 def read_cwd(cwd_file: Path, *, must_exist: bool) -> Path | None:
     """Return the directory that a command recorded, or None if the record is no path. `must_exist`: None also for a
     directory that the server does not see."""
     try:
-        data = files.read_below(cwd_file.parent, cwd_file.name, MAX_PATH).removesuffix(b"\n")
-    except ToolError:
+        descriptor = open_regular(cwd_file, os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
         return None
-    folder = Path(os.fsdecode(data))
-    if not folder.is_absolute() or b"\0" in data:
+    try:
+        data = os.read(descriptor, MAX_PATH + 1)
+    finally:
+        os.close(descriptor)
+    folder = os.fsdecode(data.removesuffix(b"\n"))
+    if len(data) > MAX_PATH or not folder.startswith("/") or "\0" in folder:
         return None
-    return folder if not must_exist or folder.is_dir() else None
+    return Path(folder) if not must_exist or os.path.isdir(folder) else None

@@ -100,7 +100,7 @@ class Process:
         self.moved = False
         self.left = 0
         self._loop.add_reader(output, self._on_output)
-        self._loop.add_reader(control, self._on_control)
+        self._loop.add_reader(control.fileno(), self._on_control)  # by number: asyncio formats a socket's addresses
 
     @property
     def has_supervisor(self) -> bool:
@@ -112,7 +112,9 @@ class Process:
         try:
             async with asyncio.timeout(START_WITHIN):
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                    await self._loop.sock_sendall(self._control, request)
+                    sent = self._control.send(request)  # all of it, unless the environment is large
+                    if sent < len(request):
+                        await self._loop.sock_sendall(self._control, memoryview(request)[sent:])
                 failure = await self._started
         except TimeoutError:
             self._lose()
@@ -267,7 +269,7 @@ class Process:
             self._backstop.cancel()
         self._drain()
         self._close_output()
-        self._loop.remove_reader(self._control)
+        self._loop.remove_reader(self._control.fileno())
         self._control.close()
         if not self._started.done():
             self._started.set_result("its supervisor died")

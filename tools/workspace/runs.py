@@ -13,6 +13,7 @@ from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import FULL, MemoryOutput, Run, RunOutput, Spool
 
+REMOVED_AFTER = 0.05  # seconds
 MAX_TAIL = 4096  # bytes of output that may show a reached limit
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class RunStore:
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._in_memory: dict[int, MemoryOutput] = {}  # output of runs that began on a full disk
+        self._unneeded: list[int] = []  # ids of runs to remove soon
         self._removing: set[asyncio.Future[None]] = set()
         self._is_open = False
         self._opening: asyncio.Task[None] | None = None
@@ -130,15 +132,13 @@ class RunStore:
         """Return the variables of a command that records its final directory, if the disk has room."""
         if run.id in self._in_memory:
             return variables
-        rc = self._spool.path(run.id, "rc")
         try:
-            tracked = cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
-            self._spool.share(rc)
-            return tracked
+            rc = self._spool.share_file(cwd_tracking.RC_NAME, cwd_tracking.RC)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             return variables
+        return cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
 
     def cwd_file(self, run_id: int) -> Path:
         """Return the file in which a command records its directory: in a sandbox, where commands may write."""
@@ -172,16 +172,25 @@ class RunStore:
         self._in_memory.pop(run_id, None)
 
     def _remove_later(self, run_id: int) -> None:
-        removing = asyncio.ensure_future(asyncio.to_thread(self._remove, run_id))
-        self._removing.add(removing)
-        removing.add_done_callback(self._removing.discard)
+        if not self._unneeded:  # after the answer, and for several runs at once
+            asyncio.get_running_loop().call_later(REMOVED_AFTER, self._start_removing)
+        self._unneeded.append(run_id)
 
-    def _remove(self, run_id: int) -> None:
-        self._spool.forget(run_id)
-        if self._environment.cwd_folder is not None:
-            files.remove(self.cwd_file(run_id))
+    def _start_removing(self) -> None:
+        if self._unneeded:
+            removing = asyncio.get_running_loop().run_in_executor(None, self._remove, self._unneeded)
+            self._unneeded = []
+            self._removing.add(removing)
+            removing.add_done_callback(self._removing.discard)
+
+    def _remove(self, run_ids: list[int]) -> None:
+        for run_id in run_ids:
+            self._spool.forget(run_id)
+            if self._environment.cwd_folder is not None:
+                files.remove(self.cwd_file(run_id))
 
     async def close(self, timeout: float) -> None:
+        self._start_removing()
         if self._removing:
             await asyncio.wait(self._removing, timeout=timeout)
         self._spool.close()

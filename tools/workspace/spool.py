@@ -73,6 +73,7 @@ class Spool:
         self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = -1
         self._last = -1
+        self._shared: dict[str, Path] = {}  # written by this server, by name
         self._highest = 0  # highest id assigned here: the disk may be full, or its files removed
 
     def open(self, deserted: Callable[[], None] = lambda: None) -> list[Run]:
@@ -105,27 +106,44 @@ class Spool:
         with self._hold_lock():
             run = self._run(self._last_id() + 1, command, key, background)
             while True:
-                with suppress(FileExistsError):
-                    (self.folder / str(run.id)).mkdir(mode=0o700)
-                    self.share(self.folder / str(run.id))
+                folder = f"{self.folder}/{run.id}"
+                try:
+                    os.mkdir(folder, 0o700)
                     break
-                run.id += 1
+                except FileExistsError:
+                    run.id += 1
+            self.share(folder)
             try:
                 os.pwrite(self._last, b"%020d" % run.id, 0)
-                self.save(run)
-                output = FileOutput(self.path(run.id, "output"))
-                self.share(self.path(run.id, "output"))
+                write_regular(f"{folder}/task.json", msgspec.json.encode(run))  # nobody reads it before the unlocking
+                output = FileOutput(f"{folder}/output")
+                self.share(f"{folder}/output")
             except OSError:
                 self.forget(run.id)
                 raise
             self._highest = run.id
             return run, output
 
-    def share(self, path: Path) -> None:
+    def share(self, path: Path | str) -> None:
         """Let the reader, and no other user, read the path. Raises OSError."""
         if self.reader is not None:
             os.chown(path, -1, self.reader)
-            path.chmod(0o710 if path.is_dir() else 0o640)
+            os.chmod(path, 0o710 if os.path.isdir(path) else 0o640)
+
+    def share_file(self, name: str, text: str) -> Path:
+        """Return the path of a file for commands to read. It is written once, and again if it is gone. Raises
+        OSError."""
+        path = self._shared.get(name)
+        if path is not None and os.path.exists(path):
+            return path
+        path = self.folder / name
+        fresh = path.with_suffix(".new")
+        with self._hold_lock():
+            write_regular(fresh, text.encode())
+            self.share(fresh)
+            fresh.replace(path)
+        self._shared[name] = path
+        return path
 
     def claim_in_memory(self, command: str, key: str | None, background: bool) -> "tuple[Run, MemoryOutput]":
         """Return a new run with nothing on disk, for a full disk."""
@@ -139,13 +157,7 @@ class Spool:
         """Write `task.json` atomically. Raises OSError."""
         path = self.path(run.id, "task.json")
         fresh = path.with_suffix(".new")
-        descriptor = open_regular(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            data = msgspec.json.encode(run)
-            if os.write(descriptor, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(descriptor)
+        write_regular(fresh, msgspec.json.encode(run))
         fresh.replace(path)
 
     def path(self, run_id: int, name: str) -> Path:
@@ -173,7 +185,7 @@ class Spool:
         folder = self.folder / str(run_id)
         try:
             with open_folder(folder):  # held open, so that its blocks are freed after the parent folder is unlocked
-                for name in ("output", "task.json", "rc", "cwd"):
+                for name in ("output", "task.json", "cwd"):
                     with suppress(OSError):
                         (folder / name).unlink()
                 folder.rmdir()
@@ -267,7 +279,9 @@ class Spool:
     def _remove_odd_files(self) -> None:
         """Remove entries that have a file's name but another type."""
         with os.scandir(self.folder) as entries:
-            ours = [entry for entry in entries if entry.name == LAST_ID or entry.name.endswith(".lock")]
+            ours = [
+                entry for entry in entries if entry.name == LAST_ID or entry.name.endswith((".lock", ".rc", ".new"))
+            ]
         for entry in ours:
             if entry.is_dir(follow_symlinks=False):
                 _remove_folder(entry.path)
@@ -291,7 +305,17 @@ class Spool:
             run.ended = max(run.started, found.st_mtime)
 
 
-def open_regular(path: Path, flags: int) -> int:
+def write_regular(path: Path | str, data: bytes) -> None:
+    """Write a regular file. Raises OSError, also when the disk has no room for all of it."""
+    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(descriptor)
+
+
+def open_regular(path: Path | str, flags: int) -> int:
     """Open a regular file, never blocking on others: a restored backup may be tampered with. Raises OSError."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -336,7 +360,7 @@ class MemoryOutput:
 class FileOutput:
     """Output in a file, which outlives the server."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self.size = 0
         self.kept_bytes: int | None = None

@@ -220,8 +220,9 @@ class Zygote:
 
     def wake(self, *_: object) -> None:
         """Continue the zygote, in case a command stopped it."""
-        with contextlib.suppress(OSError):
-            self._process.send_signal(signal.SIGCONT)
+        if self._process.returncode is None:  # only then is the process id surely its own
+            with contextlib.suppress(OSError):
+                os.kill(self._process.pid, signal.SIGCONT)
 
     async def fork_supervisor(self) -> tuple[socket.socket, int]:
         """Return a new supervisor's control socket, and the read end of its command's output. Raises OSError."""

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.tools.shell_commands import (
@@ -55,6 +56,7 @@ def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:
         ("set -eC; cd /; echo hi", "hi\n", 0),
         (r"printf '\xff\xfe caf\xc3\xa9 \xe2\x82'", "\ufffd\ufffd café \ufffd", 0),
         ("echo $0 $# $BASH_ENV", "bash 0\n", 0),
+        ("compgen -v TOOLGATE; env | grep ^TOOLGATE; true", "", 0),
         ("grep SigIgn /proc/self/status | cut -c 18-", "0000000\n", 0),
         ("ls /proc/self/fd | wc -l", "4\n", 0),  # 0, 1, 2 and the listing itself
         ("echo later > >(sleep 0.02; cat)", "later\n", 0),
@@ -117,6 +119,18 @@ def test_a_users_own_bash_env_still_works(tmp_path: Path) -> None:
         assert me.place.cwd == Path("/")
 
     on_caller(body, tmp_path, {**ENVIRONMENT, "BASH_ENV": "$HERE/rc", "HERE": str(tmp_path / "root")})
+
+
+def test_the_working_directory_persists_though_a_command_removes_what_records_it(tmp_path: Path) -> None:
+    odd = tmp_path / "a 'b' ü"
+    odd.mkdir()
+
+    async def body(me: Caller) -> None:
+        assert told(await me.bash(f"rm {shlex.quote(str(odd))}/spool/*.rc && echo removed")) == "removed\n"
+        await me.bash("cd /")
+        assert told(await me.bash("pwd")) == "/\n"
+
+    on_caller(body, odd)
 
 
 def test_long_output_loses_its_middle_and_says_where_all_of_it_is(tmp_path: Path) -> None:
@@ -248,7 +262,7 @@ def test_the_tools_are_declared_as_the_contract_has_them() -> None:
     }
     assert TOOLS[0].input["properties"]["timeout"]["default"] == 30_000
     assert all(len(tool.description) < 470 for tool in TOOLS)
-    hints = {tool.name: (vars(tool.annotations), tool.scope) for tool in TOOLS}
+    hints = {tool.name: (msgspec.structs.asdict(tool.annotations), tool.scope) for tool in TOOLS}
 
     def hint(read_only: bool, destructive: bool, idempotent: bool, open_world: bool) -> dict[str, bool]:
         return {
