@@ -96,8 +96,8 @@ class StreamableHttpTransport:
             del body
         try:
             message = await decode_in_turns(data)
-            del data  # a stream may stay open for days
             post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers)
+            del data, headers  # a stream may stay open for days
             await self._answer(post)
         finally:
             claim = claim if post is None else post.take_claim()
@@ -193,6 +193,7 @@ class StreamableHttpTransport:
         is_refused = isinstance(reply.answer, Failure) and reply.answer.id is None
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)
         if stream is not None:
+            post.headers = {}
             await self._send_stream(session, stream, 0, post.scope, post.send, extra)
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
@@ -215,6 +216,7 @@ class StreamableHttpTransport:
             await refuse(send, 406, "GET is answered by a stream: Accept must list text/event-stream")
             return
         last = headers.get(b"last-event-id")
+        del headers  # the stream may stay open for days
         if last is None:
             stream = session.open_get_stream(principal.scopes)
             await self._send_stream(session, stream, stream.sent, scope, send, until=principal.until)

@@ -42,12 +42,11 @@ class LocalAuth:
         self._app = app
         self._send_page = send_page
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if self._send_page is not None and is_browser(scope):
-            await self._send_page(send, 406, [])
-            return
+            return self._send_page(send, 406, [])
         set_principal(scope, LOCAL)
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 class BearerAuth:

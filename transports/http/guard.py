@@ -112,6 +112,7 @@ class RequestGuard:
                 labelled_send.extra = cors.allow_origin(origin)
             elif head is not None:
                 head.checked = headers
+            del headers  # a stream may stay open for days
             await self._app(scope, receive, drained_send)
         finally:
             self.running -= 1

@@ -85,6 +85,7 @@ class StatelessPosts:
         status = STATUS.get(reply.answer.error.code, 200) if isinstance(reply.answer, Failure) else 200
         stream = reply.choose_stream(post.accepts, is_refused=status != 200)
         if stream is not None:
+            post.headers = {}  # frees memory: a thousand subscriptions may stay open for days
             try:
                 if not await self._streams.send(stream, 0, post.principal, post.scope, post.send, keep=False):
                     task.cancel()
