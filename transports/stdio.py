@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
+from toolgate.server.protocol.first_steps import FirstSteps
 from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, refuse_too_large
 from toolgate.server.protocol.session import Session
 
@@ -199,6 +199,7 @@ class StdioConnection:
     ) -> None:
         self.ended = asyncio.Event()
         self._loop = loop
+        self._steps = FirstSteps(loop)
         self._dispatcher = dispatcher
         self._session = session
         self._source = source
@@ -322,8 +323,8 @@ class StdioConnection:
         try:
             while self._lines and not output.is_full and self._size_in_work < MAX_IN_WORK:
                 line = self._lines.popleft()
-                task = asyncio_tasks.start(self._loop, self._dispatcher.handle(line, self._session, output))
-                if not task.done():
+                task = self._steps.run(self._dispatcher.handle(line, self._session, output))
+                if task is not None:
                     self._tasks[task] = len(line)
                     self._size_in_work += len(line)
                     task.add_done_callback(self._finish_task)

@@ -11,6 +11,9 @@ from typing import Any
 log = logging.getLogger("toolgate")
 
 
+UnstartedTask = tuple[asyncio.Task[Any], list[tuple[Callable[..., object], Context]]]
+
+
 class _StepCover:
     """Stands in for a loop's `call_soon` while a task is made: takes the task's first step."""
 
@@ -36,25 +39,31 @@ def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "a
     """
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
-    cover = _StepCover(loop)
-    try:
-        loop.call_soon = cover  # type: ignore[method-assign, assignment]
-    except AttributeError:
-        return loop.create_task(work)
-    try:
-        task = asyncio.Task(work, loop=loop)
-    finally:
-        del loop.call_soon
+    task, steps = create_unstarted(loop, work)
     current = asyncio.current_task(loop)
     if current is not None:
         asyncio.tasks._leave_task(loop, current)
     try:
-        for first, context in cover.steps:
+        for first, context in steps:
             context.run(first)
     finally:
         if current is not None:
             asyncio.tasks._enter_task(loop, current)
     return task
+
+
+def create_unstarted(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "UnstartedTask":
+    """Return a task and its first step, which the caller runs in the context beside it. If the loop can't be covered,
+    it runs the step itself, and the list is empty."""
+    cover = _StepCover(loop)
+    try:
+        loop.call_soon = cover  # type: ignore[method-assign, assignment]
+    except AttributeError:
+        return loop.create_task(work), []
+    try:
+        return asyncio.Task(work, loop=loop), cover.steps
+    finally:
+        del loop.call_soon
 
 
 class DelayedTasks:

@@ -1,0 +1,101 @@
+"""Run coroutines to their first wait, and make tasks only of those that wait.
+
+3.11 only: drop all but `eager_start` with requires-python >= 3.12. Source: asyncio, "Extending".
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+from toolgate.server.protocol import asyncio_tasks
+
+Work = Coroutine[Any, Any, Any]
+
+_enter, _leave = asyncio.tasks._enter_task, asyncio.tasks._leave_task
+
+
+class FirstSteps:
+    """Run work in one spare task, which the first work that waits keeps.
+
+    So the current task is a real one, as `asyncio.timeout` and cancellation need. The next work gets the same one only
+    if this left no context variable, cancellation or callback in it. A small call over stdio takes a tenth less
+    processor time than with a task of its own.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._spare: _SpareTask | None = None
+
+    def run(self, work: Work) -> "asyncio.Task[Any] | None":
+        """Run `work` to its first wait, from a callback of the loop. Return the task that goes on with it, or None if
+        it has ended."""
+        if sys.version_info >= (3, 12):
+            started = asyncio.Task(work, loop=self._loop, eager_start=True)
+            return None if started.done() else started
+        spare = self._spare or _SpareTask(self._loop)
+        self._spare = None  # work that starts other work gets another
+        task, context, outcome = spare.task, spare.context, None
+        _enter(self._loop, task)
+        try:
+            outcome = context.run(work.send, None)
+        except StopIteration as end:
+            if not (context or task._must_cancel or task._callbacks):
+                self._spare = spare
+                return None
+            outcome = end
+        except BaseException as error:  # noqa: BLE001  # the task raises it
+            outcome = error
+        finally:
+            _leave(self._loop, task)
+        spare.go_on(work, outcome)
+        return None if task.done() else task
+
+
+class _SpareTask:
+    """A task that waits for its work. Until then the loop does not list it, and nothing is lost if it is dropped."""
+
+    __slots__ = ("_relay", "_step", "context", "task")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.task: Any
+        self._relay = _Relay()
+        self.task, [(self._step, self.context)] = asyncio_tasks.create_unstarted(loop, self._relay)
+        self.task._log_destroy_pending = False
+        asyncio.tasks._unregister_task(self.task)
+
+    def go_on(self, work: Work, outcome: Any) -> None:
+        """Let the task continue `work` after its first step, or end as the work did."""
+        self._relay.work, self._relay.first = work, (outcome,)
+        self.task._log_destroy_pending = True
+        asyncio.tasks._register_task(self.task)
+        self.context.run(self._step)
+
+
+class _Relay(Coroutine[Any, Any, Any]):
+    """The coroutine of a spare task. `first`: the outcome of the first step, until the task has it."""
+
+    work: Work
+    first: tuple[Any] | None = None
+
+    def send(self, value: Any) -> Any:
+        if self.first is None:
+            return self.work.send(value)
+        (outcome,), self.first = self.first, None
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    def throw(self, *error: Any) -> Any:
+        if self.first is None:
+            return self.work.throw(*error)
+        outcome = self.send(None)  # the work cancelled its own task in the first step
+        if outcome is not None:
+            outcome.cancel()
+        return outcome
+
+    def close(self) -> None:
+        self.work.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError
