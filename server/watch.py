@@ -9,9 +9,12 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,6 +31,8 @@ MAX_WATCHED = 2_000  # files and folders: the system has some ten thousand watch
 FILES_DEBOUNCE = 300  # ms that changes of files are gathered while more keep coming
 RETRY = 30.0  # seconds before a watch that has ended is tried again: without free watches each try logs a line
 RECENT = 100_000_000  # ns before a watch begins in which changes are still reported: starting it passes several threads
+NOTIFY = "watchfiles._rust_notify"
+LOADING = threading.Lock()  # of NOTIFY: each watch begins in its own thread
 MAX_LINKS = 40  # on the way to a file; Linux's own limit
 
 Stamp = tuple[int, int, int, int] | None  # None: no file
@@ -106,14 +111,29 @@ async def _try_look(what: str, look: Callable[[], Awaitable[None]]) -> None:
 
 
 def _start_watch(roots: Callable[[], Iterable[Path]], stop: threading.Event) -> "RustNotify":
-    from watchfiles._rust_notify import RustNotify  # start-up; `watch` can't take several flat folders
-
+    notify = _load_rust_notify()
     while True:
         try:
-            return RustNotify(list(filter(_is_utf8, map(str, roots()))), False, False, 0, False, True)
+            return notify(list(filter(_is_utf8, map(str, roots()))), False, False, 0, False, True)
         except FileNotFoundError:  # gone meanwhile: the roots have changed
             if stop.is_set():
                 raise
+
+
+def _load_rust_notify() -> "type[RustNotify]":
+    """Return watchfiles' class, as its `watch` can't take several flat folders. The package itself is not imported: it
+    imports multiprocessing, pickle, json and anyio, which stay in memory."""
+    with LOADING:
+        if NOTIFY not in sys.modules:
+            package = PathFinder.find_spec(NOTIFY.partition(".")[0])
+            spec = package and PathFinder.find_spec(NOTIFY, package.submodule_search_locations)
+            if spec is None or spec.loader is None:
+                raise ModuleNotFoundError(f"{NOTIFY} is missing", name=NOTIFY)
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules[NOTIFY] = module
+        found: type[RustNotify] = sys.modules[NOTIFY].RustNotify
+        return found
 
 
 def _is_utf8(name: str) -> bool:

@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,6 +13,26 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.watch import watch_skills
 from toolgate.tools.builtin.skills.skills import Skills
+
+WATCH = """
+import asyncio, sys
+from pathlib import Path
+from toolgate.server.watch import watch_folders
+
+async def main():
+    looked = asyncio.Event()
+
+    async def look():
+        looked.set()
+
+    watch = asyncio.ensure_future(watch_folders("skill", lambda: [Path.cwd()], look))
+    await asyncio.wait_for(looked.wait(), 10)
+    watch.cancel()
+    await asyncio.wait([watch])
+
+asyncio.run(main())
+print([name for name in ("watchfiles._rust_notify", "watchfiles", "multiprocessing", "anyio") if name in sys.modules])
+"""
 
 
 def write(folder: Path, name: str, about: str) -> None:
@@ -149,3 +171,9 @@ def test_a_system_without_watches_is_told_in_the_log(
     monkeypatch.setattr(_rust_notify, "RustNotify", none_left)
     asyncio.run(watch_skills(Skills([tmp_path]), lambda: None))
     assert "can't be watched" in caplog.text
+
+
+def test_a_watch_loads_only_the_part_of_the_library_that_it_needs(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WATCH]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=True)
+    assert told.stdout == "['watchfiles._rust_notify']\n"

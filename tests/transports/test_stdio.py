@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.raw_client import COMMAND, Server, children, eventually, processes_with
+from tests.clients.raw_client import COMMAND, PATIENCE, Server, children, eventually, processes_with
 
 Start = Callable[..., Server]
 MIB = 2**20
@@ -55,6 +55,35 @@ def test_pipes_hold_more_than_the_answers_to_a_batch(start: Start) -> None:
     server.request("ping")
     for end in (server.process.stdin, server.process.stdout):
         assert fcntl.fcntl(end, fcntl.F_GETPIPE_SZ) == MIB
+
+
+NEEDLESS = {  # before the second answer: each takes milliseconds and memory
+    *("anyio", "click", "httpx", "mimetypes", "multiprocessing", "shutil", "sqlalchemy", "sqlite3", "starlette"),
+    *("importlib.resources", "tempfile", "watchfiles", "yaml"),
+}
+
+
+def test_a_start_loads_nothing_that_the_first_answers_do_not_need(tmp_path: Path) -> None:
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    messages = (
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}},
+    )
+    command = [sys.executable, "-X", "importtime", "-m", "toolgate.server", "--state", str(tmp_path / "state")]
+    told = subprocess.run(
+        command,
+        input="".join(json.dumps(message) + "\n" for message in messages),
+        env={**os.environ, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert [json.loads(line)["id"] for line in told.stdout.splitlines()] == [1, 2]
+    loaded = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
+    assert {"asyncio", "toolgate.server.app"} <= loaded
+    assert loaded & NEEDLESS == set()
 
 
 def test_awkward_unicode_arrives_on_one_line(probe: Start) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from toolgate.server.budget import Budget, Claim
+from toolgate.server.protocol import asyncio_tasks
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
 from toolgate.transports.http.compact_protocol import CompactProtocol
@@ -67,6 +68,7 @@ class HttpProtocol(CompactProtocol):
         super().connection_made(HeadJoiningTransport(transport, self._queue))
         self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)
         self._slot = self._connections.add(self, self.client[0] if self.client else "")
+        self._idle_since = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._slot.release()
@@ -134,6 +136,16 @@ class HttpProtocol(CompactProtocol):
         cycle.message_event.set()
         self._queue.unstarted += 1
         self._start_asgi_task(cycle, self._served)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Begin the request in its turn. uvicorn calls this too."""
+        self._queue.begin(partial(self._run, cycle, app), self._idle_since)
+
+    def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
+        task = asyncio_tasks.start(self.loop, cycle.run_asgi(app))
+        if not task.done():
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
 
     def take_body(self, scope: Scope) -> bytes | None:
         """Return the body of the request of `scope` if all of it has come, as `receive` would."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -129,6 +130,22 @@ def test_a_connection_sends_its_answers_in_order_and_before_it_closes() -> None:
         ada.close()
         await asyncio.sleep(0)
         assert writes == [("ada", b"head 1"), ("ada", b"head 2"), ("ada", b"head 3"), ("ada", "closed")]
+
+    asyncio.run(main())
+
+
+def test_who_was_answered_longest_ago_is_served_first() -> None:
+    async def main() -> None:
+        begun: list[str] = []
+        queue = AnswerQueue(asyncio.get_running_loop())
+        for name, answered in (("ada", 3.0), ("ben", 1.0), ("cid", 2.0), ("dan", 1.0)):
+            queue.begin(partial(begun.append, name), answered)
+        assert begun == []
+        await asyncio.sleep(0)
+        assert begun == ["ben", "dan", "cid", "ada"]
+        queue.begin(partial(begun.append, "eve"), 9.0)
+        await asyncio.sleep(0)
+        assert begun[4:] == ["eve"]
 
     asyncio.run(main())
 
