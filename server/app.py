@@ -140,8 +140,8 @@ class App:
         finally:
             await self.close()
 
-    async def serve_http(self) -> None:
-        """Serve HTTP clients until a signal comes."""
+    async def serve_http(self, announce: Callable[[str, str, str], None] | None = None) -> None:
+        """Serve HTTP clients until a signal comes. It begins with `announce(sandbox, public_url, pairing_link)`."""
         from toolgate.server.http_app import HttpApp  # start-up: stdio does without all of HTTP
         from toolgate.server.state.sessions import SessionRecords
 
@@ -156,6 +156,7 @@ class App:
             sandbox=self.confinement.level,
             metrics=self._build_metrics(),
             records=SessionRecords(self.store, self.clock.processes, self._root_name),
+            announce=partial(announce, self.confinement.describe()) if announce is not None else None,
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)

@@ -7,7 +7,7 @@ import pkgutil
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -54,6 +54,8 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 # Asked for before a server is listed at ChatGPT, without signing in
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
+T = TypeVar("T")
+
 log = logging.getLogger("toolgate.http")
 
 
@@ -64,6 +66,7 @@ class HttpApp:
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
     - `revocation_interval`: seconds between two checks for revoked people and grants.
     - `sandbox`: the level that commands have.
+    - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class HttpApp:
         sandbox: str = "none",
         metrics: "Metrics",
         records: SessionRecords | None = None,
+        announce: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
         self._server = server
@@ -88,6 +92,7 @@ class HttpApp:
         self._overview = overview
         self._every = revocation_interval
         self._sandbox = sandbox
+        self._announce = announce
         self._metrics = metrics
         self._refused_tokens: Counter[str] = Counter()  # tokens, by why
         self._shared = create_budgets(dispatcher.answers, is_single_principal=access is None)
@@ -192,15 +197,19 @@ class HttpApp:
         base = _base_url(host, port)
         where = ", on the socket that was handed over" if self._is_handed else ""
         try:
-            application = self.application(self._config.public_url or _base_url(self._config.host, port))
+            public_url: str = self._config.public_url or _base_url(self._config.host, port)
+            application = self.application(public_url)
             log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
             if self._config.is_public and self._sandbox == "none":
                 log.warning("--sandbox none: commands may do all that this process may do")
             if self._config.approve and self._open is None and self._config.can_commands_reach_host(self._sandbox):
                 log.warning("--approve: with --auth none, commands that reach this port can approve their own calls")
+            link = None
             if self._access is not None and self._access.sign_in is not None:
                 pairing = self._access.sign_in.offer_pairing  # unless there is an account
-                await _retry(pairing, "accounts can't be read: no pairing code is offered")
+                link = await _retry(pairing, "accounts can't be read: no pairing code is offered")
+            if self._announce is not None:
+                self._announce(public_url, link or "")
             for transport in self._transports.values():  # clients wait meanwhile, so as not to initialize again
                 await _retry(transport.sessions.recall, "sessions of earlier processes can't be recalled yet")
             async with self._watch_revocations():
@@ -375,15 +384,15 @@ def check_http(config: Config) -> None:
         )
 
 
-async def _retry(work: Callable[[], Awaitable[object]], failing: str) -> None:
-    """Do `work`, as soon as the state can be used. After TRIES failures log `failing`."""
+async def _retry(work: Callable[[], Awaitable[T]], failing: str) -> T | None:
+    """Return the result of `work`, as soon as the state can be used. After TRIES failures log `failing`."""
     for left in reversed(range(TRIES)):
         try:
-            await work()
-            return
+            return await work()
         except StateError as error:
             if not left:
                 log.warning("%s: %s", failing, error)
+    return None
 
 
 def _base_url(host: str, port: int) -> str:

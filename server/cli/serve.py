@@ -5,6 +5,7 @@ import fcntl
 import logging
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from toolgate.server import VERSION, run_loop
 from toolgate.server.app import App
@@ -13,6 +14,9 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.store import NewerStateError, StateError
 from toolgate.server.telemetry import logging as logs
 from toolgate.transports import stdio
+
+if TYPE_CHECKING:
+    from toolgate.server.cli.banner import Banner
 
 DONE, FAULT, USAGE = 0, 1, 2
 WAITING = """\
@@ -32,10 +36,11 @@ def serve(options: Config) -> int:
         from toolgate.server import http_app  # start-up: stdio needs no HTTP
 
         http_app.check_http(options)
-    logs.start(options.verbose, options.logs, options.log_format)
+    banner = _choose_banner(options)
+    logs.start(options.verbose, options.logs, options.log_format, banner.filter if banner is not None else None)
     code = DONE
     try:
-        _run_loop(options)
+        _run_loop(options, banner)
     except UsageError:
         raise
     except StateError as error:  # the log has the details
@@ -55,9 +60,17 @@ def _leave(_number: int, _frame: object) -> None:
     raise SystemExit(DONE)
 
 
-def _run_loop(options: Config) -> None:
+def _choose_banner(options: Config) -> "Banner | None":
+    if not (options.is_remote and sys.stderr.isatty()):
+        return None
+    from toolgate.server.cli.banner import choose_banner  # start-up: clients start the server without a terminal
+
+    return choose_banner(options)
+
+
+def _run_loop(options: Config, banner: "Banner | None") -> None:
     async def serve_http() -> None:
-        await App(options).serve_http()
+        await App(options).serve_http(banner.show if banner is not None else None)
 
     async def serve_stdio() -> None:
         await App(options).serve_stdio(source, sink)

@@ -4,6 +4,7 @@ import logging
 import os
 import select
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from toolgate.server.telemetry.log_format import FORMATTERS
@@ -13,14 +14,24 @@ MAX_LINE = 4_000  # bytes: what a pipe that is ready takes without blocking (PIP
 FILE_SIZE, FILES = 5 * 2**20, 3  # bytes a file, files kept: a week of a busy server, and bounded
 
 
-def start(verbose: bool, folder: Path | None, style: str = "text") -> None:
-    """Start to log, as "text" or "json". Makes `folder`. Raises UsageError if it can't be written to."""
+def start(
+    verbose: bool,
+    folder: Path | None,
+    style: str = "text",
+    is_shown: Callable[[logging.LogRecord], bool] | None = None,
+) -> None:
+    """Start to log, as "text" or "json". Makes `folder`. Raises UsageError if it can't be written to.
+
+    `is_shown(record)` selects the lines for standard error; None: all.
+    """
     root = logging.getLogger()
     root.setLevel(logging.WARNING)
     logging.getLogger("toolgate").setLevel(logging.DEBUG if verbose else logging.INFO)
     handlers: list[tuple[logging.Handler, int | None]] = [(StderrHandler(), MAX_LINE)]
     if folder is not None:
         handlers.append((_file_handler(folder), None))
+    if is_shown is not None:
+        handlers[0][0].addFilter(is_shown)
     for handler, most in handlers:
         handler.setFormatter(FORMATTERS[style](most))
         root.addHandler(handler)

@@ -65,6 +65,9 @@ class Sandboxing:
     def level(self) -> str:
         return "none" if self.sandbox is None else self.sandbox.level
 
+    def describe(self) -> str:
+        return "none" if self.sandbox is None else self.sandbox.describe()
+
     def make_environment(self, root: Path, spool: Path, *, alone: bool) -> CommandEnvironment:
         """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
         if self.sandbox is None or self.sandbox.level == "none":

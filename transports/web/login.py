@@ -17,6 +17,7 @@ from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext
+from toolgate.transports.web.templates import SCRIPT_POLICY
 
 CALLBACK = "/callback"  # operators have registered it at their providers
 HOME_PAGE = ""  # the path after a sign-in that no client asked for
@@ -125,8 +126,9 @@ class LoginPages:
         if id and question is None:
             return self._context.question_gone_page(id)
         csrf, cookies = self._context.csrf_token(request, ANONYMOUS, "login", id)
+        has_people = await self._sign_in.offer_pairing() is None
         page = self._context.pages.render(
-            "pairing" if await self._sign_in.offer_pairing() else "login",
+            "login" if has_people else "pairing",
             status,
             isolated=not id,
             question=question,
@@ -137,6 +139,7 @@ class LoginPages:
             csrf=csrf,
             problem=problem,
         )
+        page.headers.update({} if has_people else SCRIPT_POLICY)
         return with_headers(page, *cookies)
 
     # -- at a provider's page

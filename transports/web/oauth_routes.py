@@ -27,7 +27,7 @@ from toolgate.transports.web.http import (
 )
 from toolgate.transports.web.login import AccountPage, LoginPages
 from toolgate.transports.web.sign_in_context import SignInContext
-from toolgate.transports.web.templates import ICON, STYLE
+from toolgate.transports.web.templates import ICON, PAIRING, STYLE
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
 CACHE_HOUR = {"cache-control": "public, max-age=3600"}
@@ -104,7 +104,7 @@ class OAuthRoutes:
             "/consent": _page(asking.consent_page, asking.consent),
             "/account": _page(account.page, account.revoke),
             "/logout": _page(entrance.logout_page, entrance.logout),
-            **{f"/{name}": _page(partial(self._file, name)) for name in (STYLE, ICON)},
+            **{f"/{name}": _page(partial(self._file, name)) for name in (STYLE, ICON, PAIRING)},
             "/authorize": {"GET": asking.authorize},  # no HEAD: these requests change something
             **{back: {"GET": partial(entrance.callback, back)} for back in entrance.callback_paths.values()},
         }

@@ -13,6 +13,7 @@ from toolgate.server.text import escape_invisible
 FOLDER = Path(__file__).with_name("pages")
 STYLE = "pages.css"
 ICON = "icon.svg"
+PAIRING = "pairing.js"
 FILES = {  # loaded by pages → media type
     STYLE: "text/css",
     ICON: "image/svg+xml",
@@ -20,6 +21,7 @@ FILES = {  # loaded by pages → media type
     "home.css": "text/css",
     "home.js": "text/javascript",
     "live.js": "text/javascript",
+    PAIRING: "text/javascript",
 }
 TIMES = {"day": "%d %B %Y", "moment": "%d %b, %H:%M UTC", "iso": "%Y-%m-%dT%H:%M:%SZ"}  # filter → pattern
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"

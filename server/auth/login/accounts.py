@@ -37,6 +37,8 @@ PAIRING_BYTES = 16  # 128 bits, unguessable: 26 letters and digits
 PAIRING_ADDRESS_BACKOFF = Backoff(free=5, longest=60)
 PAIRING_TOTAL_BACKOFF = Backoff(free=100, longest=2)  # short: a guesser must not lock the operator out
 
+NO_ACCOUNT = "there is no account yet: open %s and create the first with the pairing code %s (within %d minutes)"
+
 log = logging.getLogger("toolgate.auth")
 
 
@@ -256,19 +258,16 @@ class PairingCode:
         self._hash = b""
         self._until = 0.0
 
-    def offer(self) -> None:
-        """Log a new code, unless the last one is still valid."""
+    def offer(self) -> str:
+        """Log a new code, and return the link that fills it in; "" if the last one is still valid."""
         if self._now() < self._until:
-            return
+            return ""
         code = base64.b32encode(secrets.token_bytes(PAIRING_BYTES)).decode().rstrip("=")
         self._hash, self._until = _hash_code(code), self._now() + PAIRING_LIFETIME
         grouped = "-".join(code[at : at + 4] for at in range(0, len(code), 4))
-        log.warning(
-            "there is no account yet: open %s and create the first with the pairing code %s (within %d minutes)",
-            self._where,
-            grouped,
-            PAIRING_LIFETIME // 60,
-        )
+        link = f"{self._where}#code={grouped}"  # a fragment reaches no server, log or referrer
+        log.warning(NO_ACCOUNT, link, grouped, PAIRING_LIFETIME // 60)
+        return link
 
     def verify(self, code: str, address: str) -> bool:
         """Return whether `code` is the one in the log; `address` is "" if unknown. Raises ThrottledError."""

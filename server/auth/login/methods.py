@@ -70,12 +70,12 @@ class SignInMethods:
                 return provider.permits(person)
         return person.issuer in self.enterprise_issuers
 
-    async def offer_pairing(self) -> bool:
-        """Return whether there is no account yet; then the log has a code for creating the first."""
+    async def offer_pairing(self) -> str | None:
+        """Return None if there is an account. Otherwise the log has a code for creating the first: return the link with
+        it, or "" if the code is not new."""
         if self.accounts is None or self.pairing is None or not await self.accounts.is_empty():
-            return False
-        self.pairing.offer()
-        return True
+            return None
+        return self.pairing.offer()
 
 
 def log_sign_in(outcome: str, way: str, address: str, name: str = "") -> None:

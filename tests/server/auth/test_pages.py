@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from playwright.sync_api import expect
 
 from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, people
 from tests.clients.raw_client import PATIENCE, eventually
@@ -411,6 +412,30 @@ def test_the_first_account_is_made_on_a_page(chromium: Any, tmp_path: Path, capl
         connected(page)
         assert "code" in made.caught[0]
         context.close()
+
+
+def test_the_link_in_the_log_fills_in_the_pairing_code_and_leaves_the_address(
+    chromium: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sign_in_server(tmp_path) as made, contextlib.closing(chromium.new_context()) as context:
+        page = context.new_page()
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(f"{made.url}/login")
+        link = caplog.messages[-1].split("open ")[1].split()[0]
+        assert link.startswith(f"{made.url}/login#code=")
+        page.goto(link)  # only the fragment of the page changes
+        expect(page.get_by_label("Your name")).to_be_focused()
+        page.goto("about:blank")
+        page.goto(link)
+        expect(page.get_by_label("Your name")).to_be_focused()
+        assert page.get_by_label("Pairing code").input_value() == link.partition("=")[2]
+        assert page.url == f"{made.url}/login"
+        assert not any(link.partition("=")[2] in url.partition("#")[0] for url in asked)
+        page.get_by_label("Your name").fill("ada")
+        page.get_by_label("A new password").fill(PASSWORD)
+        page.get_by_role("button", name="Create the account").click()
+        page.wait_for_url(f"{made.url}/")
 
 
 def test_a_server_that_was_just_started_is_paired_connected_and_used(
