@@ -96,7 +96,7 @@ class StreamableHttpTransport:
             del body
         try:
             message = await decode_in_turns(data)
-            post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers)
+            post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers, head)
             del data, headers  # a stream may stay open for days
             await self._answer(post)
         finally:

@@ -48,7 +48,9 @@ def request_session(meta: dict[str, Any], connection: Session) -> Session:
     if revision is None:
         data = {"supported": list(SUPPORTED), "requested": version}
         raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
-    return connection.for_request(revision, capabilities, _level(meta))
+    session = connection.for_request(revision, capabilities, _level(meta))
+    session.client = session.client or client_name(meta)
+    return session
 
 
 def _field(meta: dict[str, Any], name: str, kind: type, default: Any = None) -> Any:

@@ -21,9 +21,10 @@ class KnownHead:
     """A head up to the value of Content-Length, and from there on, with the `scope` of the request that it was read of.
 
     `checked` are its headers, once the guard let them pass, and `forms` what its endpoint found it to accept.
+    `repeated` are the revision, method and name in a body that its headers repeated rightly.
     """
 
-    __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms")
+    __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms", "repeated")
 
     def __init__(self, before: bytes, after: bytes, scope: Scope) -> None:
         self._before = before
@@ -32,6 +33,7 @@ class KnownHead:
         self._place = next(place for place, line in enumerate(scope["headers"]) if line[0] == LENGTH_HEADER)
         self.checked: Headers | None = None
         self.forms: Any = None
+        self.repeated: tuple[Any, str, Any] | None = None
 
     def match(self, data: bytes) -> tuple[bytes, bytes] | None:
         """Return the digits of the length and the body if `data` is one whole request with this head."""

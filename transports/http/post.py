@@ -31,6 +31,7 @@ from toolgate.server.protocol.session import Channel
 from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, SendWhole, respond
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
+from toolgate.transports.http.known_head import KnownHead
 
 LISTEN = "subscriptions/listen"
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
@@ -61,7 +62,7 @@ KINDS = (("application/json", "application/*", "*/*"), ("text/event-stream", "te
 @dataclass(eq=False, slots=True)
 class Post:
     """A POST and its sender. `claim` is its body's part of a budget, taken over by the work; `answers` bounds unread
-    answers."""
+    answers. `head` is its head if that came before."""
 
     principal: Principal
     headers: Headers
@@ -72,6 +73,7 @@ class Post:
     receive: Receive
     send: Send
     answers: Budget
+    head: KnownHead | None = None
 
     @property
     def id(self) -> Any:

@@ -130,18 +130,21 @@ class StatelessPosts:
         if request.method == "tools/call" and isinstance(name, str):
             mirrored = self._services.mirrored_headers(name)
         name_parameter = self._services.dispatcher.name_parameter(request.method)
-        _check_headers(post.headers, request, name_parameter, mirrored)
+        repeated = meta[VERSION], request.method, name_parameter and request.params.get(name_parameter)
+        if post.head is None or post.head.repeated != repeated:
+            _check_repeated(post.headers, *repeated, has_name=name_parameter is not None)
+            if post.head is not None:
+                post.head.repeated = repeated
+        for header, path in mirrored.items():
+            _check_mirrored(post.headers, header, _argument_at(request.params.get("arguments"), path))
 
 
-def _check_headers(headers: Headers, request: Request, name_parameter: str | None, mirrored: Mirrored) -> None:
-    """Raise HeaderMismatch if a required header is missing or wrong. Mcp-Name repeats `name_parameter`."""
-    meta = request.params.get("_meta") or {}
-    _check_equal(headers, b"mcp-protocol-version", meta.get(VERSION), "MCP-Protocol-Version")
-    _check_equal(headers, b"mcp-method", request.method, "Mcp-Method")
-    if name_parameter is not None:
-        _check_equal(headers, b"mcp-name", request.params.get(name_parameter), "Mcp-Name", encoded=True)
-    for name, path in mirrored.items():
-        _check_mirrored(headers, name, _argument_at(request.params.get("arguments"), path))
+def _check_repeated(headers: Headers, version: str, method: str, name: Any, *, has_name: bool) -> None:
+    """Raise HeaderMismatch if a header that repeats a part of the body is missing or wrong."""
+    _check_equal(headers, b"mcp-protocol-version", version, "MCP-Protocol-Version")
+    _check_equal(headers, b"mcp-method", method, "Mcp-Method")
+    if has_name:
+        _check_equal(headers, b"mcp-name", name, "Mcp-Name", encoded=True)
 
 
 def _decode_value(value: str) -> str:

@@ -193,3 +193,33 @@ def test_a_reader_that_takes_nothing_is_disconnected_and_its_call_called_off(
         writer.transport.abort()
 
     serving(tmp_path, body)
+
+
+def test_a_known_head_vouches_for_no_other_body(tmp_path: Path) -> None:
+    """The headers that repeat parts of a body are compared with each body, whatever was compared before."""
+
+    def call(name: str, head: list[bytes]) -> bytes:
+        data = json.dumps(modern("tools/call", {"name": name, "arguments": {}})[0]).encode()
+        _, told = modern("tools/call", {"name": "echo"})
+        lines = "".join(f"{key}: {value}\r\n" for key, value in told.items())
+        head[:] = [HEAD + lines.encode() + b"Content-Length: %d\r\n\r\n" % len(data)]
+        return head[0] + data
+
+    async def body(port: int, here: Any) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        heads: list[bytes] = []
+        seen = []
+        for name in ("echo", "echo", "echo", "ohce", "echo"):
+            head: list[bytes] = []
+            writer.write(call(name, head))
+            heads += head
+            answer = await reader.readuntil(b"\r\n\r\n")
+            size = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            seen.append((answer.split()[1], b"-32020" in await reader.readexactly(size)))
+        writer.close()
+        assert len(set(heads)) == 1
+        good, bad = seen[0], (b"400", True)
+        assert good != bad
+        assert seen == [good, good, good, bad, good]
+
+    serving(tmp_path, body)
