@@ -362,6 +362,8 @@ class App:
         await CallbackStore(self.store, self.clock, principal, "").cancel(None)
         await self.call_tasks.cancel_all(principal)
         self.server.questions.drop_all(principal)
+        if self.server.policy.remembered is not None:
+            await self.server.policy.remembered.end_all(principal)
         await self.workspaces.kill(principal)
 
     async def _who_is_gone(self) -> set[str] | None:

@@ -140,7 +140,12 @@ def build_policy(config: Config, rules: Rules, store: Store) -> CallPolicy:
         from toolgate.server.auth.principal_names import PrincipalNames  # start-up: rules about people are rare
 
         find_names = PrincipalNames(store).find_names
-    return CallPolicy(rules, find_names, build_rate_limiter(config))
+    remembered = None
+    if config.approve:
+        from toolgate.server.policy.remembered_approvals import RememberedApprovals  # start-up: so are approvals
+
+        remembered = RememberedApprovals(store)
+    return CallPolicy(rules, find_names, build_rate_limiter(config), remembered=remembered)
 
 
 def build_cleaner(

@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.protocol.session import Session
@@ -21,6 +22,11 @@ from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.services import Plan
 from toolgate.tools.workspace.spool import Run
+
+if TYPE_CHECKING:
+    from toolgate.server.policy.remembered_approvals import Duration
+    from toolgate.server.protocol.session import ApprovalRequest
+    from toolgate.server.state.approval_rows import StandingApproval
 
 MAX_RUNS = 20  # background tasks shown, running first
 MAX_TASKS = 30  # tasks shown, open first
@@ -156,6 +162,23 @@ class Dashboard:
         except KeyError:
             return False
         return True
+
+    async def remember_approval(
+        self, principal: str, approval: "ApprovalRequest", client: str, duration: "Duration"
+    ) -> None:
+        """Approve calls like this one for a session, or always. Raises StateError."""
+        if (remembered := self._server.policy.remembered) is not None:
+            await remembered.add(principal, approval, client, duration)
+
+    async def list_approvals(self, principal: str) -> "list[StandingApproval]":
+        """Return what the person always approves. Raises StateError."""
+        remembered = self._server.policy.remembered
+        return await remembered.list_standing(principal) if remembered is not None else []
+
+    async def end_approval(self, principal: str, id: str) -> bool:
+        """End an approval for good, and return whether it existed. Raises StateError."""
+        remembered = self._server.policy.remembered
+        return remembered is not None and await remembered.end(principal, id)
 
     async def output(self, principal: str, id: int) -> AsyncIterator[str]:
         """Yield the end of a background task's output as plain text, then new output until the task ends."""

@@ -14,6 +14,7 @@ from toolgate.tools.api.text import clean_text
 
 MAX_SHOWN = 4_000  # characters of one argument: about two screens
 MAX_ALL = 12_000  # of all arguments
+MAX_COMMAND = 32_000  # of a shell command: more than a person reads
 MAX_NAME = 100  # of an argument's name
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")  # needs no quotes
 BLANKS = re.compile(" {9,}")
@@ -39,6 +40,15 @@ def format_arguments(given: Mapping[str, Any]) -> str:
         lines.append(f"{named}: {_shorten(value, min(MAX_SHOWN, left))}")
         left -= len(lines[-1])
     return "\n".join(lines)
+
+
+def format_command(text: str) -> str:
+    """Return a shell command with its lines and blanks. A very long one loses its middle, and says so."""
+    if len(text) > MAX_COMMAND:
+        half = MAX_COMMAND // 2
+        left_out = f"\n… {len(text) - 2 * half:,} characters are NOT SHOWN here …\n"
+        return f"{format_command(text[:half])}{left_out}{format_command(text[-half:])}"
+    return "\n".join(escape_invisible(line.replace("\t", "    ")) for line in text.split("\n"))
 
 
 def _shorten(value: Any, most: int) -> str:

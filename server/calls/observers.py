@@ -15,7 +15,9 @@ from toolgate.server.protocol.task import StoredTask
 
 log = logging.getLogger("toolgate.observers")
 
-GRANTED = frozenset(("allowed", "approved"))  # decisions after which the tool runs
+GRANTED = frozenset(
+    ("allowed", "approved", "approved_session", "approved_always")
+)  # decisions after which the tool runs
 ENDS = {"completed": "ok", "failed": "fault", "cancelled": "cancelled"}  # a task's status → how its call ended
 
 UNOBSERVED = "a call could not be observed"

@@ -20,6 +20,7 @@ from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
+    from toolgate.server.protocol.session import ApprovalRequest
 
 LIFETIME = 600.0  # seconds a question waits, and then its answer: a person still remembers the conversation
 MAX_QUESTIONS = 32  # per principal: one more drops that principal's oldest
@@ -33,7 +34,7 @@ class QuestionView(msgspec.Struct, frozen=True):
 
     - `tool`: name of the tool or prompt, or the URI of a resource.
     - `schema`: a flat one, as in elicitation/create.
-    - `approval`: whether it asks if the tool may run at all, with `arguments` as shown to the person.
+    - `approval`: what is to be approved, if it asks whether the tool may run at all.
     - `asked`, `expires`: seconds since 1970.
     """
 
@@ -44,8 +45,7 @@ class QuestionView(msgspec.Struct, frozen=True):
     expires: float
     message: str
     schema: Mapping[str, Any]
-    approval: bool
-    arguments: str
+    approval: "ApprovalRequest | None"
 
 
 class PendingQuestion(msgspec.Struct, eq=False):
@@ -125,6 +125,15 @@ class PendingQuestions:
             self._notify_watchers(principal)
         return wrong
 
+    def settle(self, principal: str, id: str) -> str | None:
+        """Accept a question whose approval is remembered elsewhere. Return None, or what is wrong. Without a call that
+        waits the question is dropped: its answer would outlive what is remembered."""
+        asked = self._questions.get(principal, {}).get(id)
+        if asked is None or asked.is_held:
+            return self.answer(principal, id, "accept")
+        self.drop(asked)
+        return None
+
     def follow(self, principal: str) -> QuestionWatcher:
         """Return a context for a page that shows the questions; meanwhile `is_watched` is true."""
         return QuestionWatcher(principal, self._watchers)
@@ -145,11 +154,11 @@ class PendingQuestions:
         client: str,
         message: str,
         schema: Mapping[str, Any],
-        approved: str | None = None,
+        approved: "ApprovalRequest | None" = None,
         right: "GrantKey | None" = None,
     ) -> PendingQuestion:
         """Return the question for this call (any JSON values), held by the caller: one that waits alone, an answered
-        one, or a new one. `approved` are the arguments to approve, as shown."""
+        one, or a new one. `approved` is what it asks to approve."""
         by, binding = _digest(call), _digest([call, question])
         own = self._questions.get(principal, {}).values()
         found = next((each for each in own if each.question == binding and not each.is_held), None)
@@ -166,10 +175,9 @@ class PendingQuestions:
             expires=math.inf,
             message=message,
             schema=schema,
-            approval=approved is not None,
-            arguments=approved or "",
+            approval=approved,
         )
-        size = len(_to_json([message, schema, approved]))
+        size = len(to_stable_json([message, schema, approved]))
         asked = PendingQuestion(principal, by, binding, shown, asyncio.get_running_loop().create_future(), size, right)
         self._add(asked)
         return asked
@@ -277,11 +285,11 @@ class PendingQuestions:
 
 
 def _digest(value: Any) -> bytes:
-    return hashlib.sha256(_to_json(value)).digest()
+    return hashlib.sha256(to_stable_json(value)).digest()
 
 
-def _to_json(value: Any) -> bytes:
-    """Return its JSON."""
+def to_stable_json(value: Any) -> bytes:
+    """Return the same JSON for equal values."""
     try:
         return msgspec.json.encode(value, order="deterministic")
     except UnicodeEncodeError:  # half of a surrogate pair, escaped so that different ones differ

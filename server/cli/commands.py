@@ -55,8 +55,8 @@ FILTERS = (
     Option("until", "calls until a time", metavar="WHEN"),
     Option(
         "decision",
-        "calls with this decision: allowed, approved, denied, declined, cancelled, unanswered, asked, cannot_ask, "
-        "plan, limited or scope",
+        "calls with this decision: allowed, approved, approved_session, approved_always, denied, declined, cancelled, "
+        "unanswered, asked, cannot_ask, plan, limited or scope",
         metavar="WORD",
     ),
     Option("outcome", "calls that ended as ok, error, refused, cancelled, fault, task or asked", metavar="WORD"),

@@ -7,17 +7,22 @@ on the next retry, so that requestState carries the approval on, under another n
 question waits on the server's page (`PendingQuestions`), for the same arguments and one call. Knows nothing of the
 grammar of rules.
 
-Decisions, as in `Call.decision`: "allowed", "denied" (by a rule), "approved", "declined", "cancelled", "unanswered",
-"cannot_ask", "asked" (the retry decides).
+On the page a person can approve for a session or for good: `RememberedApprovals` is consulted before asking.
+
+Decisions, as in `Call.decision`: "allowed", "denied" (by a rule), "approved", "approved_session", "approved_always",
+"declined", "cancelled", "unanswered", "cannot_ask", "asked" (the retry decides).
 """
 
+import hashlib
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, can_show_forms
+from toolgate.server.calls.pending_questions import to_stable_json
 from toolgate.server.policy.rules import Rule
-from toolgate.server.protocol.session import Call
+from toolgate.server.protocol.session import ApprovalRequest, Call
 from toolgate.server.server import Server
 from toolgate.server.state.sealed_state import LIFETIME
 from toolgate.server.text import escape_invisible
@@ -49,22 +54,26 @@ async def require_approval(
     if verdict == "allowed" or rule is None or tool.check_arguments(arguments) is not None:
         call.decision = "allowed"
         return context
+    request = _to_request(call, tool, arguments, context, rule)
+    if await _is_remembered(server, call, request):
+        return context
     began = time.monotonic()
     action, key = _recall_answer(server, call, _cwd(context))
     if action is None:
-        action, key = await _ask(server, call, tool, arguments, context, rule), IN_REQUEST
+        action, key = await _ask(server, call, tool, arguments, context, request), IN_REQUEST
     if action != "accept":
         call.decision, told = REFUSALS[action]
         if context.answered_at_once(key):
             told = f"{AT_ONCE[action]} at once: probably no person saw the question. It was not run"
         raise ToolError(f"{tool.name} takes a person's approval, and {told}. {TRY_NO_OTHER}")
-    call.decision = "approved"
+    if not await _is_remembered(server, call, request):
+        call.decision = "approved"
     return context if call.revision.stateless else context.after(time.monotonic() - began)
 
 
 def carry_approval(server: Server, call: Call, context: Context) -> None:
     """Carry an approval over to the retry, and to no other call: the tool asks a question itself."""
-    approved = call.decision == "approved"
+    approved = call.decision.startswith("approved")
     call.approval = (server.policy.nonces.issue(call.session.principal), True, _cwd(context)) if approved else None
 
 
@@ -91,13 +100,52 @@ def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, 
     return (str(answer["action"]) if isinstance(answer, dict) and SHAPES[ELICIT](answer) else None), key
 
 
-async def _ask(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, rule: Rule) -> str:
+def _to_request(call: Call, tool: Tool, arguments: Mapping[str, Any], context: Context, rule: Rule) -> ApprovalRequest:
+    """Return what the person is asked to approve. The time limit of a built-in shell's command does not matter."""
+    from toolgate.server.calls import display  # start-up: most servers never ask
+
+    command, root, folder = arguments.get("command"), context.workspace.root, _cwd(context)
+    others = {name: value for name, value in arguments.items() if name != "command" or not isinstance(command, str)}
+    covered = {name: value for name, value in others.items() if name != "timeout" or tool.plugin is not None}
+    call_key = [tool.name, tool.plugin, command, covered, folder, str(root), str(rule)]
+    session = call.session
+    return ApprovalRequest(
+        tool=tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})",
+        command=display.format_command(command) if isinstance(command, str) else None,
+        arguments=display.format_arguments(others),
+        folder=escape_invisible(_format_folder(folder, root)),
+        rule=str(rule),
+        key=hashlib.sha256(to_stable_json(call_key)).hexdigest(),
+        session=f"{session.owner} {session.client} {session.right} {session.place.key}",
+    )
+
+
+def _format_folder(folder: str, root: Path) -> str:
+    """Return where a command runs, in words for a person."""
+    path = Path(folder or root)
+    if path == root:
+        return "your workspace"
+    return f"{path.relative_to(root)} in your workspace" if path.is_relative_to(root) else str(path)
+
+
+async def _is_remembered(server: Server, call: Call, request: ApprovalRequest) -> bool:
+    """Return whether the person has approved this already, and note it in the call. Raises StateError."""
+    remembered = server.policy.remembered
+    duration = await remembered.find(call.session.principal, request) if remembered is not None else None
+    if duration is not None:
+        call.decision = f"approved_{duration}"
+    return duration is not None
+
+
+async def _ask(
+    server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context, approving: ApprovalRequest
+) -> str:
     """Return the person's action. If the answer comes with the retry, the call ends here."""
     message = format_question(tool, arguments, _cwd(context))
     request = {"method": ELICIT, "params": {"message": message, "requestedSchema": FORM}}
     if not context.can("elicitation"):
         call.decision = "cannot_ask"
-        raise ToolError(_format_cannot_ask(call, tool, rule))
+        raise ToolError(_format_cannot_ask(call, tool, approving.rule))
     if call.revision.stateless and not call.is_task and can_show_forms(call):
         call.decision = "asked"
         nonce = server.policy.nonces.issue(call.session.principal)
@@ -106,7 +154,7 @@ async def _ask(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]
     hold = context.settings.hold
     timeout = LIFETIME if call.is_task else hold - min(RESERVE, hold / 4)
     call.decision = "unanswered"
-    call.approving = _format_arguments(arguments)
+    call.approving = approving
     try:
         answer = (await context.ask({IN_REQUEST: request}, timeout=timeout))[IN_REQUEST]
     except UnansweredError as error:
@@ -117,7 +165,7 @@ async def _ask(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]
         ) from None
     except CannotAskError:
         call.decision = "cannot_ask"
-        raise ToolError(_format_cannot_ask(call, tool, rule)) from None
+        raise ToolError(_format_cannot_ask(call, tool, approving.rule)) from None
     finally:
         call.approving = None
     return str(answer["action"])
@@ -130,7 +178,7 @@ def _format_denial(tool: Tool, rule: Rule | None) -> str:
     return f"{told}. The operator of this server does not want this: don't spell it another way, do without it."
 
 
-def _format_cannot_ask(call: Call, tool: Tool, rule: Rule) -> str:
+def _format_cannot_ask(call: Call, tool: Tool, rule: str) -> str:
     why = "it did not declare elicitation" if call.can_ask else UNREACHABLE
     return (
         f"{tool.name} takes a person's approval here (--approve {rule}), and this client can't ask for it: {why}. "

@@ -14,6 +14,7 @@ from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.state.sealed_state import LIFETIME
 
 if TYPE_CHECKING:
+    from toolgate.server.policy.remembered_approvals import RememberedApprovals
     from toolgate.server.protocol.session import Call, Session
     from toolgate.tools.api.tool import Tool
 
@@ -70,6 +71,7 @@ class CallPolicy(msgspec.Struct):
     find_names: Callable[[str], Awaitable[frozenset[str]]] = own_name_only
     limiter: CallRateLimiter | None = None
     nonces: Nonces = msgspec.field(default_factory=Nonces)  # for approvals
+    remembered: "RememberedApprovals | None" = None  # approvals for longer than one call
 
     async def verdict(self, session: "Session", tool: "Tool", values: Mapping[str, Any]) -> tuple[Verdict, Rule | None]:
         """Return the verdict on a call of `tool`, and the rule behind it. Raises StateError."""

@@ -199,6 +199,22 @@ def short_hash(key: str) -> str:
     return hash_key(key)[:12]
 
 
+class ApprovalRequest(msgspec.Struct, frozen=True):
+    """What a person is asked to approve.
+
+    `command` is a shell command as shown, or None; `arguments` are the others. `folder` is where it runs, `rule` asks.
+    `key` is equal for the same call under the same rule; `session` names the client's session.
+    """
+
+    tool: str
+    command: str | None
+    arguments: str
+    folder: str
+    rule: str
+    key: str
+    session: str
+
+
 class Call(msgspec.Struct):
     """One request on its way to its method."""
 
@@ -210,7 +226,7 @@ class Call(msgspec.Struct):
     flight: InFlightRequest | None = None
     is_task: bool = False  # it has become a task, so its request is answered
     decision: str = "allowed"  # why it ran or not: "plan", or a decision of `approval.py`
-    approving: str | None = None  # the arguments shown to the person, while they are asked to approve
+    approving: ApprovalRequest | None = None  # while the person is asked to approve
     approval: "tuple[str, bool, str] | None" = None  # as in requestState: nonce, whether given, where
     output: Output | None = None  # of its tool
     digest: str = ""  # of its arguments, if they are large

@@ -121,6 +121,20 @@ place = _table(  # the working directory of a principal
     Column("cwd", LargeBinary, nullable=False),  # as the system has it: it need not be UTF-8
     Column("moved_at", Float, nullable=False),
 )
+approval = _table(  # that a person gave for good
+    "approval",
+    Column("id", String, primary_key=True, nullable=False),
+    Column("principal", String, nullable=False),
+    Column("key", String, nullable=False),  # digest of the tool, its arguments, the folder and the rule that asked
+    Column("tool", String, nullable=False),
+    Column("shown", String, nullable=False),  # the command, or the arguments
+    Column("folder", String, nullable=False),
+    Column("rule", String, nullable=False),
+    Column("client", String, nullable=False),  # that asked
+    Column("made_at", Float, nullable=False),
+    Column("used_at", Float),
+    Index("approval_principal", "principal", "key"),
+)
 
 # People
 

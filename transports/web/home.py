@@ -13,23 +13,31 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
-from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
-from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
+from toolgate.server.calls.pending_questions import GONE, PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard
-from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
 from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
-from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
+from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence, principal_of
 from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
 
 if TYPE_CHECKING:
     from toolgate.server.auth.grants import Grants
+    from toolgate.server.policy.remembered_approvals import Duration
 
 PAGE = ("home", "")  # what its forms are bound to
-PARTS = ("questions", "runs", "calls", "sessions", "tasks", "callbacks", "apps")  # macros of home_parts.html
+PARTS = (
+    "questions",
+    "runs",
+    "calls",
+    "sessions",
+    "tasks",
+    "callbacks",
+    "apps",
+    "approvals",
+)  # macros of home_parts.html
 MAX_SESSIONS = 20  # shown, the last used first
 MAX_ANSWER = 2**20  # bytes of a form: four of the longest texts, four bytes a character, each byte written as %XX
 MAX_BOXES = 1_000  # fields of a form
@@ -47,6 +55,7 @@ RESULTS = {  # what a button did, and whether it answered an approval → for pe
     ("accept", True): "You allowed this call.",
     ("decline", True): "You refused this call.",
 }
+APPROVAL_ENDED = "You will be asked again."
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
@@ -121,6 +130,9 @@ class HomePage:
             "revoke": self._revoke,
             "accept": partial(self._answer, "accept"),
             "decline": partial(self._answer, "decline"),
+            "session": self._allow_for_session,
+            "always": self._allow_always,
+            "forget": self._forget_approval,
         }
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
@@ -151,6 +163,8 @@ class HomePage:
             "sessions": [_to_shown_session(transport, held) for transport, _, held in shown],
             "more_sessions": len(sessions) - len(shown),
             "questions": [(question, _form_fields(question)) for question in self._questions.waiting(principal)],
+            "sandbox": SANDBOXES[self._facts.sandbox],
+            "approvals": await self.dashboard.list_approvals(principal),
             "grants": grants,
             "grants_any": self._grants is not None,
             "names": {grant.client.id: grant.client.name for grant in grants},
@@ -269,8 +283,28 @@ class HomePage:
             problem = elicitation_form.find_missing_words(question.schema, fields)
         problem = problem or self._questions.answer(principal, id, action, content)
         if problem is None:
-            return ActionResult(RESULTS[action, question is not None and question.approval])
+            return ActionResult(RESULTS[action, question is not None and question.approval is not None])
         return ActionResult(problem, 404 if question is None else 400)
+
+    async def _allow_for_session(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
+        return await self._allow("session", "You allowed this for the session.", visitor, id)
+
+    async def _allow_always(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
+        return await self._allow("always", "You allowed this for good, until you end that.", visitor, id)
+
+    async def _allow(self, duration: "Duration", told: str, visitor: Visitor, id: str) -> ActionResult:
+        """Approve the call, and remember that before it runs."""
+        principal = principal_of(visitor)
+        question = next((each for each in self._questions.waiting(principal) if each.id == id), None)
+        if question is None or question.approval is None:
+            return ActionResult(GONE, 404)
+        await self.dashboard.remember_approval(principal, question.approval, question.client, duration)
+        problem = self._questions.settle(principal, id)
+        return ActionResult(told) if problem is None else ActionResult(problem, 404)
+
+    async def _forget_approval(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
+        is_ended = await self.dashboard.end_approval(principal_of(visitor), id)
+        return ActionResult(APPROVAL_ENDED) if is_ended else ActionResult(ALREADY_ENDED, 404)
 
     def _sessions_of(self, principal: str) -> Iterator[tuple[str, Sessions, HttpSession]]:
         for transport, sessions in self._sessions.items():
@@ -305,10 +339,3 @@ def _json_error(status: int, text: str) -> Response:
 def tab_group(csrf: str) -> str:
     """Return the name under which the tabs of this sign-in share a stream, which can't be used as its token."""
     return short_hash(csrf)
-
-
-def principal_of(visitor: Visitor) -> str:
-    """Return the name that this person's folders and rows go by."""
-    if visitor.person is None:
-        return LOCAL_NAME
-    return Principal(OWN_ISSUER, derive_subject(visitor.person.issuer, visitor.person.subject), "").name

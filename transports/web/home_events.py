@@ -24,9 +24,9 @@ from toolgate.server.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
-from toolgate.transports.web.home import PAGE, PARTS, HomePage, principal_of
+from toolgate.transports.web.home import PAGE, PARTS, HomePage
 from toolgate.transports.web.http import BadFormError
-from toolgate.transports.web.page_context import FORM_TIME, Visitor
+from toolgate.transports.web.page_context import FORM_TIME, Visitor, principal_of
 
 MAX_EACH = 8  # live pages of one person; one more is refused
 MAX_ALL = 512

@@ -15,6 +15,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
 from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser, respond
 from toolgate.transports.http.cors import HeaderLines
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
@@ -103,6 +105,13 @@ def format_sentence(text: object) -> str:
     """Return an error's text as a sentence for people."""
     line = str(text).rstrip(".")
     return f"{line[:1].upper()}{line[1:]}."
+
+
+def principal_of(visitor: Visitor) -> str:
+    """Return the name that this person's folders and rows go by."""
+    if visitor.person is None:
+        return LOCAL_NAME
+    return Principal(OWN_ISSUER, derive_subject(visitor.person.issuer, visitor.person.subject), "").name
 
 
 def _token(secret: str, visitor: Visitor, page: tuple[str, ...]) -> str:

@@ -106,7 +106,7 @@ def test_a_call_waits_while_the_page_is_open_and_the_client_is_told(tmp_path: Pa
             "ask_name",
             "client",
             "who?",
-            False,
+            None,
         )
         assert waiting.schema["properties"] == {"name": {"type": "string"}}
         assert waiting.expires == pytest.approx(waiting.asked + pending_questions.LIFETIME, abs=5)
@@ -179,8 +179,8 @@ def test_an_approval_on_the_page_is_for_one_call_with_its_very_arguments(tmp_pat
         assert "takes a person's approval, and was not run" in await page.said("Bash", run)
         waiting = await page.asked()
         assert waiting.approval and waiting.schema == {"type": "object", "properties": {}}
-        assert waiting.arguments == 'command: "echo run >> runs; echo done \\u202e"'
-        assert waiting.message.endswith(waiting.arguments) and waiting.client == "client"
+        assert waiting.approval is not None and waiting.approval.command == "echo run >> runs; echo done \\u202e"
+        assert waiting.approval.arguments == "" and waiting.client == "client"
         assert page.accept(waiting) is None
         for other in ({"command": run["command"] + " "}, {**run, "timeout": 9_000}):
             assert (await page.said("Bash", other)).startswith("!")

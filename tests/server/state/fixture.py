@@ -15,7 +15,9 @@ from typing import Any
 
 from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.state import client_rows, grant_rows, people_rows
+from toolgate.server.policy.remembered_approvals import RememberedApprovals
+from toolgate.server.protocol.session import ApprovalRequest
+from toolgate.server.state import approval_rows, client_rows, grant_rows, people_rows
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
@@ -53,6 +55,9 @@ async def _use(folder: Path) -> None:
     person = await Accounts(store).add("ada", "correct horse battery")
     await SigningKeys(store, Sealer(folder / "keys" / "signing", None)).rotate()
     await store.transact(lambda connection: _sign_in(connection, person.subject))
+    asked = ApprovalRequest("Bash", "rm -r build", "", "your workspace", "Bash(rm *)", "6e" * 32, "")
+    await RememberedApprovals(store).add("local", asked, "Claude", "always")
+    await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await clock.stop()
     store.close()
 

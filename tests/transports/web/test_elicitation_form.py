@@ -86,7 +86,7 @@ def test_a_question_that_cant_be_shown_can_be_declined(monkeypatch: pytest.Monke
     def fails(_schema: object) -> None:
         raise OverflowError
 
-    waiting = QuestionView("q1", "t", "c", 0.0, 1.0, "how many?", {}, False, "")
+    waiting = QuestionView("q1", "t", "c", 0.0, 1.0, "how many?", {}, None)
     monkeypatch.setattr(elicitation_form, "form_fields", fails)
     it = {"csrf": "c", "names": {}, "questions": [(waiting, _form_fields(waiting))]}
     html = PageTemplates("", "t").render_part("home_parts", "questions", it)

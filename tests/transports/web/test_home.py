@@ -178,8 +178,8 @@ def test_a_question_is_answered_and_an_approval_given_or_refused(arrive: Any, ad
         assert asked.result(PATIENCE)["content"][0]["text"] == "Ada <i>"
         page.get_by_text("No questions waiting.").wait_for()
         for button, result, text in (
-            ("Refuse", "You refused this call.", "declined"),
-            ("Allow", "You allowed this call.", "<b>\u202ebold"),
+            ("Deny", "You refused this call.", "declined"),
+            ("Allow once", "You allowed this call.", "<b>\u202ebold"),
         ):
             asked = thread.submit(ada.call, "echo", text="<b>\u202ebold")
             question.get_by_text("<b>\\u202ebold").wait_for()

@@ -37,7 +37,8 @@ class _Home:
         await asyncio.sleep(COST)
         going = Activity([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])
         return {"csrf": csrf, "going": going, "questions": [], "sessions": [], "more_sessions": 0, "grants": []} | {
-            "names": {}
+            "names": {},
+            "approvals": [],
         }
 
 

@@ -35,7 +35,7 @@ def test_a_call_waits_for_a_page_in_the_background_which_counts_and_notifies(
         time.sleep(max(0.0, began + 1 - time.monotonic()))  # a closed page would have ended the calls by now
         assert not any(call.done() for call in calls)
         for left in (1, 0):
-            page.get_by_role("button", name="Allow").first.click()
+            page.get_by_role("button", name="Allow once").first.click()
             assert eventually(lambda: page.locator(".question").count() == left)  # noqa: B023
         assert sorted(call.result(PATIENCE)["content"][0]["text"] for call in calls) == ["one", "two"]
     assert eventually(lambda: page.title() == title)

@@ -1,0 +1,73 @@
+"""A person approves commands on the first page: once, for a session, and for good."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tests.clients.raw_client import PATIENCE
+from tests.servers.home_page_server import AppUser
+from tests.transports.web.conftest import is_live, told
+
+COMMAND = "rm -f lamp.tmp &&\n\techo '<b>kept</b>  two'\N{RIGHT-TO-LEFT OVERRIDE}"
+
+
+def result(person: AppUser, command: str) -> str:
+    return str(person.call("Bash", command=command)["content"][0]["text"])
+
+
+def test_a_command_is_shown_as_it_is_and_allowed_for_good_until_that_is_ended(
+    arrive: Callable[..., Any], ada: AppUser, bob: AppUser
+) -> None:
+    page = arrive("ada")
+    is_live(page)
+    card = page.locator(".question")
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(result, ada, COMMAND)
+        block = card.get_by_role("region", name="The command")
+        assert block.text_content() == "rm -f lamp.tmp &&\n    echo '<b>kept</b>  two'\\u202e"
+        assert "monospace" in block.evaluate("each => getComputedStyle(each).fontFamily")
+        assert all(text in card.inner_text() for text in ("Bash(rm *)", "There is no sandbox", "your workspace"))
+        card.get_by_role("button", name="Always allow this command").click()
+        told(page, "You allowed this for good")
+        assert "<b>kept</b>  two" in asked.result(PATIENCE)
+    assert "<b>kept</b>  two" in result(ada, COMMAND)
+    assert "takes a person's approval" in result(bob, COMMAND)  # another person, whose page is closed
+    page.reload()
+    row = page.locator("#part-approvals .row", has_text="rm -f lamp.tmp")
+    id = row.get_by_role("button").get_attribute("value")
+    strange = bob.browser()
+    csrf = strange.get("/").text.partition('action="/"')[2].split('name="csrf" value="', 1)[1].partition('"')[0]
+    assert strange.post("/", {"csrf": csrf, "forget": id or ""}).status == 404
+    row.get_by_role("button", name="End").click()
+    told(page, "You will be asked again.")
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(result, ada, COMMAND)
+        card.get_by_role("button", name="Deny").click()
+        assert "declined" in asked.result(PATIENCE)
+
+
+def test_an_approval_for_the_session_ends_with_it_and_works_without_a_script(
+    arrive: Callable[..., Any], ada: AppUser
+) -> None:
+    command = "rm -f session.tmp; echo removed"
+    assert "The person can answer at" in result(ada, command)
+    page = arrive("ada", java_script_enabled=False)
+    page.get_by_role("button", name="Allow for this session").click()
+    page.get_by_text("You allowed this for the session.").wait_for()
+    for _ in range(2):
+        assert "removed" in result(ada, command)
+    ada.approve()  # opens another session
+    assert "takes a person's approval" in result(ada, command)
+    page.reload()
+    page.get_by_role("button", name="Deny").click()
+
+
+def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: AppUser) -> None:
+    assert "can answer at" in result(ada, "rm -f x\n" + "\n".join(f"echo line {n} {'x' * 200}" for n in range(100)))
+    page = arrive("ada", "phone")
+    block = page.get_by_role("region", name="The command")
+    assert block.evaluate("each => each.scrollHeight > each.clientHeight && each.clientHeight < innerHeight / 2")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert "101 lines" in page.locator(".question").inner_text()
+    page.get_by_role("button", name="Deny").click()
+    told(page, "You refused this call.")
