@@ -41,6 +41,14 @@ class TerminalProgress:
             if self._shown:
                 self._show(self._shown[-1])
 
+    @property
+    def is_shown(self) -> bool:
+        return self._stream is not None
+
+    def update(self, text: str) -> None:
+        """Show another text for the present step."""
+        self._show(text, more="")
+
     def clear(self) -> None:
         """Erase the line, so that other output can be printed."""
         if self._stream is not None and self._width:

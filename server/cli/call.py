@@ -3,37 +3,60 @@
 The person at the terminal answers the server's questions.
 """
 
+import asyncio
+import base64
+import re
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from toolgate.server.calls.terminal import TerminalElicitation
-from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, QuestionHandler, spawn_server
+from toolgate.server.cli.mcp_client.client import (
+    McpClient,
+    McpClientError,
+    NotificationHandler,
+    QuestionHandler,
+    spawn_server,
+)
+from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
+from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import suggest
+from toolgate.server.text import escape_unprintable, suggest
 
+INDENT = 4  # columns before a description
 MAX_PAGES = 100  # a longer list never ends: the server is broken
 
 
-async def call(config: Config, *, tool: str, arguments: Sequence[str], url: str | None) -> int:
+async def call(
+    config: Config, *, tool: str, arguments: Sequence[str], url: str | None, json: bool, output: str | None
+) -> int:
     """Call a tool with `key=value` words; 1 if it refuses, or the server does not answer."""
     person = TerminalElicitation()
-    async with _open_client(config, url, person.answer) as (client, _):
+    waiting = WaitingLine(tool, terminal_progress(config.environment), person.answer)
+    async with _open_client(config, url, waiting.answer, waiting.note) as (client, _):
         tools = {each["name"]: each for each in await _list_all(client, "tools/list", "tools")}
         if tool not in tools:
             raise UsageError(f"call: unknown tool {tool!r}{suggest(tool, tools)}; tools are {', '.join(tools)}")
         values = _parse_arguments(tools[tool]["inputSchema"], arguments)
         try:
-            result = await client.call(tool, values)
+            async with waiting.show_line():
+                result = await client.call(tool, values, **waiting.meta)
         except McpClientError as fault:
             print(f"toolgate: {fault}", file=sys.stderr)
             return 1
-    for block in result["content"]:
-        print(_format_block(block))
+    if json:
+        print(msgspec.json.encode(result).decode())
+    else:
+        for block in result["content"]:
+            _print_block(block)
+    if output is not None and not result.get("isError"):
+        _save_pictures(result["content"], Path(output))
     return 1 if result.get("isError") or person.has_declined else 0
 
 
@@ -74,18 +97,26 @@ async def _list_all(client: McpClient, method: str, field: str) -> list[dict[str
 
 
 def _print_part(name: str, part: dict[str, Any]) -> None:
-    lines = (part.get("description") or "").splitlines()
-    print(f"{name}\n    {lines[0]}" if lines else name)
+    """Print a part's name and the first sentence of its description."""
+    paragraph = " ".join((part.get("description") or "").strip().partition("\n\n")[0].split())
+    sentence = re.match(r".+?[.!?](?= |$)", paragraph)
+    print(escape_unprintable(name))
+    if paragraph:
+        told = escape_unprintable(sentence[0] if sentence else paragraph)
+        print(" " * INDENT + choose_style(sys.stdout, {}).wrap(told, INDENT))
 
 
 def _open_client(
-    config: Config, url: str | None, question: QuestionHandler | None = None
+    config: Config,
+    url: str | None,
+    question: QuestionHandler | None = None,
+    note: NotificationHandler | None = None,
 ) -> AbstractAsyncContextManager[tuple[McpClient, dict[str, Any]]]:
     if url is None:
-        return spawn_server(config.to_flags(), config.server_environment, question=question)
+        return spawn_server(config.to_flags(), config.server_environment, note=note, question=question)
     from toolgate.server.cli.mcp_client.http import connect  # start-up: most use their own server
 
-    return connect(url, token=config.access_token, question=question)
+    return connect(url, token=config.access_token, note=note, question=question)
 
 
 def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
@@ -107,13 +138,80 @@ def _example(schema: dict[str, Any]) -> str:
     return f"{next(iter(schema.get('properties', {})), 'name')}=…"
 
 
+def _print_block(block: dict[str, Any]) -> None:
+    """Print a block of content. A terminal gets no control characters."""
+    text = _format_block(block)
+    if sys.stdout.isatty():
+        text = "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in text.split("\n"))
+    print(text, end="" if text.endswith("\n") else "\n")
+
+
 def _format_block(block: dict[str, Any]) -> str:
     match block["type"]:
         case "text":
             return str(block["text"])
         case "image" | "audio":
-            return f"[{block['mimeType']}, {len(block['data']) * 3 // 4} bytes]"
+            return f"[{block['mimeType']}, {len(block['data']) * 3 // 4} bytes; --output FILE saves it]"
         case "resource_link":
             return f"{block['name']}: {block['uri']}"
         case _:
             return msgspec.json.encode(block).decode()
+
+
+def _save_pictures(content: Sequence[dict[str, Any]], file: Path) -> None:
+    """Save the images and sounds of an answer: the first to `file`, others beside it with a number. Raises
+    McpClientError, OSError."""
+    pictures = [block for block in content if block["type"] in ("image", "audio")]
+    if not pictures:
+        raise McpClientError("--output: the answer has no image")
+    for number, block in enumerate(pictures, start=1):
+        place = file if number == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")
+        place.write_bytes(base64.b64decode(block["data"]))
+        print(f"saved {place}", file=sys.stderr)
+
+
+class WaitingLine:
+    """Show on a terminal that a call runs: for how long, and its last progress. `answer` is asked for questions."""
+
+    def __init__(self, tool: str, progress: TerminalProgress, answer: QuestionHandler) -> None:
+        self._tool = tool
+        self._progress = progress
+        self._answer = answer
+        self._message = ""
+        self._is_asking = False
+        self.meta: dict[str, Any] = {"_meta": {"progressToken": "call"}} if progress.is_shown else {}
+
+    def note(self, method: str, params: dict[str, Any]) -> None:
+        """Take a notification of the server."""
+        if method == "notifications/progress":
+            lines = str(params.get("message") or "").strip().splitlines()
+            self._message = lines[-1] if lines else self._message
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Answer a question; meanwhile the terminal is the person's."""
+        self._is_asking = True
+        self._progress.clear()
+        try:
+            return await self._answer(method, params)
+        finally:
+            self._is_asking = False
+
+    @asynccontextmanager
+    async def show_line(self) -> AsyncGenerator[None]:
+        """Show the line until the call is answered."""
+        if not self._progress.is_shown:
+            yield
+            return
+        with self._progress.show(self._tool):
+            ticking = asyncio.create_task(self._tick())
+            try:
+                yield
+            finally:
+                ticking.cancel()
+
+    async def _tick(self) -> None:
+        began = time.monotonic()
+        while True:
+            await asyncio.sleep(1.0)
+            if not self._is_asking:
+                self._progress.update(f"{self._tool} … {time.monotonic() - began:.0f} s  {self._message}")

@@ -47,6 +47,7 @@ DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have le
 WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no server may run", parse_bool)
 REPLACE = Option("replace", "replace the state, and move the old one to STATE/replaced-TIME", parse_bool)
 JSON = Option("json", "print one JSON object, for programs", parse_bool)
+OUTPUT = Option("output", "save the image in the answer to this file", metavar="FILE")
 FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
     Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
@@ -97,7 +98,14 @@ COMMANDS = {
             "serve", "serve MCP over stdio, or with -t or -s over HTTP (also without a command)", "serve:serve", OPTIONS
         ),
         Command("demo", "take a tour: call every tool on local data", "demo:run_tour", SPAWNING),
-        Command("call", "call one tool and print its content", "call:call", SPAWNING, "TOOL [ARGUMENT=VALUE…]", (URL,)),
+        Command(
+            "call",
+            "call one tool and print its content",
+            "call:call",
+            SPAWNING,
+            "TOOL [ARGUMENT=VALUE…]",
+            (URL, JSON, OUTPUT),
+        ),
         Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
         Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),

@@ -22,6 +22,7 @@ import msgspec
 
 from toolgate.server.cli.mcp_client import http
 from toolgate.server.cli.mcp_client.client import McpClient, McpClientError, NotificationHandler, spawn_server
+from toolgate.server.cli.style import Style, choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.request_meta import SERVER
@@ -48,8 +49,8 @@ class DemoError(Exception):
 class Screen:
     """Print the tour, in colour on a terminal that wants it. `progress` shows what is being waited for."""
 
-    def __init__(self, coloured: bool, progress: TerminalProgress) -> None:
-        self._coloured = coloured and sys.stdout.isatty()
+    def __init__(self, style: Style, progress: TerminalProgress) -> None:
+        self._paint = style.paint
         self.progress = progress
 
     @contextmanager
@@ -81,9 +82,6 @@ class Screen:
     def _print(self, line: str) -> None:
         self.progress.clear()
         print(line)
-
-    def _paint(self, code: str, text: str) -> str:
-        return f"\033[{code}m{text}\033[0m" if self._coloured else text
 
 
 class Tour:
@@ -120,7 +118,7 @@ class Tour:
 
 async def run_tour(config: Config) -> int:
     """Give the tour with a server that has these options; 0 when all worked."""
-    screen = Screen(config.has_colour, terminal_progress(config.environment))
+    screen = Screen(choose_style(sys.stdout, config.environment), terminal_progress(config.environment))
     folder = _make_folder()
     begun = time.perf_counter()
     try:

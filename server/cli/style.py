@@ -5,7 +5,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import TextIO
 
-BOLD, DIM, RED, GREEN, YELLOW, CYAN, TITLE = "1", "2", "31", "32", "33", "36", "1;36"  # SGR codes
+BOLD, DIM, GREEN, YELLOW, CYAN = "1", "2", "32", "33", "36"  # SGR codes
+TITLE, FINE, BAD = "1;36", "1;32", "1;31"
 NARROWEST, WIDEST = 40, 120  # columns of wrapped text
 
 
@@ -26,6 +27,9 @@ class Style:
         room = max(NARROWEST - indent, self.width - indent)
         lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
         return f"\n{' ' * indent}".join(lines)
+
+
+PLAIN = Style(is_coloured=False)
 
 
 def choose_style(stream: TextIO, environment: Mapping[str, str]) -> Style:

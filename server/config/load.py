@@ -98,11 +98,6 @@ class Config:
         kinds = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
         return next((self.environment[name].strip() for name in kinds if self.environment.get(name)), "")
 
-    @property
-    def has_colour(self) -> bool:
-        """Return whether the terminal's output has colour (no-color.org)."""
-        return not self.environment.get("NO_COLOR") and self.environment.get("TERM") != "dumb"
-
     def to_flags(self) -> list[str]:
         """Return the options that have a value as flags with absolute paths, for a server over stdio without a config
         file. The flags work from any folder. Options for HTTP are left out."""

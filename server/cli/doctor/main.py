@@ -3,12 +3,14 @@
 Checks change nothing: they remove what they create.
 """
 
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from toolgate.server import VERSION, progress
 from toolgate.server.cli.doctor import machine, serving, state, tools
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
+from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
 
 
@@ -22,7 +24,8 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
 
         rows = remote_checks(url, config)
     about = {"toolgate": VERSION, "url": url} if json else None
-    return await run_checks(rows, progress.terminal_progress(config.environment), about)
+    style = choose_style(sys.stdout, config.environment)
+    return await run_checks(rows, progress.terminal_progress(config.environment), about, style)
 
 
 MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {

@@ -1,8 +1,9 @@
 """Run checks in order, and print a line for each: ok, note, FAIL or skip, and below it what to do.
 
-The last line repeats what to fix first. Programs get all of it as one JSON object.
+The last line says what to fix first, or that all is well. Programs get all of it as one JSON object.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -10,12 +11,15 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.cli.style import BAD, BOLD, DIM, FINE, GREEN, PLAIN, YELLOW, Style
 from toolgate.server.progress import TerminalProgress
 from toolgate.server.text import describe_os_error, to_line
 
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
 GOOD = (OK, NOTE)
+COLOURS = {OK: GREEN, NOTE: YELLOW, FAIL: BAD, SKIP: DIM}
+INDENT = 26  # columns before a finding
 MAX_LINE = 600  # characters: a server's text may have any length
 
 
@@ -57,7 +61,10 @@ CheckRow = tuple[str, CheckFunction, tuple[str, ...]]
 
 
 async def run_checks(
-    rows: Sequence[CheckRow], progress: TerminalProgress | None = None, about: Mapping[str, Any] | None = None
+    rows: Sequence[CheckRow],
+    progress: TerminalProgress | None = None,
+    about: Mapping[str, Any] | None = None,
+    style: Style = PLAIN,
 ) -> int:
     """Run the checks, and print each result; 1 if one fails. With `about`, print one JSON object with that."""
     checks: list[CheckResult] = []
@@ -70,15 +77,13 @@ async def run_checks(
                 verdict, finding, remedy = await _run_check(look)
         checks.append(CheckResult(name, verdict, to_line(finding, MAX_LINE), to_line(remedy, MAX_LINE)))
         if about is None:
-            _print_check(checks[-1])
+            _print_check(checks[-1], style)
     first = next((check for check in checks if check.verdict == FAIL), None)
     if about is not None:
         result = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
         print(msgspec.json.encode(result).decode())
-    elif first is not None:
-        print(f"\nFix this first: {first.name}: {first.remedy}")
     else:
-        print("\nNo check failed.")
+        print(f"\n{_conclude(checks, first, style)}")
     return DONE if first is None else FAULT
 
 
@@ -95,7 +100,21 @@ async def _run_check(look: CheckFunction) -> tuple[str, str, str]:
     return (NOTE, found.finding, found.remedy) if isinstance(found, CheckNote) else (OK, found, "")
 
 
-def _print_check(check: CheckResult) -> None:
-    print(f"{check.verdict:4}  {check.name:18}  {check.finding}", flush=True)
+def _print_check(check: CheckResult, style: Style) -> None:
+    verdict = style.paint(COLOURS[check.verdict], f"{check.verdict:4}")
+    finding = style.wrap(check.finding, INDENT)
+    print(f"{verdict}  {check.name:18}  {style.paint(DIM, finding) if check.verdict == SKIP else finding}", flush=True)
     if check.remedy:
-        print(f"{'':4}  {'':18}  {check.remedy}", flush=True)
+        print(" " * INDENT + style.paint(BOLD, style.wrap(check.remedy, INDENT)), flush=True)
+
+
+def _conclude(checks: Sequence[CheckResult], first: CheckResult | None, style: Style) -> str:
+    """Return the last line: what to fix first, or that all is well."""
+    count = Counter(check.verdict for check in checks)
+    if first is not None:
+        failed = "" if count[FAIL] == 1 else f" ({count[FAIL]} checks failed)"
+        return style.wrap(f"{style.paint(BAD, 'Fix this first')}: {first.name}: {first.remedy}{failed}", 0)
+    rest = [f"{count[NOTE]} with a note"] if count[NOTE] else []
+    rest += [f"{count[SKIP]} skipped"] if count[SKIP] else []
+    told = f"{count[OK] + count[NOTE]} checks passed{', ' if rest else ''}{', '.join(rest)}."
+    return f"{style.paint(FINE, 'All is well')}: {told}"

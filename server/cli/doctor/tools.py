@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
+from importlib.util import find_spec
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING
 
@@ -142,6 +143,11 @@ async def browser(config: Config) -> CheckFinding:
         without = "optional: ReadDocs works without a browser, but runs no scripts of pages"
         raise CheckSkippedError(
             f"{without}; to add one: apt-get install chromium-headless-shell, pip install 'toolgate[browser]'"
+        )
+    if find_spec("playwright") is None:
+        return CheckNote(
+            f"{found} is there, but not the package that drives it: ReadDocs runs no scripts of pages",
+            "pip install 'toolgate[browser]'; or --browser none, which silences this",
         )
     browser = Browser(found, AddressPolicy())
     try:

@@ -45,7 +45,9 @@ class Called:
     """A run of `toolgate call` in its own session, with or without a terminal. `controlling`: the terminal is its
     /dev/tty, not its input."""
 
-    def __init__(self, folder: Path, *words: str, terminal: bool = True, controlling: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *words: str, terminal: bool = True, controlling: bool = False, term: str = "dumb"
+    ) -> None:
         self.outer, inner = pty.openpty()
         mode = termios.tcgetattr(inner)
         mode[3] &= ~termios.ECHO
@@ -58,7 +60,7 @@ class Called:
             stdout=subprocess.PIPE,
             stderr=inner if at_once else subprocess.STDOUT,
             cwd=folder,
-            env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+            env={"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": term},
             start_new_session=True,
             preexec_fn=(lambda: fcntl.ioctl(inner, termios.TIOCSCTTY, 0)) if controlling else None,
         )
@@ -93,7 +95,7 @@ class Called:
 
 
 @contextlib.contextmanager
-def called(folder: Path, *words: str, **how: bool) -> Iterator[Called]:
+def called(folder: Path, *words: str, **how: Any) -> Iterator[Called]:
     with contextlib.closing(Called(folder, *words, **how)) as held:
         yield held
 
@@ -128,7 +130,7 @@ def test_an_approval_is_a_yes_at_the_terminal_wherever_the_input_comes_from(tmp_
         at.type("perhaps\n")
         at.until("[y/n] ")
         at.type("y\n")
-        assert at.ended() == (0, "hi\n\n")
+        assert at.ended() == (0, "hi\n")
 
 
 def test_a_no_and_an_end_of_the_input_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,3 +189,11 @@ def test_a_question_that_is_called_off_and_one_without_a_terminal_end(tmp_path: 
         at.process.send_signal(signal.SIGINT)  # Ctrl-C
         assert at.ended()[0] == 1
     assert not list(tmp_path.rglob("x"))
+
+
+def test_a_call_that_takes_long_shows_its_seconds_and_its_newest_line(tmp_path: Path) -> None:
+    with called(tmp_path, "Bash", "command=echo begun; while ! test -e go; do sleep 0.1; done", term="xterm") as at:
+        at.until("Bash … ")
+        at.until("begun")
+        (tmp_path / "go").touch()
+        assert at.ended() == (0, "begun\n")

@@ -168,7 +168,7 @@ def test_an_option_of_a_later_version_is_refused_from_the_environment_too(tmp_pa
 
 def test_call_prints_the_content_and_its_exit_code_says_whether_the_tool_could(tmp_path: Path) -> None:
     told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000")
-    assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr
+    assert (told.returncode, told.stdout) == (0, "42\n"), told.stderr
     assert (tmp_path / "x").read_text() == "42\n"
     failed = run(tmp_path, "call", "ReadImage", "file_path=relative.png")
     assert failed.returncode == 1 and "absolute" in failed.stdout
@@ -209,7 +209,7 @@ def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
     with listening(tmp_path, COMMAND, *words) as base:
         url = f"{base}/mcp"
         told = run(tmp_path, "call", "Bash", "command=echo $((40 + 2)) > x; cat x", "timeout=5000", "--url", url)
-        assert (told.returncode, told.stdout) == (0, "42\n\n"), told.stderr
+        assert (told.returncode, told.stdout) == (0, "42\n"), told.stderr
         assert (tmp_path / "x").read_text() == "42\n"
         failed = run(tmp_path, "call", "--url", url, "ReadImage", "file_path=relative.png")
         assert failed.returncode == 1 and "absolute" in failed.stdout
@@ -459,3 +459,18 @@ def test_the_demo_works_from_beginning_to_end(tmp_path: Path) -> None:
     assert told.stdout.count("streamed while it ran") == 3
     assert "All of it worked" in told.stdout
     assert eventually(lambda: not list(Path("/tmp").glob("toolgate-demo-*/work")))
+
+
+def test_an_answer_is_one_object_for_programs_and_its_image_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "pictures.py").write_text(
+        "from toolgate.tools import Image, tool\n@tool\nasync def pictures() -> list[Image]:\n"
+        '    """Two of them."""\n    return [Image(b"one", "image/png"), Image(b"two", "image/png")]\n'
+    )
+    told = run(tmp_path, "call", "pictures", "--json", "--output", "a.png", "-p", "own")
+    assert told.returncode == 0, told.stderr
+    assert [block["type"] for block in json.loads(told.stdout)["content"]] == ["image", "image"]
+    assert ((tmp_path / "a.png").read_bytes(), (tmp_path / "a-2.png").read_bytes()) == (b"one", b"two")
+    told = run(tmp_path, "call", "Bash", "command=echo hi", "--output", "b.png")
+    assert (told.returncode, told.stdout) == (1, "hi\n") and "--output: the answer has no image" in told.stderr
+    assert not (tmp_path / "b.png").exists()

@@ -38,7 +38,7 @@ def test_each_command_runs_a_function_that_takes_its_options_arguments_and_flags
             "call --url=u Bash command=a --url u2",
             "call",
             {},
-            {"tool": "Bash", "arguments": ("command=a",), "url": "u2"},
+            {"tool": "Bash", "arguments": ("command=a",), "url": "u2", "json": False, "output": None},
         ),
         ("--json doctor", "doctor", {}, {"json": True, "url": None}),
         ("backup -", "backup", {}, {"file": "-", "with_workspaces": False}),

@@ -111,7 +111,7 @@ def test_a_token_comes_from_the_environment_and_is_never_told(tmp_path: Path) ->
         listed = run(tmp_path, "tools", "--url", f"{at.url}/mcp")
         assert listed.returncode == 1 and "401 sign in first" in listed.stderr and "TOOLGATE_TOKEN" in listed.stderr
         called = run(tmp_path, "call", "Bash", "command=echo hi", "--url", f"{at.url}/mcp", TOOLGATE_TOKEN=token)
-        assert (called.returncode, called.stdout) == (0, "hi\n\n"), called.stderr
+        assert (called.returncode, called.stdout) == (0, "hi\n"), called.stderr
         short = run(tmp_path, "doctor", "--url", at.url, "--state", "state")
         assert verdicts(short.stdout)["resource"] == "ok" and verdicts(short.stdout)["first call"] == "skip"
         wrong = run(tmp_path, "doctor", "--url", at.url, "--state", "state", TOOLGATE_TOKEN="nobody-made-it")
