@@ -13,6 +13,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from toolgate.server.protocol.first_steps import FirstSteps
+
 MAX_WAIT = 0.0005  # seconds after which no further request starts before the answer is sent: some five small calls
 SMALL = 16 * 1024  # bytes of an answer that waits for the end of the turn
 
@@ -22,6 +24,7 @@ class AnswerQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.unstarted = 0  # requests that have arrived, and whose work has not begun
+        self.steps = FirstSteps(loop)
         self._loop = loop
         self._since = 0.0  # loop time at which the first of them came
         self._waiting: list[HeadJoiningTransport] = []

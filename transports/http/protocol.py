@@ -10,7 +10,6 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from toolgate.server.budget import Budget, Claim
-from toolgate.server.protocol import asyncio_tasks
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
 from toolgate.transports.http.compact_protocol import CompactProtocol
@@ -142,8 +141,8 @@ class HttpProtocol(CompactProtocol):
         self._queue.begin(partial(self._run, cycle, app), self._idle_since)
 
     def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
-        task = asyncio_tasks.start(self.loop, cycle.run_asgi(app))
-        if not task.done():
+        task = self._queue.steps.run(cycle.run_asgi(app))
+        if task is not None:
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 

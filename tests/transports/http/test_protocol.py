@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.transports.http.test_answer_queue import connected
+from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.transports.http import known_head
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue
 from toolgate.transports.http.guard import RequestGuard
@@ -197,6 +198,31 @@ def test_an_answer_in_one_write_has_the_bytes_of_an_answer_in_two(monkeypatch: p
 
     guard = RequestGuard(app, ["x"], [], loopback=True, behind_proxy=True, trusts=lambda _: True)
     with_connection(monkeypatch, body, guard)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_each_request_has_a_log_context_of_its_own(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    ids: list[str] = []
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        for _ in range(2):
+            about = LOG_CONTEXT.get()
+            assert about is not None
+            ids.append(about.request)
+            if waits:
+                await asyncio.sleep(0)
+        assert send.send_whole(200, b"content-length: 0\r\n", b"")
+
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        for _ in range(6):
+            protocol.data_received(post(b"x"))
+            await settle()
+            assert LOG_CONTEXT.get() is None
+        assert len(served.writes) == 6
+        assert ids[::2] == ids[1::2]
+        assert len(set(ids)) == 6
+
+    with_connection(monkeypatch, body, RequestGuard(app, ["x"], [], loopback=True, behind_proxy=True))
 
 
 @pytest.mark.parametrize(
