@@ -48,6 +48,9 @@ WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no ser
 REPLACE = Option("replace", "replace the state, and move the old one to STATE/replaced-TIME", parse_bool)
 JSON = Option("json", "print one JSON object, for programs", parse_bool)
 OUTPUT = Option("output", "save the image in the answer to this file", metavar="FILE")
+INSTALL_URL = Option("url", "add the server at this URL instead of one that the client starts", metavar="URL")
+PROJECT = Option("project", "use the client's file of the current project", parse_bool)
+DRY_RUN = Option("dry-run", "show the change, and write nothing", parse_bool)
 FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
     Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
@@ -81,6 +84,8 @@ EXAMPLES = {
     "call": "toolgate call Bash command='echo hello'",
     "tools": "toolgate tools --url http://127.0.0.1:8080/mcp",
     "config": "toolgate config claude-desktop",
+    "install": "toolgate install cursor --sandbox bwrap",
+    "uninstall": "toolgate uninstall cursor",
     "doctor": "toolgate doctor --url https://tools.example.com/mcp",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
@@ -107,6 +112,24 @@ COMMANDS = {
             (URL, JSON, OUTPUT),
         ),
         Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
+        Command(
+            "install",
+            "add this server to an MCP client's own configuration, with these options",
+            "install:install",
+            CONFIGURING,
+            "CLIENT",
+            (INSTALL_URL, PROJECT, DRY_RUN),
+            NAMES,
+        ),
+        Command(
+            "uninstall",
+            "remove this server from an MCP client's configuration",
+            "install:uninstall",
+            (),
+            "CLIENT",
+            (PROJECT, DRY_RUN),
+            NAMES,
+        ),
         Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command("health", "exit 0 if the local server is ready", "health:health", ADDRESS, "", (HEALTH_URL,)),

@@ -1,4 +1,4 @@
-"""Configure MCP clients to use this server: what they read, as text to paste or as an install link.
+"""Configure MCP clients to use this server: print what they read, or write it into their files.
 
-Enter at `snippets.build_snippet`. The composition root and the command line may import it.
+Enter at `snippets.build_snippet` and `install.plan_install`. The composition root and the command line may import it.
 """

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -10,8 +10,6 @@ from toolgate.server.client_config import links, program
 from toolgate.server.client_config.clients import CLIENTS, NAME, ClientSpec, Entry
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
-
-REQUIRED = "# Without it Codex silently leaves out a server that takes over a second to start.\n"
 
 
 class Snippet(NamedTuple):
@@ -88,13 +86,9 @@ def _write_json(container: str, entry: Entry) -> str:
 
 
 def _write_toml(container: str, entry: Entry) -> str:
-    """Return a TOML table, in which strings and lists are written as in JSON."""
-    rows = [f"{REQUIRED if key == 'required' else ''}{key} = {_to_json(value)}" for key, value in entry.items()]
-    return "\n".join((f"[{container}.{NAME}]", *rows))
+    from toolgate.server.client_config.toml_table import format_table  # start-up: the first page shows it
 
-
-def _to_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return format_table((container, NAME), entry).rstrip("\n")
 
 
 def _write_shell(_: str, entry: Entry) -> str:

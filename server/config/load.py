@@ -169,6 +169,11 @@ def read_flags(words: Sequence[str]) -> dict[str, Any] | None:
     return flags
 
 
+def read_environment() -> dict[str, str]:
+    """Return the environment, for commands without options."""
+    return dict(os.environ)
+
+
 def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> Config:
     """Return the options from flags, environment and file. Raises UsageError, which names the invalid option."""
     is_ours = environment is None

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import platform
-import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ class Place:
     home: Path
     work: Path
     model: str  # the URL
-    server: Sequence[str]  # the options of `toolgate config` that say which server
+    server: Sequence[str]  # the options of `toolgate install` that say which server
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,12 @@ def _write(path: Path, content: str) -> None:
     path.write_text(content)
 
 
-def _print_config(client: str, place: Place) -> str:
-    """Return what `toolgate config` prints for the client: people paste the same."""
-    words = [COMMAND, "config", client, *place.server]
-    printed = subprocess.run(words, stdout=subprocess.PIPE, check=True, cwd=place.work, env=surroundings(place, {}))
-    return printed.stdout.decode()
+def _install(client: str, place: Place, environment: Mapping[str, str] | None = None) -> None:
+    """Have `toolgate install` write the client's configuration, as people do."""
+    words = [COMMAND, "install", client, *place.server]
+    subprocess.run(
+        words, check=True, cwd=place.work, env=surroundings(place, environment or {}), stdin=subprocess.DEVNULL
+    )
 
 
 # -- Claude Code
@@ -109,8 +109,8 @@ def _configure_claude(place: Place) -> dict[str, str]:
         "DISABLE_ERROR_REPORTING": "1",
         "MCP_TOOL_TIMEOUT": str(CALL * 1000),
     }
-    words = [*_claude(), *shlex.split(_print_config("claude-code", place))[1:]]
-    subprocess.run(words, env=surroundings(place, environment), cwd=place.work, check=True, stdin=subprocess.DEVNULL)
+    found = f"{Path(*_claude()).parent}:{os.environ['PATH']}"  # it does the change itself
+    _install("claude-code", place, {**environment, "PATH": found})
     return environment
 
 
@@ -136,8 +136,9 @@ name = "scripted"
 base_url = "{place.model}/v1"
 env_key = "SCRIPTED_KEY"
 wire_api = "responses"
-{_print_config("codex", place)}"""
+"""
     _write(place.home / ".codex" / "config.toml", config)
+    _install("codex", place)
     return {"SCRIPTED_KEY": "dummy"}
 
 
@@ -161,8 +162,9 @@ def _configure_opencode(place: Place) -> dict[str, str]:
         "autoupdate": False,
         "share": "disabled",
         "permission": "allow",
-    } | json.loads(_print_config("opencode", place))
+    }
     _write(place.home / ".config" / "opencode" / "opencode.json", json.dumps(config))
+    _install("opencode", place)
     names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
     return {f"OPENCODE_DISABLE_{name}": "1" for name in names}
 
@@ -181,9 +183,13 @@ def _configure_gemini(place: Place) -> dict[str, str]:
         "privacy": {"usageStatisticsEnabled": False},
         "telemetry": {"enabled": False},
         "model": {"name": "gemini-2.5-flash"},
-    } | json.loads(_print_config("gemini-cli", place))
+    }
+    file = place.home / ".gemini" / "settings.json"
+    _write(file, json.dumps(settings))
+    _install("gemini-cli", place)
+    settings = json.loads(file.read_text())
     settings["mcpServers"]["toolgate"]["timeout"] = CALL * 1000
-    _write(place.home / ".gemini" / "settings.json", json.dumps(settings))
+    file.write_text(json.dumps(settings))
     return {"GEMINI_API_KEY": "dummy", "GOOGLE_GEMINI_BASE_URL": place.model, "GEMINI_CLI_NO_RELAUNCH": "true"}
 
 

@@ -1,0 +1,190 @@
+"""Add this server to an MCP client's own configuration, and remove it (`toolgate install CLIENT`)."""
+
+import difflib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from toolgate.server.client_config import program, snippets
+from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
+from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
+from toolgate.server.client_config.install import FileEdit, has_entry, plan_install, plan_uninstall
+from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, find_file
+from toolgate.server.config.load import Config, read_environment
+from toolgate.server.config.types import parse_public_url
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import escape_unprintable
+
+WITHIN = 60.0  # seconds for the client's own command, which takes one or two
+
+
+def install(
+    config: Config, *, client: str, url: str | None = None, project: bool = False, dry_run: bool = False
+) -> int:
+    """Add the server to a client: one that the client starts with these options, or the one at a URL."""
+    spec = snippets.find_client(client, "install")
+    public_url = _parse_url(url) if url else config.public_url
+    entry = _build_entry(config, client, spec, public_url)
+    platform = _describe_platform(config.environment)
+    path = _find_path(client, spec, platform, project, "install")
+    try:
+        if path is None:
+            return _explain_wsl(client, spec, entry, platform)
+        edit = plan_install(spec, read_config_file(path, Path.cwd() if project else None), entry)
+        if not edit.is_change:
+            print(f"{spec.title} already has Toolgate, in {edit.file}")
+            return 0
+        if dry_run:
+            return _show_edit(edit)
+        claude = None if project else _find_claude(client, config.environment)
+        if claude:
+            _run_claude(claude, config.own_environment, entry, replace=has_entry(spec, edit.file))
+            print(f"Added Toolgate to {spec.title}, in {edit.file}")
+        else:
+            _apply(edit, f"Added Toolgate to {spec.title}, in")
+    except (ConfigFileError, OSError) as error:
+        _print_failure("install", error)
+        print("To add it by hand, put this into the file:", file=sys.stderr)
+        print(snippets.NOTATIONS["json" if spec.notation == "shell" else spec.notation](spec.container, entry))
+        return 1
+    print(f"{PLACES[client].last_step.format(title=spec.title)}{spec.sign_in if public_url else ''}.")
+    return 0
+
+
+def uninstall(*, client: str, project: bool = False, dry_run: bool = False) -> int:
+    """Remove what `install` added, and nothing else."""
+    spec = snippets.find_client(client, "uninstall")
+    environment = read_environment()
+    path = _find_path(client, spec, _describe_platform(environment), project, "uninstall")
+    try:
+        if path is None:
+            raise ConfigFileError(f"{spec.title} runs on Windows: remove the entry {NAME} from its file there")
+        edit = plan_uninstall(spec, read_config_file(path, Path.cwd() if project else None))
+        if not edit.is_change:
+            print(f"{spec.title} has no Toolgate in {edit.file}")
+            return 0
+        if dry_run:
+            return _show_edit(edit)
+        claude = None if project else _find_claude(client, environment)
+        if claude:
+            own = {name: value for name, value in environment.items() if not name.startswith("TOOLGATE_")}
+            _run_claude(claude, own, None, replace=True)
+            print(f"Removed Toolgate from {spec.title}, in {edit.file}")
+        else:
+            _apply(edit, f"Removed Toolgate from {spec.title}, in")
+    except (ConfigFileError, OSError) as error:
+        _print_failure("uninstall", error)
+        return 1
+    print(f"Restart {spec.title}.")
+    return 0
+
+
+def _parse_url(word: str) -> str:
+    """Return the public URL of a server, given with or without /mcp. Raises UsageError."""
+    try:
+        return parse_public_url(word.rstrip("/").removesuffix("/mcp"))
+    except ValueError as error:
+        raise UsageError(f"--url: {error}") from None
+
+
+def _build_entry(config: Config, client: str, spec: ClientSpec, public_url: str | None) -> Entry:
+    """Return what the client reads. Raises UsageError for a client that keeps its servers in an account."""
+    if client not in PLACES or (public_url and spec.from_url is None):
+        more = f" --public-url {public_url}" if public_url else ""
+        raise UsageError(
+            f"install: {spec.title} has no file for such servers: `toolgate config {client}{more}` prints the URL and "
+            "says where to paste it"
+        )
+    if public_url and spec.from_url is not None:
+        return spec.from_url(f"{public_url}/mcp")
+    assert spec.from_command is not None, "each client of PLACES starts servers"
+    own = config.to_flags()
+    if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
+        own += ["--config", os.devnull]
+    return spec.from_command([*program.find_program(config.environment), *own])
+
+
+def _describe_platform(environment: Mapping[str, str]) -> Platform:
+    return Platform(sys.platform, environment, Path(environment.get("HOME") or "~").expanduser())
+
+
+def _find_path(client: str, spec: ClientSpec, platform: Platform, project: bool, command: str) -> Path | None:
+    """Return the client's file, or None if that is on the Windows side of WSL. Raises UsageError."""
+    if client not in PLACES:
+        raise UsageError(f"{command}: {spec.title} keeps its servers in your account, not in a file")
+    if platform.wsl_distribution and client in WSL_APPS and not project:
+        return None
+    path = find_file(client, platform, Path.cwd() if project else None)
+    if path is None:
+        known = ", ".join(name for name, place in PLACES.items() if place.project)
+        raise UsageError(f"{command}: {spec.title} reads no file of a project; those that do are {known}")
+    return path
+
+
+def _explain_wsl(client: str, spec: ClientSpec, entry: Entry, platform: Platform) -> int:
+    """Print what a program on Windows reads to start or reach this server."""
+    if isinstance(command := entry.get("command"), str):
+        inside = ["-d", platform.wsl_distribution, "--", command, *entry["args"]]
+        entry = {**entry, "command": "wsl.exe", "args": inside}
+    print(snippets.NOTATIONS[spec.notation](spec.container, entry))
+    reason = f"toolgate: install: {spec.title} runs on Windows, and its file is there: add this to it"
+    print(f"{reason} ({spec.where})", file=sys.stderr)
+    return 1
+
+
+def _apply(edit: FileEdit, done: str) -> None:
+    is_new = not edit.file.target.parent.exists()
+    has_backup = edit.apply()
+    print(f"{done} {edit.file}")
+    if has_backup:
+        print(f"The file as it was is {escape_unprintable(str(edit.file.backup))}")
+    if is_new:
+        print(f"note: {escape_unprintable(str(edit.file.target.parent))} was not there; is the client installed?")
+
+
+def _show_edit(edit: FileEdit) -> int:
+    """Print the changed lines only: others may hold secrets."""
+    print(f"Dry run: nothing is written. {edit.file} would change so:")
+    before, after = (edit.file.text or "").splitlines(), (edit.after or "").splitlines()
+    for line in list(difflib.unified_diff(before, after, n=0, lineterm=""))[2:]:
+        print(escape_unprintable(line))
+    return 0
+
+
+def _find_claude(client: str, environment: Mapping[str, str]) -> str | None:
+    """Return the program of Claude Code: it rewrites its file while it runs, so it had better do the change itself."""
+    return shutil.which("claude", path=environment.get("PATH")) if client == "claude-code" else None
+
+
+def _run_claude(claude: str, environment: dict[str, str], entry: Entry | None, replace: bool) -> None:
+    """Have Claude Code remove the old entry of the user, and add the new one. Raises ConfigFileError."""
+    commands: list[Sequence[str]] = [["remove", "--scope", "user", NAME]] if replace else []
+    if entry is not None:
+        commands.append(["add-json", "--scope", "user", NAME, msgspec.json.encode(entry).decode()])
+    for words in commands:
+        try:
+            ran = subprocess.run(
+                [claude, "mcp", *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env=environment,
+                timeout=WITHIN,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise ConfigFileError(f"claude mcp {words[0]} did not end within {WITHIN:.0f} seconds") from None
+        if ran.returncode:
+            said = (ran.stderr or ran.stdout).decode(errors="replace").strip().replace("\n", " ")[:500]
+            raise ConfigFileError(f"claude mcp {words[0]} failed: {escape_unprintable(said)}")
+
+
+def _print_failure(command: str, error: ConfigFileError | OSError) -> None:
+    from toolgate.server.text import describe_os_error
+
+    said = describe_os_error(error) if isinstance(error, OSError) else str(error)
+    print(f"toolgate: {command}: {said}", file=sys.stderr)

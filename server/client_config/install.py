@@ -1,0 +1,131 @@
+"""Add this server to a client's own file, and remove it again, so that all else in the file stays as it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolgate.server.client_config import jsonc, toml_table
+from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
+from toolgate.server.client_config.config_file import ConfigFile, ConfigFileError
+from toolgate.server.client_config.jsonc import ConfigSyntaxError
+from toolgate.server.text import escape_unprintable
+
+SERVER_KEYS = ("type", "source", "command", "args", "url", "serverUrl", "httpUrl", "required")  # that say which server
+CHOICES = ("tools",)  # members that a person changes: an entry that is there keeps its own
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """A change of a client's file to `after`; None removes it. `is_restored` says that `after` is what was there before
+    Toolgate came, `is_repeated` that the backup still holds that."""
+
+    file: ConfigFile
+    after: str | None
+    is_restored: bool = False
+    is_repeated: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        return self.after != self.file.text
+
+    def apply(self) -> bool:
+        """Write the file, and return whether there is a backup of the old one. Raises ConfigFileError, OSError."""
+        if self.is_restored:
+            self.file.restore(self.after)
+            return False
+        return self.file.replace(self.after or "", keep_backup=self.is_repeated)
+
+
+def plan_install(client: ClientSpec, file: ConfigFile, entry: Entry) -> FileEdit:
+    """Return the edit that adds the entry. Raises ConfigFileError for a file that can't be edited."""
+    try:
+        old = _find_entry(client, file.text or "")
+        _check_own(client, file, old)
+        after = _add_entry(client, file.text or "", entry)
+        is_repeated = old is not None and _find_original(client, file, old) is not None
+    except ConfigSyntaxError as error:
+        raise ConfigFileError(f"{file}: {error}") from None
+    return FileEdit(file, after, is_repeated=is_repeated)
+
+
+def plan_uninstall(client: ClientSpec, file: ConfigFile) -> FileEdit:
+    """Return the edit that removes the entry: to what was there before, byte for byte, if nothing else has changed.
+
+    Raises ConfigFileError for a file that can't be edited.
+    """
+    text = file.text or ""
+    try:
+        entry = _find_entry(client, text)
+        if entry is None:
+            return FileEdit(file, file.text)
+        _check_own(client, file, entry)
+        original = _find_original(client, file, entry)
+        if original is not None:
+            return FileEdit(file, original, is_restored=True)
+        if file.read_backup() is None and _add_entry(client, "", entry) == text:
+            return FileEdit(file, None, is_restored=True)
+        return FileEdit(file, _remove_entry(client, text))
+    except ConfigSyntaxError as error:
+        raise ConfigFileError(f"{file}: {error}") from None
+
+
+def has_entry(client: ClientSpec, file: ConfigFile) -> bool:
+    """Return whether the client's file has an entry of this server. Raises ConfigFileError."""
+    return plan_uninstall(client, file).is_change
+
+
+def _find_original(client: ClientSpec, file: ConfigFile, entry: Entry) -> str | None:
+    """Return the backup if the file is what adding the entry makes of it."""
+    backup = file.read_backup()
+    try:
+        if backup is None or _find_entry(client, backup) is not None:
+            return None
+        return backup if _add_entry(client, backup, entry) == file.text else None
+    except ConfigSyntaxError:
+        return None
+
+
+def _find_entry(client: ClientSpec, text: str) -> Entry | None:
+    data: Any = toml_table.parse_toml(text) if client.notation == "toml" else jsonc.parse_jsonc(text)
+    servers = data.get(client.container)
+    entry = servers.get(NAME) if isinstance(servers, dict) else None
+    return entry if isinstance(entry, dict) else None
+
+
+def _add_entry(client: ClientSpec, text: str, entry: Entry) -> str:
+    path = (client.container, NAME)
+    if client.notation == "toml":
+        return toml_table.set_table(text, path, entry, [key for key in SERVER_KEYS if key not in entry])
+    old = _find_entry(client, text)
+    if old is None:
+        return jsonc.set_member(text, path, entry)
+    for key in old:
+        if key in SERVER_KEYS and key not in entry:
+            text = jsonc.remove_member(text, (*path, key))
+    for key, value in entry.items():
+        if key not in old or (old[key] != value and key not in CHOICES):
+            text = jsonc.set_member(text, (*path, key), value)
+    return text
+
+
+def _remove_entry(client: ClientSpec, text: str) -> str:
+    path = (client.container, NAME)
+    return toml_table.remove_table(text, path) if client.notation == "toml" else jsonc.remove_member(text, path)
+
+
+def _check_own(client: ClientSpec, file: ConfigFile, entry: Mapping[str, Any] | None) -> None:
+    """Raise ConfigFileError if the entry of this name starts another program."""
+    command = (entry or {}).get("command")
+    if entry is None or command is None:
+        return
+    words = [*(command if isinstance(command, list) else [command]), *_as_list(entry.get("args"))]
+    if not any(Path(str(word)).name == "toolgate" for word in words):
+        shown = escape_unprintable(" ".join(map(str, words))[:200])
+        raise ConfigFileError(
+            f"{file}: {client.container}.{NAME} starts another program ({shown}): remove or rename it first"
+        )
+
+
+def _as_list(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,99 @@
+"""Say where each client keeps its configuration on this machine, and what makes it read a change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+WSL_APPS = ("claude-desktop", "cursor", "vscode", "windsurf", "zed")  # on Windows, with their files
+MAC_SUPPORT = "Library/Application Support"
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """The facts that a file's place depends on: sys.platform, the environment and the home folder."""
+
+    name: str
+    environment: Mapping[str, str]
+    home: Path
+
+    @property
+    def wsl_distribution(self) -> str:
+        """Return the name of the distribution under the Windows Subsystem for Linux, or ""."""
+        return self.environment.get("WSL_DISTRO_NAME", "")
+
+    @property
+    def config(self) -> Path:
+        """Return the XDG folder of configurations."""
+        return self.folder("XDG_CONFIG_HOME", ".config")
+
+    @property
+    def support(self) -> Path:
+        """Return the folder in which desktop programs keep their data."""
+        return self.home / MAC_SUPPORT if self.name == "darwin" else self.config
+
+    def folder(self, variable: str, default: str) -> Path:
+        """Return the folder that a variable names with an absolute path, or `default` in the home."""
+        named = self.environment.get(variable, "")
+        return Path(named) if named.startswith("/") else self.home / default
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """Where a client's file is: `folder` in the home ("support" and "config" are those of the platform), the path in
+    it, and the path in a project. The last step makes the client read it. `variable` names another folder."""
+
+    folder: str
+    file: str
+    project: str = ""
+    last_step: str = "Restart {title}"
+    variable: str = ""
+
+
+SESSION = "Start a new session of {title}"
+PLACES = {
+    "claude-desktop": FilePlace(
+        "support",
+        "Claude/claude_desktop_config.json",
+        last_step="Quit {title} (closing its window is not enough) and start it",
+    ),
+    "claude-code": FilePlace("", ".claude.json", ".mcp.json", SESSION, "CLAUDE_CONFIG_DIR"),
+    "cursor": FilePlace(
+        ".cursor", "mcp.json", ".cursor/mcp.json", last_step="Enable toolgate in {title}'s settings, under MCP"
+    ),
+    "vscode": FilePlace(
+        "support",
+        "Code/User/mcp.json",
+        ".vscode/mcp.json",
+        "Start toolgate in {title} by MCP: List Servers",
+    ),
+    "windsurf": FilePlace(
+        ".codeium/windsurf", "mcp_config.json", last_step="Press the refresh button of {title}'s MCP servers"
+    ),
+    "zed": FilePlace("config", "zed/settings.json", last_step="{title} reads it by itself"),
+    "codex": FilePlace(".codex", "config.toml", "", SESSION, "CODEX_HOME"),
+    "gemini-cli": FilePlace(".gemini", "settings.json", ".gemini/settings.json", SESSION),
+    "opencode": FilePlace("config", "opencode/opencode.json", "opencode.json", SESSION),
+    "qwen-code": FilePlace(".qwen", "settings.json", ".qwen/settings.json", SESSION),
+    "copilot": FilePlace(".copilot", "mcp-config.json", "", SESSION, "COPILOT_HOME"),
+}
+
+
+def find_file(client: str, platform: Platform, project: Path | None) -> Path | None:
+    """Return the file of a client, or its file in a project, or None if it has none there."""
+    place = PLACES[client]
+    if project is not None:
+        return _choose_jsonc(project / place.project) if place.project else None
+    match place.folder:
+        case "support":
+            folder = platform.support
+        case "config":
+            folder = platform.config if platform.name != "darwin" or client != "zed" else platform.home / ".config"
+        case named:
+            folder = platform.folder(place.variable, named) if place.variable else platform.home / named
+    return _choose_jsonc(folder / place.file)
+
+
+def _choose_jsonc(path: Path) -> Path:
+    """Return the path with the ending .jsonc if only that file is there: opencode reads both."""
+    other = path.with_suffix(".jsonc")
+    return other if path.name == "opencode.json" and other.exists() and not path.exists() else path

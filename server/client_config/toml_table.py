@@ -1,0 +1,167 @@
+"""Edit one table of a TOML file as text: its statements are written, all else stays as it is.
+
+Each edit is parsed again and compared with the intended content, so that a mistake here can't damage a file.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolgate.server.client_config.jsonc import ConfigSyntaxError
+
+COMMENTS = {"required": "# Without it Codex silently leaves out a server that takes over a second to start.\n"}
+
+
+@dataclass(frozen=True, slots=True)
+class TomlStatement:
+    """The lines of one statement, comment or blank line, the table it begins, and what it sets."""
+
+    text: str
+    header: tuple[str, ...]  # () for all but a table's header
+    content: dict[str, Any]
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the content. Raises ConfigSyntaxError."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigSyntaxError(str(error)) from None
+    except RecursionError:
+        raise ConfigSyntaxError("too many levels") from None
+
+
+def format_table(path: Sequence[str], entry: dict[str, Any], newline: str = "\n") -> str:
+    """Return a table whose strings and lists are written as in JSON, with a last newline."""
+    rows = (f"[{'.'.join(path)}]\n", *map(_format_item, entry.items()))
+    return "".join(rows).replace("\n", newline)
+
+
+def set_table(text: str, path: tuple[str, ...], entry: dict[str, Any], removed: Sequence[str] = ()) -> str:
+    """Return the text with the members of `entry` in the table at `path`, without those in `removed`; others stay.
+
+    Raises ConfigSyntaxError if the table is written in another form than `[a.b]`.
+    """
+    old = _find_table(parse_toml(text), path)
+    merged = {**{key: value for key, value in (old or {}).items() if key not in removed}, **entry}
+    newline = "\r\n" if "\r\n" in text else "\n"
+    if old is None:
+        last = "" if not text or text.endswith("\n") else newline
+        gap = newline if text.strip() else ""
+        return _check(f"{text}{last}{gap}{format_table(path, entry, newline)}", text, path, merged)
+    statements = list(_split(text))
+    first, end = _find_lines(statements, path)
+    lines: list[str] = []
+    for statement in statements[first:end]:
+        key = next(iter(statement.content), "")
+        if key in removed:
+            lines = [line for line in lines if line != COMMENTS.get(key)]
+        elif key in entry and entry[key] != old[key]:
+            lines.append(f"{key} = {json.dumps(entry[key], ensure_ascii=False)}{newline}")
+        else:
+            lines.append(statement.text)
+    lines += [_format_item(item).replace("\n", newline) for item in entry.items() if item[0] not in old]
+    parts = [*(each.text for each in statements[:first]), *lines, *(each.text for each in statements[end:])]
+    return _check("".join(parts), text, path, merged)
+
+
+def remove_table(text: str, path: tuple[str, ...]) -> str:
+    """Return the text without the table at `path` and those below it. Raises ConfigSyntaxError."""
+    if _find_table(parse_toml(text), path) is None:
+        return text
+    statements = list(_split(text))
+    kept: list[str] = []
+    at = 0
+    while at < len(statements):
+        if statements[at].header[: len(path)] != path:
+            kept.append(statements[at].text)
+            at += 1
+            continue
+        at = _find_end(statements, at)
+        if kept and not kept[-1].strip() and all(not each.text.strip() for each in statements[at:]):
+            kept.pop()  # the blank line before the last table
+    return _check("".join(kept), text, path, None)
+
+
+def _check(text: str, before: str, path: tuple[str, ...], entry: dict[str, Any] | None) -> str:
+    """Return the text if it differs from `before` in the table at `path` only."""
+    try:
+        found = parse_toml(text)
+    except ConfigSyntaxError:
+        found = {}
+    if _find_table(found, path) != entry or _without(found, path) != _without(parse_toml(before), path):
+        raise ConfigSyntaxError(f"[{'.'.join(path)}] can't be written without changing more than that table")
+    return text
+
+
+def _without(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Return the data without the table, and without tables that are empty then."""
+    if len(path) == 1:
+        return {key: value for key, value in data.items() if key != path[0]}
+    below = data.get(path[0], {})
+    left = _without(below, path[1:]) if isinstance(below, dict) else below
+    others = {key: value for key, value in data.items() if key != path[0]}
+    return {**others, path[0]: left} if left else others
+
+
+def _find_table(data: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
+    for key in path:
+        if not isinstance(data, dict):
+            raise ConfigSyntaxError(f"{'.'.join(path[:-1])} is not a table")
+        if key not in data:
+            return None
+        data = data[key]
+    if not isinstance(data, dict):
+        raise ConfigSyntaxError(f"{'.'.join(path)} is not a table")
+    return data
+
+
+def _find_lines(statements: Sequence[TomlStatement], path: tuple[str, ...]) -> tuple[int, int]:
+    """Return the statements [start, end) of a table, its header first."""
+    for start, statement in enumerate(statements):
+        if statement.header == path:
+            return start, _find_end(statements, start)
+    raise ConfigSyntaxError(f"{'.'.join(path)} is not written as a table [{'.'.join(path)}]")
+
+
+def _find_end(statements: Sequence[TomlStatement], start: int) -> int:
+    """Return the end of the table that begins at `start`: behind its last statement, so that comments before the next
+    table stay there."""
+    end = start + 1
+    for at in range(start + 1, len(statements)):
+        if statements[at].header:
+            break
+        if statements[at].content:
+            end = at + 1
+    return end
+
+
+def _split(text: str) -> Iterator[TomlStatement]:
+    """Yield the statements of a valid text. Lines belong together until they are valid alone."""
+    waiting = ""
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        waiting += line
+        try:
+            content = tomllib.loads(waiting)
+        except tomllib.TOMLDecodeError:
+            continue
+        header = tuple(_walk_header(content)) if waiting.lstrip().startswith("[") else ()
+        yield TomlStatement(waiting, header, {} if header else content)
+        waiting = ""
+
+
+def _walk_header(content: Any) -> Iterator[str]:
+    while content:
+        if isinstance(content, list):
+            content = content[0]
+            continue
+        ((key, content),) = content.items()
+        yield key
+
+
+def _format_item(item: tuple[str, Any]) -> str:
+    key, value = item
+    return f"{COMMENTS.get(key, '')}{key} = {json.dumps(value, ensure_ascii=False)}\n"

@@ -1,0 +1,308 @@
+"""`toolgate install` and `uninstall`: the client's own file gets the entry, and everything else stays."""
+
+import json
+import os
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import COMMAND
+from toolgate.server.cli import main
+from toolgate.server.client_config.clients import CLIENTS
+from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
+from toolgate.server.client_config.locations import PLACES, Platform, find_file
+
+LINUX = {
+    "claude-desktop": ".config/Claude/claude_desktop_config.json",
+    "claude-code": ".claude.json",
+    "cursor": ".cursor/mcp.json",
+    "vscode": ".config/Code/User/mcp.json",
+    "windsurf": ".codeium/windsurf/mcp_config.json",
+    "zed": ".config/zed/settings.json",
+    "codex": ".codex/config.toml",
+    "gemini-cli": ".gemini/settings.json",
+    "opencode": ".config/opencode/opencode.json",
+    "qwen-code": ".qwen/settings.json",
+    "copilot": ".copilot/mcp-config.json",
+}
+MAC = {
+    "claude-desktop": "Library/Application Support/Claude/claude_desktop_config.json",
+    "vscode": "Library/Application Support/Code/User/mcp.json",
+}
+OTHERS = {  # a file with another server and comments, by notation
+    "json": '{\n\t// mine\n\t"theme": "dark", /* so */\n\t"%s": {\n\t\t"other": {"command": "x"} // kept\n\t}\n}\n',
+    "toml": 'model = "x" # mine\n\n[%s.other]\ncommand = "x"\n',
+}
+
+
+class Home:
+    """A person's home, in which the command runs."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._capsys, self.environment = folder, capsys, monkeypatch
+        for name in [name for name in os.environ if name.startswith(("XDG_", "TOOLGATE_", "WSL_"))]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.chdir(folder)
+
+    def run(self, *words: str, code: int = 0) -> str:
+        """Return what the command prints, errors too."""
+        self._capsys.readouterr()
+        assert main.run(words) == code, self._capsys.readouterr()
+        told = self._capsys.readouterr()
+        return told.out + told.err
+
+    def write(self, client: str, text: str | None = None) -> Path:
+        path = self.folder / LINUX[client]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spec = CLIENTS[client]
+        notation = "toml" if spec.notation == "toml" else "json"
+        path.write_bytes((OTHERS[notation] % spec.container if text is None else text).encode())
+        return path
+
+    def entry(self, client: str, path: Path | None = None) -> Any:
+        """Return the entry in a file without comments."""
+        text = (path or self.folder / LINUX[client]).read_text()
+        data = tomllib.loads(text) if text.startswith(("[", "model")) else json.loads(text)
+        return data[CLIENTS[client].container]["toolgate"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Home:
+    return Home(tmp_path, monkeypatch, capsys)
+
+
+def backup(path: Path) -> Path:
+    return path.with_name(path.name + ".toolgate-backup")
+
+
+def test_every_client_that_starts_servers_has_a_place() -> None:
+    assert PLACES.keys() == {name for name, spec in CLIENTS.items() if spec.from_command} == LINUX.keys()
+
+
+@pytest.mark.parametrize("client", LINUX)
+def test_without_a_file_one_is_made_and_removed_again(home: Home, client: str) -> None:
+    told = home.run("install", client, "--name", "mine", "--sandbox", "none")
+    path = home.folder / LINUX[client]
+    assert str(path) in told and CLIENTS[client].title in told
+    entry = home.entry(client)
+    words = entry["command"] if client == "opencode" else [entry["command"], *entry["args"]]
+    assert words == [COMMAND, "--name", "mine", "--sandbox", "none"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and not backup(path).exists()
+    assert "already has" in home.run("install", client, "--name", "mine", "--sandbox", "none")
+    home.run("uninstall", client)
+    assert not path.exists()
+    assert "has no Toolgate" in home.run("uninstall", client)
+
+
+@pytest.mark.parametrize("client", LINUX)
+def test_other_servers_and_comments_stay_and_the_file_comes_back_byte_for_byte(home: Home, client: str) -> None:
+    path = home.write(client)
+    path.chmod(0o640)
+    before = path.read_bytes()
+    assert str(backup(path)) in home.run("install", client)
+    after = path.read_text()
+    kept = iter(after)
+    assert all(letter in kept for letter in before.decode()) and COMMAND in after
+    assert backup(path).read_bytes() == before
+    assert {stat.S_IMODE(each.stat().st_mode) for each in (path, backup(path))} == {0o640}
+    assert {each.name for each in path.parent.iterdir() if each.is_file()} == {path.name, backup(path).name}
+    assert "already has" in home.run("install", client)
+    home.run("install", client, "--name", "changed")
+    assert path.read_text() != after and backup(path).read_bytes() == before
+    home.run("uninstall", client)
+    assert path.read_bytes() == before and not backup(path).exists()
+
+
+@pytest.mark.parametrize("client", sorted(PLACES.keys() - {"claude-desktop"}))
+def test_a_url_is_added_and_takes_the_place_of_a_command(home: Home, client: str) -> None:
+    assert CLIENTS[client].sign_in in home.run("install", client, "--url", "https://tools.example.com/mcp")
+    url = home.entry(client)
+    home.run("install", client)
+    home.run("install", client, "--public-url", "https://tools.example.com")
+    assert home.entry(client) == url and "https://tools.example.com/mcp" in url.values()
+    assert not {"command", "args", "required"} & url.keys()
+
+
+def test_what_the_person_changed_stays(home: Home) -> None:
+    path = home.write("cursor", '{"mcpServers": {}}\n')
+    home.run("install", "cursor")
+    data = json.loads(path.read_text())
+    data["mcpServers"]["toolgate"]["env"] = {"A": "b"}
+    data["mcpServers"]["other"] = {"command": "x"}
+    path.write_text(json.dumps(data))
+    home.run("install", "cursor", "--name", "mine")
+    assert home.entry("cursor") == {"command": COMMAND, "args": ["--name", "mine"], "env": {"A": "b"}}
+    home.run("uninstall", "cursor")
+    assert json.loads(path.read_text()) == {"mcpServers": {"other": {"command": "x"}}}
+    assert "toolgate" in json.loads(backup(path).read_text())["mcpServers"]
+
+
+def test_a_dry_run_shows_the_change_and_no_secret_and_writes_nothing(home: Home) -> None:
+    secret = '{\n  "mcpServers": {\n    "a": {\n      "env": {"KEY": "s3cret\\u001b[2J"}\n    }\n  }\n}\n'
+    path = home.write("cursor", secret)
+    told = home.run("install", "cursor", "--dry-run")
+    assert "nothing is written" in told and f'+      "command": "{COMMAND}",' in told and "s3cret" not in told
+    assert path.read_text() == secret and not backup(path).exists()
+    home.run("install", "cursor")
+    after = path.read_text()
+    assert '-    "toolgate": {' in home.run("uninstall", "cursor", "--dry-run")
+    assert path.read_text() == after
+
+
+@pytest.mark.parametrize(
+    ("client", "text", "reason"),
+    [
+        ("cursor", '{\n  "mcpServers": {,}\n}', "line 2, column 18: a name in quotes or } is missing"),
+        ("codex", "model = \n", "Invalid value (at line 1, column 9)"),
+        ("cursor", '{"mcpServers": []}', "mcpServers is not an object"),
+        ("codex", "mcp_servers = 1\n", "mcp_servers is not a table"),
+        ("cursor", '{"mcpServers": {"toolgate": {"command": "/opt/ot\\u001bher"}}}', "starts another program"),
+    ],
+)
+def test_a_file_that_can_not_be_edited_stays_and_what_to_paste_is_printed(
+    home: Home, client: str, text: str, reason: str
+) -> None:
+    path = home.write(client, text)
+    told = home.run("install", client, code=1)
+    assert reason in told and str(path) in told and "put this into the file" in told and COMMAND in told
+    assert "\x1b" not in told
+    assert path.read_text() == text and [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_link_is_followed_and_stays_a_link(home: Home) -> None:
+    real = home.folder / "dotfiles" / "mcp.json"
+    real.parent.mkdir()
+    real.write_text("{}\n")
+    link = home.folder / ".cursor" / "mcp.json"
+    link.parent.mkdir()
+    link.symlink_to("../dotfiles/mcp.json")
+    assert f"(a link to {real})" in home.run("install", "cursor")
+    assert link.is_symlink() and "toolgate" in real.read_text() and backup(real).exists()
+    home.run("uninstall", "cursor")
+    assert link.is_symlink() and real.read_text() == "{}\n"
+    real.unlink()
+    assert "is a link to a missing file" in home.run("install", "cursor", code=1)
+    assert link.is_symlink() and not real.exists()
+
+
+def test_what_is_no_writable_text_file_of_this_user_is_refused(home: Home) -> None:
+    path = home.write("cursor", "{}")
+    path.chmod(0o444)
+    assert "is read-only: chmod u+w it first" in home.run("install", "cursor", code=1)
+    path.chmod(0o644)
+    path.write_bytes(b"{\xff}")
+    assert "is not UTF-8 text (byte 1)" in home.run("install", "cursor", code=1)
+    path.unlink()
+    os.mkfifo(path)
+    assert "is not a regular file" in home.run("install", "cursor", code=1)
+    path.unlink()
+    path.mkdir()
+    assert "is not a regular file" in home.run("install", "cursor", code=1)
+    path.rmdir()
+    if os.geteuid() == 0:
+        path.write_text("{}")
+        os.chown(path, 12345, 12345)
+        assert "belongs to another user (12345)" in home.run("install", "cursor", code=1)
+        assert path.read_text() == "{}"
+
+
+def test_a_file_that_changed_since_it_was_read_is_not_replaced(home: Home) -> None:
+    for text in (None, "{}"):
+        path = home.write("cursor", text) if text else home.folder / LINUX["cursor"]
+        file = read_config_file(path)
+        home.write("cursor", '{"theirs": 1}')
+        with pytest.raises(ConfigFileError, match="has changed meanwhile: run the command again"):
+            file.replace("{}")
+        assert path.read_text() == '{"theirs": 1}' and list(path.parent.iterdir()) == [path]
+        path.unlink()
+
+
+def test_the_file_of_a_project_is_used_and_no_link_leads_out_of_it(home: Home) -> None:
+    project = home.folder / "project"
+    project.mkdir()
+    home.environment.chdir(project)
+    for client in ("cursor", "vscode", "claude-code", "gemini-cli", "qwen-code", "opencode"):
+        told = home.run("install", client, "--project")
+        path = project / PLACES[client].project
+        assert str(path) in told and COMMAND in path.read_text()
+        home.run("uninstall", client, "--project")
+        assert not path.exists()
+    (home.folder / "secrets.json").write_text("{}")
+    (project / ".mcp.json").symlink_to("../secrets.json")
+    assert "leads out of the project" in home.run("install", "claude-code", "--project", code=1)
+    assert (home.folder / "secrets.json").read_text() == "{}"
+    assert "Zed reads no file of a project" in home.run("install", "zed", "--project", code=2)
+
+
+def test_a_client_without_such_a_file_is_refused_with_what_to_do(home: Home) -> None:
+    assert "toolgate config chatgpt" in home.run("install", "chatgpt", code=2)
+    told = home.run("install", "claude-desktop", "--url", "https://tools.example.com", code=2)
+    assert "toolgate config claude-desktop --public-url https://tools.example.com" in told
+    assert "in your account" in home.run("uninstall", "claude-ai", code=2)
+    assert "did you mean cursor?" in home.run("install", "curser", code=2)
+    for url in ("http://tools.example.com", "tools.example.com", "https://tools.example.com/sse", "https://a/?b"):
+        assert "--url: " in home.run("install", "cursor", "--url", url, code=2)
+
+
+def test_on_wsl_an_app_of_windows_gets_text_to_paste(home: Home) -> None:
+    home.environment.setenv("WSL_DISTRO_NAME", "Debian")
+    told = home.run("install", "cursor", code=1)
+    (servers,) = json.loads(told[: told.rindex("}") + 1]).values()
+    assert servers["toolgate"] == {"command": "wsl.exe", "args": ["-d", "Debian", "--", COMMAND]}
+    assert "Cursor runs on Windows" in told
+    home.run("install", "codex")
+
+
+def test_each_platform_has_its_places(home: Home) -> None:
+    mac = Platform("darwin", {}, Path("/Users/ada"))
+    linux = Platform(
+        "linux", {"CODEX_HOME": "/c", "XDG_CONFIG_HOME": "/x", "COPILOT_HOME": "relative"}, Path("/home/ada")
+    )
+    assert {name: str(find_file(name, mac, None)) for name in PLACES} == {
+        name: f"/Users/ada/{MAC.get(name, path)}" for name, path in LINUX.items()
+    }
+    assert find_file("codex", linux, None) == Path("/c/config.toml")
+    assert find_file("zed", linux, None) == Path("/x/zed/settings.json")
+    assert find_file("copilot", linux, None) == Path("/home/ada/.copilot/mcp-config.json")
+    (home.folder / "opencode.jsonc").write_text("{}")
+    assert find_file("opencode", linux, home.folder) == home.folder / "opencode.jsonc"
+
+
+CLAUDE = """#!/usr/bin/python3
+import json, os, sys
+path = os.environ["HOME"] + "/.claude.json"
+data = json.load(open(path)) if os.path.exists(path) else {}
+words = sys.argv[1:]
+assert words[2:4] == ["--scope", "user"] and not [name for name in os.environ if name.startswith("TOOLGATE_")]
+servers = data.setdefault("mcpServers", {})
+if words[1] == "add-json":
+    if words[4] in servers:
+        sys.exit("MCP server already exists\\x1b[2J")
+    servers[words[4]] = json.loads(words[5])
+else:
+    del servers[words[4]]
+json.dump(data, open(path, "w"))
+"""
+
+
+def test_claude_code_changes_its_file_itself(home: Home) -> None:
+    program = home.folder / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(CLAUDE)
+    program.chmod(0o755)
+    home.environment.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    home.environment.setenv("TOOLGATE_TOKEN", "secret")
+    home.run("install", "claude-code")
+    home.run("install", "claude-code", "--name", "mine")
+    assert home.entry("claude-code") == {"type": "stdio", "command": COMMAND, "args": ["--name", "mine"]}
+    assert "already has" in home.run("install", "claude-code", "--name", "mine")
+    home.run("uninstall", "claude-code")
+    assert json.loads((home.folder / ".claude.json").read_text()) == {"mcpServers": {}}
+    program.write_text("#!/bin/sh\nprintf 'no\\033[2J room' >&2; exit 1\n")
+    told = home.run("install", "claude-code", code=1)
+    assert r"claude mcp add-json failed: no\x1b[2J room" in told and COMMAND in told
