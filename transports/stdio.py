@@ -90,7 +90,7 @@ class StdoutChannel:
         self.taken_size = 0  # bytes taken by it, ever
         self.on_room: Any = None  # called when input may be read again
         self.on_break: Any = None
-        self.is_corked = False  # a batch of input is being handled: all its answers go in one write
+        self.write_at: int | None = None  # bytes of unread output that are written at once; None: at the next turn
         self._loop = loop
         self._sink = sink
         self._lines: list[bytes] = []  # to be written, each without its line break
@@ -118,8 +118,8 @@ class StdoutChannel:
             line = encode(refuse_too_large(message))
         self._lines.append(line)
         self.unread_size += len(line) + 1
-        if self.is_corked:
-            if self.unread_size >= BATCH and self._idle.is_set():
+        if self.write_at is not None:
+            if self.unread_size >= self.write_at and self._idle.is_set():
                 self.flush()
         elif not self._is_flush_due:
             self._is_flush_due = True
@@ -319,17 +319,17 @@ class StdioConnection:
         """Start a task for each line read, and write their immediate answers at once."""
         self._work_due = False
         output = self._output
-        output.is_corked = True
         try:
             while self._lines and not output.is_full and self._size_in_work < MAX_IN_WORK:
                 line = self._lines.popleft()
+                output.write_at = BATCH if self._lines else 0  # the last answer is not kept while its work is put away
                 task = self._steps.run(self._dispatcher.handle(line, self._session, output))
                 if task is not None:
                     self._tasks[task] = len(line)
                     self._size_in_work += len(line)
                     task.add_done_callback(self._finish_task)
         finally:
-            output.is_corked = False
+            output.write_at = None
         output.flush()
         if self._at_end and not self._lines:
             self.end()

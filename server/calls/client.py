@@ -96,6 +96,9 @@ class CallClient:
     """Speak to the client for one call. `hold`: seconds to wait for an answer. `questions`: those on our page."""
 
     is_held = True
+    _ending = "over"  # or "asking" the client, or "waiting" for the page
+    _heartbeat: asyncio.TimerHandle | None = None
+    _last_progress = -math.inf
 
     def __init__(self, call: Call, seal: Sealer, questions: PendingQuestions, hold: float, streaming: bool) -> None:
         self._call = call
@@ -105,9 +108,6 @@ class CallClient:
         self._began = time.monotonic()
         self._used_questions: list[PendingQuestion] = []  # answered on the page, and used by this call
         self._left_questions: list[PendingQuestion] = []  # still waiting on the page
-        self._ending = "over"  # or "asking" the client, or "waiting" for the page
-        self._heartbeat: asyncio.TimerHandle | None = None
-        self._last_progress = -math.inf
         self._progressed = self._began  # when progress was last sent
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
