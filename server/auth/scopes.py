@@ -17,7 +17,7 @@ from toolgate.tools.api.scopes import SHELL as SHELL
 from toolgate.tools.api.scopes import WEB as WEB
 from toolgate.tools.api.scopes import WORKFLOW as WORKFLOW
 
-SENTENCES: Mapping[str, str] = {  # for the consent page, the most powerful last
+SENTENCES: Mapping[str, str] = {  # for the consent page
     READ: "See which tools, prompts and resources there are, look at images and files in your workspace, and read the "
     "output of your background commands.",
     WEB: "Search the web and fetch pages from it.",
@@ -26,10 +26,35 @@ SENTENCES: Mapping[str, str] = {  # for the consent page, the most powerful last
     SHELL: "Run any command in a shell on this server, in the background too: read, change and delete files, and start "
     "and stop programs. This is as much as a person at a terminal can do.",
 }
+WORK = "read, change and delete all files in {where}, start and stop programs{reach}."
+SHELL_SENTENCES: Mapping[str, str] = {  # by the level of the sandbox
+    "bwrap": "Run any shell command in a sandbox on this server, in the background too: "
+    + WORK
+    + " It can’t open the server’s own files{others}.",
+    "uid": "Run any shell command on this server as a system user of your own, in the background too: "
+    + WORK
+    + " It can’t open other people’s files here, but sees what every local user of this machine sees.",
+}
+REACH: Mapping[str, str] = {  # by the network of sandboxed commands
+    "none": ". It has no network",
+    "public": ", and use the public internet",
+    "all": ", and use every network that this server can reach",
+}
 SERVED = tuple(SENTENCES)
 IMPLIED: Mapping[str, frozenset[str]] = {SHELL: frozenset((READ,))}  # a shell can read the workspace
 SCOPE_PATTERN = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749 section 3.3, with a limit
 NOTHING: frozenset[str] = frozenset()
+
+
+def describe_for_people(sandbox: str, network: str | None, *, is_shared: bool) -> Mapping[str, str]:
+    """Return SENTENCES as they hold for a sandbox of this level and network. `network` None: the level's default.
+    `is_shared`: all have one workspace."""
+    if sandbox not in SHELL_SENTENCES:
+        return SENTENCES
+    where = "the workspace, which all people of this server share" if is_shared else "your own workspace"
+    reach = REACH[network or ("public" if sandbox == "bwrap" else "none")]
+    others = "" if is_shared else " or those of other people"
+    return {**SENTENCES, SHELL: SHELL_SENTENCES[sandbox].format(where=where, others=others, reach=reach)}
 
 
 def has_scopes(granted: frozenset[str] | None, wanted: frozenset[str]) -> bool:

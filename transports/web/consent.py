@@ -119,7 +119,10 @@ class ConsentPages:
             can_switch=visitor.key != "",
             provider=provider,
             switch=shown.switch,
-            scopes=[(scope, describe_scope(self._sentences, scope)) for scope in question.scopes],
+            scopes=[
+                (scope, describe_scope(self._sentences, scope))
+                for scope in sorted(question.scopes, key=lambda scope: scope != SHELL)  # in sight at once
+            ],
             lists=READ if READ in question.scopes else "",
             shell=SHELL if SHELL in question.scopes else "",
             csrf=csrf,

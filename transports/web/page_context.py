@@ -41,10 +41,10 @@ ANONYMOUS = Visitor()
 class PageContext:
     """`public_url` has no trailing slash; `server` is the name that people read."""
 
-    def __init__(self, public_url: str, server: str) -> None:
+    def __init__(self, public_url: str, server: str, *, has_account_page: bool = False) -> None:
         self.public_url = public_url
         self.base = urlsplit(public_url).path
-        self.pages = PageTemplates(self.base, server)
+        self.pages = PageTemplates(self.base, server, has_account_page=has_account_page)
         self.cookies = Cookies(public_url)
 
     def csrf_token(self, request: Request, visitor: Visitor, *page: str) -> tuple[str, list[tuple[str, str]]]:
@@ -66,7 +66,7 @@ class PageContext:
         return None if is_valid else STALE
 
     def error_page(self, status: int, text: str) -> Response:
-        return self.pages.notice(status, "That did not work", format_sentence(text), **self._first_page())
+        return self.pages.notice(status, "That did not work", format_sentence(text), **self.first_page_link())
 
     async def answer_unknown_path(self, refuse: Application, scope: Scope, receive: Receive, send: Send) -> None:
         """Show a browser a page for a path that this server does not have; `refuse` answers other clients."""
@@ -74,7 +74,7 @@ class PageContext:
             await refuse(scope, receive, send)
             return
         sentence = "Check the address, or go to the first page."
-        page = self.pages.notice(404, "There is no such page", sentence, isolated=True, **self._first_page())
+        page = self.pages.notice(404, "There is no such page", sentence, isolated=True, **self.first_page_link())
         await respond(send, 404, page.raw_headers, bytes(page.body))
 
     async def send_endpoint_page(self, path: str, send: Send, status: int, headers: HeaderLines) -> None:
@@ -85,11 +85,12 @@ class PageContext:
             "Copy this URL into your app. The app then connects to this server.",
             isolated=True,
             about=self.public_url + path,
-            **self._first_page(),
+            **self.first_page_link(),
         )
         await respond(send, status, [*page.raw_headers, *headers], bytes(page.body))
 
-    def _first_page(self) -> dict[str, Any]:
+    def first_page_link(self) -> dict[str, Any]:
+        """Return the values of a notice that lead to the first page."""
         return {"again": f"{self.base}/", "again_label": "Go to the first page"}
 
     def redirect_to(self, page: str, **query: str) -> Response:

@@ -51,7 +51,7 @@ class SignInContext(PageContext):
     def __init__(
         self, public_url: str, server: str, authorization: AuthorizationService, sign_in: SignInMethods
     ) -> None:
-        super().__init__(public_url, server)
+        super().__init__(public_url, server, has_account_page=True)
         self.authorization = authorization
         self.sign_in = sign_in
         self.replays = AnsweredQuestions()
@@ -101,6 +101,7 @@ class SignInContext(PageContext):
             *((NOT_GRANTED, *advice.sentences) if advice is not None else (f"{NOT_GRANTED} {retry}",)),
             about=outcome.document,
             commands=advice.commands if advice is not None else (),
+            **self.first_page_link(),
         )
 
     def _continue_page(self, outcome: Redirect) -> Response:
@@ -118,7 +119,7 @@ class SignInContext(PageContext):
     def question_gone_page(self, question: str) -> Response:
         """Return the page for a question that no longer waits."""
         title, *sentences = ANSWERED if question in self.replays else EXPIRED
-        return self.pages.notice(410, title, *sentences)
+        return self.pages.notice(410, title, *sentences, **self.first_page_link())
 
 
 def _peer(request: Request) -> str:

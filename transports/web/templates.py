@@ -41,11 +41,13 @@ OPENER_POLICY = {"cross-origin-opener-policy": "same-origin"}
 
 
 class PageTemplates:
-    """`base` is the path under which all is served, "" at the root; `server` the name that people read."""
+    """`base` is the path under which all is served, "" at the root; `server` the name that people read. Pages link to
+    the account page if the server has one."""
 
-    def __init__(self, base: str, server: str) -> None:
+    def __init__(self, base: str, server: str, *, has_account_page: bool = False) -> None:
         self._base = base
         self._server = server
+        self._has_account_page = has_account_page
 
     def render(self, name: str, status: int = 200, *, isolated: bool = True, **values: Any) -> Response:
         """Return a page; `isolated` unless it belongs to a client's question."""
@@ -79,7 +81,8 @@ class PageTemplates:
         environment.filters |= {name: partial(_format_time, pattern) for name, pattern in TIMES.items()}
         environment.filters |= {"lasting": format_duration, "shown": _one_line, "lines": _printable_lines}
         names: dict[str, Any] = environment.globals
-        names |= {"base": self._base, "server": self._server, "file": self._file_url, "style": self._file_url(STYLE)}
+        names |= {"base": self._base, "server": self._server, "has_account_page": self._has_account_page}
+        names |= {"file": self._file_url, "style": self._file_url(STYLE)}
         return environment
 
     def _file_url(self, name: str) -> str:

@@ -71,6 +71,22 @@ def test_a_person_signs_in_approves_and_is_sent_back(size: str, person: Any, ser
     assert server.redeem(answer)["status"] == 200
 
 
+@pytest.mark.parametrize("size", ["phone", "desktop"])
+def test_both_answers_and_the_riskiest_permission_are_in_sight_at_once(
+    size: str, person: Any, server: SignInServer
+) -> None:
+    page = person(size)
+    ask(server, page, "local")
+    sign_in(page)
+    for shown in (page.locator("[value=deny]"), page.locator("[value=approve]")):
+        shown.wait_for()
+        box = shown.bounding_box()
+        assert box is not None and box["y"] >= 0 and box["y"] + box["height"] <= SIZES[size][1]
+    assert page.get_by_role("checkbox").first.get_attribute("value") == "tools:shell"
+    decide(page, "Deny")
+    connected(page)
+
+
 def test_a_person_who_denies_is_sent_back_with_that(person: Any, server: SignInServer) -> None:
     page = person()
     ask(server, page)
@@ -387,13 +403,14 @@ def test_all_of_it_works_by_keyboard(person: Any, server: SignInServer) -> None:
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Allow").wait_for()
     seen = []
-    for _ in range(7):
+    for _ in range(9):
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.value || document.activeElement.textContent"))
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
         if seen[-1] == "tools:shell":
             page.keyboard.press("Space")
-    assert seen == ["toolgate", "Not you?", "tools:read", "tools:shell", "your account page", "deny", "approve"]
+    links = ["toolgate", "First page", "Account", "Not you?"]
+    assert seen == [*links, "tools:shell", "tools:read", "your account page", "deny", "approve"]
     page.keyboard.press("Enter")
     connected(page)
     assert server.redeem(server.caught[0])["scope"] == "tools:read"

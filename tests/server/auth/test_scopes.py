@@ -237,6 +237,20 @@ def test_every_scope_has_its_sentence_and_a_shell_is_called_a_shell() -> None:
     assert "shell" in scopes.SENTENCES[SHELL] and "any command" in scopes.SENTENCES[SHELL]
 
 
+def test_the_sentence_about_a_shell_fits_the_sandbox_and_promises_no_more() -> None:
+    def told(*how: Any, is_shared: bool = False) -> str:
+        return scopes.describe_for_people(*how, is_shared=is_shared)[SHELL]
+
+    assert told("none", "all") == scopes.SENTENCES[SHELL]
+    private = told("bwrap", "public")
+    assert private == told("bwrap", None) and told("uid", None) == told("uid", "none")
+    assert "any shell command in a sandbox" in private and "your own workspace" in private
+    assert "public internet" in private and "those of other people" in private
+    shared = told("bwrap", "none", is_shared=True)
+    assert "share" in shared and "of other people" not in shared and "no network" in shared
+    assert "every local user" in told("uid", "all") and "every network" in told("uid", "all")
+
+
 @pytest.mark.parametrize(
     ("given", "found"),
     [
