@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.server.client_config import program, snippets
+from toolgate.server.client_config import links, program, snippets
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
 from toolgate.server.client_config.install import FileEdit, has_entry, plan_install, plan_uninstall
@@ -50,8 +50,7 @@ def install(
     except (ConfigFileError, OSError) as error:
         _print_failure("install", error)
         print("To add it by hand, put this into the file:", file=sys.stderr)
-        print(snippets.NOTATIONS["json" if spec.notation == "shell" else spec.notation](spec.container, entry))
-        return 1
+        return _print_entry(client, spec, entry)
     print(f"{PLACES[client].last_step.format(title=spec.title)}{spec.sign_in if public_url else ''}.")
     return 0
 
@@ -131,9 +130,16 @@ def _explain_wsl(client: str, spec: ClientSpec, entry: Entry, platform: Platform
     if isinstance(command := entry.get("command"), str):
         inside = ["-d", platform.wsl_distribution, "--", command, *entry["args"]]
         entry = {**entry, "command": "wsl.exe", "args": inside}
-    print(snippets.NOTATIONS[spec.notation](spec.container, entry))
-    reason = f"toolgate: install: {spec.title} runs on Windows, and its file is there: add this to it"
-    print(f"{reason} ({spec.where})", file=sys.stderr)
+    reason = f"toolgate: install: {spec.title} runs on Windows, and its file is there. Put this into it"
+    print(f"{reason} ({spec.where}):", file=sys.stderr)
+    return _print_entry(client, spec, entry)
+
+
+def _print_entry(client: str, spec: ClientSpec, entry: Entry) -> int:
+    """Print what the client reads, and the link that adds it."""
+    print(snippets.NOTATIONS["json" if spec.notation == "shell" else spec.notation](spec.container, entry), flush=True)
+    if link := links.build_install_link(client, entry):
+        print(f"or open this link: {link}", file=sys.stderr)
     return 1
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.raw_client import ROOT
+from tests.clients.raw_client import ROOT, STATELESS
 from tests.clients.raw_http_client import site
 from tests.servers.faulty_proxy import listening
 
@@ -30,7 +30,11 @@ SOURCES = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
 UV = ROOT / ".venv" / "bin" / "uv"
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
 PAGE = b"<!doctype html><title>Lamps</title><main><h1>Lamps</h1><p>A lamp that turns is seen from far away.</p></main>"
-PING = '{"jsonrpc":"2.0","id":1,"method":"ping"}\n'
+ENVELOPE = {  # of a request without a session
+    "io.modelcontextprotocol/protocolVersion": STATELESS,
+    "io.modelcontextprotocol/clientInfo": {"name": "cursor", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 
 
 class Lighthouse(http.server.BaseHTTPRequestHandler):
@@ -110,6 +114,23 @@ def own_environment(folder: Path) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", "HOME": str(folder / "home"), "TOOLGATE_BROWSER": "none"}
 
 
+def first_call(toolgate: Sequence[str | Path], folder: Path, environment: dict[str, str]) -> list[str]:
+    """Have the program add itself to a client, call a tool as the client would, and return the client's command."""
+    told = done([*toolgate, "install", "cursor", "--name", "mine"], folder, environment)
+    file = folder / "home" / ".cursor" / "mcp.json"
+    assert str(file) in told
+    entry = json.loads(file.read_text())["mcpServers"]["toolgate"]
+    words = [entry["command"], *entry["args"]]
+    call = {"name": "Bash", "arguments": {"command": "echo hello"}, "_meta": ENVELOPE}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    answers = done(words, folder, environment, json.dumps(request) + "\n")
+    (answer,) = (each for each in map(json.loads, answers.splitlines()) if each.get("id") == 1)
+    assert "hello" in answer["result"]["content"][0]["text"], answer
+    done([*toolgate, "uninstall", "cursor"], folder, environment)
+    assert not file.exists()
+    return words
+
+
 def uv_environment(folder: Path) -> dict[str, str]:
     """Return the environment of uv for that person, with this machine's cache."""
     cache = done([UV, "cache", "dir"], folder, clean_environment()).strip()
@@ -145,6 +166,7 @@ def test_uv_installs_a_tool_that_does_all_it_does_in_the_clone(built: Built, tmp
     done(install, tmp_path, uv_environment(tmp_path))
     toolgate = tmp_path / "home" / ".local" / "bin" / "toolgate"
 
+    assert first_call([toolgate], tmp_path, own)[0] == str(toolgate.resolve().with_name("toolgate"))
     toured = done([toolgate, "demo"], tmp_path, own)
     assert "All of it worked" in toured and "playwright" not in toured
     assert "toolgate-tools" in done([toolgate, "tools"], tmp_path, own)
@@ -160,17 +182,12 @@ def test_uv_installs_a_tool_that_does_all_it_does_in_the_clone(built: Built, tmp
         assert "<form" in page
 
 
-def test_uvx_runs_it_and_gives_a_client_a_command_that_does_not_depend_on_its_cache(
-    built: Built, tmp_path: Path
-) -> None:
+def test_uvx_adds_it_to_a_client_by_a_command_that_does_not_depend_on_its_cache(built: Built, tmp_path: Path) -> None:
     environment = uv_environment(tmp_path)
     uvx = [UV, "tool", "run", "--python", sys.executable, "--from", built.wheel, "toolgate"]
-    printed = json.loads(done([*uvx, "config", "cursor", "--name", "mine"], tmp_path, environment))
-    entry = printed["mcpServers"]["toolgate"]
-    words = [entry["command"], *entry["args"]]
+    words = first_call(uvx, tmp_path, environment)
     assert words[-5:] == ["--from", str(built.wheel), "toolgate", "--name", "mine"]
     assert environment["UV_CACHE_DIR"] not in " ".join(words)
-    assert json.loads(done(words, tmp_path, environment, PING))["result"] == {}
 
 
 @pytest.mark.soak
@@ -179,14 +196,10 @@ def test_pipx_with_todays_pip_installs_and_runs_it(built: Built, tmp_path: Path)
     pipx = [UV, "tool", "run", "pipx"]
     done([*pipx, "install", "--python", sys.executable, built.wheel], tmp_path, environment)
     toolgate = tmp_path / "home" / ".local" / "bin" / "toolgate"
-    assert done([toolgate, "call", "Bash", "command=echo hello"], tmp_path, own_environment(tmp_path)).startswith(
-        "hello\n"
-    )
+    assert first_call([toolgate], tmp_path, own_environment(tmp_path))[1:3] == ["--name", "mine"]
     run = [*pipx, "run", "--python", sys.executable, "--spec", built.wheel, "toolgate"]
-    entry = json.loads(done([*run, "config", "cursor"], tmp_path, environment))["mcpServers"]["toolgate"]
-    assert entry["args"] == ["run", "--spec", str(built.wheel), "toolgate"]
-    words = [entry["command"], *entry["args"]]
-    assert json.loads(done(words, tmp_path, environment, PING))["result"] == {}
+    words = first_call(run, tmp_path, environment)
+    assert words[1:] == ["run", "--spec", str(built.wheel), "toolgate", "--name", "mine"]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pip 23.0 is older than Python 3.12")
@@ -200,3 +213,4 @@ def test_the_pip_of_debian_12_installs_all_that_it_needs(built: Built, tmp_path:
     with listening(Lighthouse) as url:
         read = [bin / "toolgate", "call", "ReadDocs", f"url={url}/", "--allow-private", "127.0.0.1"]
         assert "A lamp that turns" in done(read, tmp_path, own_environment(tmp_path))
+    first_call([bin / "toolgate"], tmp_path, own_environment(tmp_path))

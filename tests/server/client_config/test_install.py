@@ -254,7 +254,7 @@ def test_on_wsl_an_app_of_windows_gets_text_to_paste(home: Home) -> None:
     told = home.run("install", "cursor", code=1)
     (servers,) = json.loads(told[: told.rindex("}") + 1]).values()
     assert servers["toolgate"] == {"command": "wsl.exe", "args": ["-d", "Debian", "--", COMMAND]}
-    assert "Cursor runs on Windows" in told
+    assert "Cursor runs on Windows" in told and "or open this link: cursor://" in told
     home.run("install", "codex")
 
 
