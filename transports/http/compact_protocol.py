@@ -80,6 +80,7 @@ class CompactProtocol(HttpToolsProtocol):
         if self.cycle.scope is scope:  # else the client has sent more requests already
             self._streaming = self.cycle
             self.cycle.message_event = UNHEARD
+        if self.scope is scope:  # else the head of another request is coming
             self.headers = []
         method = scope["method"]
         scope.clear()

@@ -106,6 +106,34 @@ def test_the_rest_of_a_body_is_dropped_while_a_stream_answers_it() -> None:
     asyncio.run(main())
 
 
+def test_a_head_that_comes_in_parts_around_the_begin_of_a_stream_is_whole() -> None:
+    async def main() -> None:
+        headers: list[Any] = []
+
+        async def app(scope: Any, _receive: Any, send: Any) -> None:
+            stream = Stream()
+            stream.protocol = protocol
+            if scope["path"] == "/":
+                stream.left.set()
+                await stream(scope, _receive, send)
+                return
+            headers.extend(scope["headers"])
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body"})
+
+        protocol = await connected(app, [])
+        protocol.data_received(GET + b"GET /next HTTP/1.1\r\nhost: b\r\n")
+        async with asyncio.timeout(10):
+            while protocol.tasks:
+                await asyncio.sleep(0)
+            protocol.data_received(b"origin: c\r\n\r\n")
+            while protocol.tasks:
+                await asyncio.sleep(0)
+        assert headers == [(b"host", b"b"), (b"origin", b"c")]
+
+    asyncio.run(main())
+
+
 def test_requests_that_came_during_a_stream_are_answered_in_their_order() -> None:
     async def main() -> None:
         writes: list[Any] = []
