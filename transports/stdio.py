@@ -40,6 +40,7 @@ LARGE = 64 * 1024  # bytes of one
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 STALL = 5.0  # seconds between checks of a client that reads nothing
 FLUSH_TIME = 0.3  # seconds for the client to read the last answers
+NOTHING = memoryview(b"")  # the empty rest of a large answer would hold all of it
 
 
 def take_descriptors() -> tuple[int, int]:
@@ -94,7 +95,7 @@ class StdoutChannel:
         self._loop = loop
         self._sink = sink
         self._lines: list[bytes] = []  # to be written, each without its line break
-        self._rest = memoryview(b"")  # of what the pipe took in part
+        self._rest = NOTHING  # of what the pipe took in part
         self._is_flush_due = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -160,7 +161,7 @@ class StdoutChannel:
                 await self._idle.wait()
 
     def _advance(self, written: int) -> None:
-        self._rest = self._rest[written:]
+        self._rest = self._rest[written:] or NOTHING
         had_room = self.unread_size < RESUME_BELOW
         self.unread_size -= written
         self.taken_size += written
@@ -177,7 +178,7 @@ class StdoutChannel:
         log.info("the client no longer reads: %s", error)
         self.is_broken = True
         self._lines.clear()
-        self._rest = memoryview(b"")
+        self._rest = NOTHING
         self.unread_size = 0
         if not self._idle.is_set():
             self._loop.remove_writer(self._sink)

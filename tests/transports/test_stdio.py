@@ -1,5 +1,6 @@
 """stdio: large messages, slow readers, shutdown, and stray output."""
 
+import asyncio
 import fcntl
 import json
 import os
@@ -7,12 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE, Server, children, eventually, processes_with
+from toolgate.server.protocol.messages import Result
+from toolgate.transports.stdio import StdoutChannel
 
 Start = Callable[..., Server]
 MIB = 2**20
@@ -47,6 +51,23 @@ def test_a_line_behind_one_with_a_large_answer_is_not_forgotten(probe: Start) ->
         server.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
         assert server.result(f"{n + 1}", 5)["content"][0]["text"] == "small"
         server.messages.clear()
+
+
+def test_an_answer_that_has_been_written_takes_no_memory() -> None:
+    async def main() -> int:
+        source, sink = os.pipe()
+        output = StdoutChannel(asyncio.get_running_loop(), sink)
+        tracemalloc.start()
+        try:
+            output.send(Result(1, "x" * 8 * MIB))
+            with open(source, "rb") as answers, open(sink, "wb"):
+                await asyncio.to_thread(lambda: len(answers.readline()))
+                await output.drain(PATIENCE)
+                return tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+
+    assert asyncio.run(main()) < MIB
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems size their pipes themselves")
