@@ -18,12 +18,16 @@ class ConfigFileError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A client's file: its path, the file that a link leads to, and its text and status, or None if it is missing."""
+    """A client's file: its path, the file that a link leads to, and its text and status, or None if it is missing.
+
+    `new_mode` is the mode of a new file: private in the home, where clients keep tokens, public in a project.
+    """
 
     path: Path
     target: Path
     text: str | None
     status: os.stat_result | None
+    new_mode: int = 0o600
 
     @property
     def backup(self) -> Path:
@@ -58,7 +62,7 @@ class ConfigFile:
         self.backup.unlink(missing_ok=True)
 
     def _write(self, path: Path, text: str) -> None:
-        mode = 0o600 if self.status is None else stat.S_IMODE(self.status.st_mode)
+        mode = self.new_mode if self.status is None else stat.S_IMODE(self.status.st_mode)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with open(descriptor, "w", encoding="utf-8", newline="") as file:
@@ -100,7 +104,7 @@ def read_config_file(path: Path, inside: Path | None = None) -> ConfigFile:
     except FileNotFoundError:
         if path.is_symlink():
             raise ConfigFileError(f"{shown} is a link to a missing file: {escape_unprintable(str(target))}") from None
-        return ConfigFile(path, target, None, None)
+        return ConfigFile(path, target, None, None, 0o600 if inside is None else 0o644)
     except OSError as error:
         raise ConfigFileError(f"can't read {escape_unprintable(describe_os_error(error))}") from None
     status = os.fstat(descriptor)

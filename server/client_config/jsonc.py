@@ -141,28 +141,34 @@ def _insert(text: str, root: JsonNode, node: JsonNode, key: str, value: Any) -> 
 
 
 def _remove(text: str, node: JsonNode, member: JsonMember) -> str:
-    """Return the text without a member, with the comments between it and the member before."""
+    """Return the text without a member and its comments: those before it, and those on its last line."""
     index = node.members.index(member)
     end = member.node.end if member.comma < 0 else member.comma + 1
-    if index > 0:
+    if len(node.members) == 1:
+        left = text[node.start + 1 : member.start] + text[end : node.end - 1]
+        is_empty = not left.strip(" \t\r\n")
+        return _splice(text, node.start, node.end, "{}") if is_empty else _splice(text, member.start, end, "")
+    start = _line_end(text, node.members[index - 1]) if index > 0 else _comments_end(text, node.start + 1)
+    is_last = index == len(node.members) - 1
+    line_end = _line_end(text, member)
+    if is_last or text[line_end : line_end + 2].startswith(("\n", "\r\n")):
+        text = _splice(text, start, end if is_last else line_end, "")
+    else:  # the next member is on the same line
+        text = _splice(text, member.start, end, "")
+    if is_last and member.comma < 0:
         before = node.members[index - 1]
-        text = _splice(text, _line_end(text, before), end, "")
-        is_last_without_comma = index == len(node.members) - 1 and member.comma < 0
-        return _splice(text, before.comma, before.comma + 1, "") if is_last_without_comma else text
-    if len(node.members) > 1:
-        found = SAME_LINE.match(text, node.start + 1)
-        return _splice(text, found.end() if found else node.start + 1, end, "")
-    left = text[node.start + 1 : member.start] + text[end : node.end - 1]
-    if not left.strip(" \t\r\n"):
-        return _splice(text, node.start, node.end, "{}")
-    return _splice(text, member.start, end, "")
+        text = _splice(text, before.comma, before.comma + 1, "")
+    return text
 
 
 def _line_end(text: str, member: JsonMember) -> int:
     """Return the place behind a member, its comma and the comments on the same line."""
-    end = member.node.end if member.comma < 0 else member.comma + 1
-    found = SAME_LINE.match(text, end)
-    return found.end() if found else end
+    return _comments_end(text, member.node.end if member.comma < 0 else member.comma + 1)
+
+
+def _comments_end(text: str, at: int) -> int:
+    found = SAME_LINE.match(text, at)
+    return found.end() if found else at
 
 
 def _member_text(text: str, root: JsonNode, key: str, value: Any, indent: str) -> str:

@@ -229,7 +229,7 @@ def test_the_file_of_a_project_is_used_and_no_link_leads_out_of_it(home: Home) -
     for client in ("cursor", "vscode", "claude-code", "gemini-cli", "qwen-code", "opencode"):
         told = home.run("install", client, "--project")
         path = project / PLACES[client].project
-        assert str(path) in told and COMMAND in path.read_text()
+        assert str(path) in told and COMMAND in path.read_text() and stat.S_IMODE(path.stat().st_mode) == 0o644
         home.run("uninstall", client, "--project")
         assert not path.exists()
     (home.folder / "secrets.json").write_text("{}")

@@ -1,6 +1,7 @@
 """Editing JSON with comments as text: one member changes, and everything else stays byte for byte."""
 
 import json
+import random
 import re
 
 import pytest
@@ -100,3 +101,38 @@ def test_what_can_not_be_edited_is_refused(text: str) -> None:
 def test_what_json_reads_is_read_the_same() -> None:
     text = json.dumps({"a": [1.5e3, -2, True, None, '\\"\n\u00e9\U0001f600', {"b": {}}], "c": {"": ""}})
     assert parse_jsonc(text) == json.loads(text)
+
+
+def write_object(dice: random.Random, depth: int = 0) -> str:
+    """Return an object with white space, comments and commas in all the places where they may be."""
+
+    def gap() -> str:
+        return dice.choice(["", " ", "\n", "\n  ", "\t", " /* } */ ", '// "{\n', "\n// ,\n    ", "/**/"])
+
+    def value() -> str:
+        if depth < 3 and dice.random() < 0.4:
+            return write_object(dice, depth + 1)
+        return dice.choice(['"a//"', "1", "[]", "{}", "[1, // ]\n]", '"/*"', "-1.5e3"])
+
+    names = ["servers"] if depth == 0 and dice.random() < 0.6 else []
+    names += [f"k{number}" for number in range(dice.randint(0, 3))]
+    dice.shuffle(names)
+    members = [
+        f'{gap()}"{name}"{gap()}:{gap()}{write_object(dice, 1) if name == "servers" else value()}{gap()}'
+        for name in names
+    ]
+    return "{" + ",".join(members) + ("," if members and dice.random() < 0.3 else "") + gap() + "}"
+
+
+def test_any_text_keeps_all_its_comments_and_comes_back() -> None:
+    dice = random.Random(19)
+    for _ in range(400):
+        text = write_object(dice)
+        changed = set_member(text, PATH, ENTRY)
+        kept = iter(changed)
+        assert all(letter in kept for letter in text if letter not in " \t\n"), text
+        servers = parse_jsonc(text).get("servers", {})
+        if servers:
+            assert remove_member(changed, PATH) == text
+        for key in servers:  # each is the first, a middle or the last member
+            assert key not in parse_jsonc(remove_member(changed, ("servers", key)))["servers"]
