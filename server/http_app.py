@@ -316,9 +316,10 @@ class HttpApp:
         from toolgate.transports.web.oauth_routes import OAuthRoutes  # start-up: its forms and pages
 
         paths = tuple(row.path for row in self._config.transports)
+        remembered = self._server.policy.remembered
         config, is_shared = self._config, self._config.workspace is not None
         sentences = scopes.describe_for_people(self._sandbox, config.sandbox_network, is_shared=is_shared)
-        return OAuthRoutes(public_url, config.name, access.authorization, access.sign_in, sentences, paths)
+        return OAuthRoutes(public_url, config.name, access.authorization, access.sign_in, sentences, paths, remembered)
 
     def _home(self, url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext) -> list[Route]:
         """The first page, and what it needs."""

@@ -67,6 +67,13 @@ def end_login(connection: "tables.Connection", hashed: str) -> None:
     connection.execute(tables.login.delete().where(tables.login.c.hash == hashed))
 
 
+def list_logins(connection: "tables.Connection", issuer: str, subject: str, now: float) -> list[Any]:
+    """Return the rows of a person's sessions that have not expired, the newest first."""
+    table = tables.login
+    mine = table.select().where(table.c.issuer == issuer, table.c.subject == subject, table.c.until > now)
+    return list(connection.execute(mine.order_by(table.c.until.desc(), table.c.hash)))
+
+
 def end_logins(connection: "tables.Connection", issuer: str, subject: str) -> None:
     """End all login sessions of a person."""
     connection.execute(tables.login.delete().where(tables.login.c.issuer == issuer, tables.login.c.subject == subject))

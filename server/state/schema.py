@@ -154,6 +154,7 @@ login = _table(  # a browser that is signed in
     Column("name", String, nullable=False),
     Column("email", String),  # verified by the issuer
     Column("until", Float, nullable=False),
+    Column("browser", String),  # in a few words, as it names itself
     Index("login_person", "issuer", "subject"),
 )
 pending_login = _table(  # a browser that has been sent to another issuer to sign in

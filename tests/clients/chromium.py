@@ -83,6 +83,12 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
+def confirm(page: Any, name: str) -> None:
+    """Press a button with a second step, which opens under it."""
+    page.locator(f'summary[aria-label="{name} …"]').click()
+    page.get_by_role("button", name=name, exact=True).click()
+
+
 @contextlib.contextmanager
 def people(chromium: Any) -> Iterator[Callable[..., Any]]:
     """Yield `arrive(size, …)`, which returns the first tab of a person with their own cookies.

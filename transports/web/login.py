@@ -1,5 +1,4 @@
-"""Sign people in by name and password, by pairing code, or at a provider's page and back; sign them out; show what they
-have approved, and revoke it."""
+"""Sign people in by name and password, by pairing code, or at a provider's page and back; and sign them out."""
 
 import hmac
 from collections.abc import Mapping
@@ -7,13 +6,12 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolgate.server.auth.login.accounts import Person, SignInError, normalize_name_or_empty
+from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import ACCEPTED, REFUSED, THROTTLED
 from toolgate.server.auth.login.providers import NOT_ALLOWED, IdentityProvider
 from toolgate.server.auth.login.sessions import PENDING_LIFETIME, PendingLogin, TooManyLoginsError, derive_state
 from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.policy.sign_in_methods import PASSWORD
-from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext
@@ -21,14 +19,12 @@ from toolgate.transports.web.templates import SCRIPT_POLICY
 
 CALLBACK = "/callback"  # operators have registered it at their providers
 HOME_PAGE = ""  # the path after a sign-in that no client asked for
-DEVICE_LIFETIME = 180 * 86_400.0  # seconds that a browser is recognized after its last sign-in
 SIGN_IN_REFUSED = "Wrong name or password."  # for people
 WRONG_CODE = "That code is wrong or has expired. Use the newest one in the server log."
 ACCOUNT_EXISTS = "The first account has been created in the meantime. Sign in with it."
 BUSY = "Too many sign-ins were started in the last minute. Wait a minute and try again."
+STALE_SIGN_OUT = "That page was no longer current, so you are still signed in. Sign out here."
 LOGIN_EXPIRED = "This sign-in has expired: it took too long, is already complete, or was started in another browser."
-REVOKED = "Access was revoked. The app’s tokens no longer work."  # for people
-ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."
 
 
 class LoginPages:
@@ -69,13 +65,13 @@ class LoginPages:
         if person is None:
             return await self._page(request, question, 403, problem, name, switch)
         onward = await self._context.start_session(request, person, self._onward(question))
-        return with_headers(onward, *await self._device_cookies(person))
+        return with_headers(onward, *await self._context.device_cookies(person))
 
     async def _check_and_record(self, request: Request, fields: Mapping[str, str]) -> tuple[Person | None, str]:
         """Check credentials, and log the result. Raises ThrottledError."""
         name, address = fields.get("username", ""), self._context.client_address(request)
         method = "pairing" if "code" in fields else PASSWORD.name
-        device = self._context.cookies.get(request, _device_cookie(name))
+        device = self._context.device_of(request, name)
         try:
             person, problem = await self._authenticate(fields, address, device)
         except ThrottledError:
@@ -88,11 +84,6 @@ class LoginPages:
         """Return the name if it is an account's: other text in this field may be a password."""
         accounts = self._sign_in.accounts
         return name if accounts is not None and await accounts.has_account(name) else ""
-
-    async def _device_cookies(self, person: Person) -> list[tuple[str, str]]:
-        """Return the cookie that recognizes this browser while others guess the password."""
-        kept = await self._sign_in.accounts.issue_device_cookie(person) if self._sign_in.accounts is not None else ""
-        return [self._context.cookies.set(_device_cookie(person.name), kept, DEVICE_LIFETIME)] if kept else []
 
     async def _authenticate(self, fields: Mapping[str, str], address: str, device: str) -> tuple[Person | None, str]:
         """Return the person, or what is wrong with the credentials. Raises ThrottledError."""
@@ -193,10 +184,12 @@ class LoginPages:
 
     # -- signing out
 
-    async def logout_page(self, request: Request) -> Response:
+    async def logout_page(self, request: Request, status: int = 200, problem: str | None = None) -> Response:
         visitor = await self._context.identify_visitor(request)
         csrf, cookies = self._context.csrf_token(request, visitor, "logout", "")
-        page = self._context.pages.render("logout", person=visitor.person, can_sign_out=visitor.key != "", csrf=csrf)
+        page = self._context.pages.render(
+            "logout", status, person=visitor.person, can_sign_out=visitor.key != "", csrf=csrf, problem=problem
+        )
         return with_headers(page, *cookies)
 
     async def logout(self, request: Request) -> Response:
@@ -204,9 +197,10 @@ class LoginPages:
         fields = dict(await read_form(request))
         visitor = await self._context.identify_visitor(request)
         faults = [self._context.find_csrf_fault(request, visitor, fields, page, "") for page in ("logout", "account")]
-        is_signed_in_by_proxy = visitor.person is not None and not visitor.key
-        if None not in faults or is_signed_in_by_proxy:
+        if visitor.person is None or not visitor.key:  # signed out already, or signed in by a proxy
             return self._context.redirect_to("logout")
+        if None not in faults:
+            return await self.logout_page(request, 403, STALE_SIGN_OUT)
         await self._sign_in.sessions.end(self._context.cookies.get(request, SESSION))
         page = self._context.pages.notice(
             200,
@@ -225,49 +219,5 @@ class LoginPages:
         return f"{self._context.public_url}{self.callback_paths[provider.key]}"
 
 
-def _device_cookie(name: str) -> str:
-    return f"device-{short_hash(normalize_name_or_empty(name))}"
-
-
 def _login_cookie(state: str) -> str:
     return f"away-{short_hash(state)}"
-
-
-class AccountPage:
-    """`sentences` says what each scope means."""
-
-    def __init__(self, context: SignInContext, sentences: Mapping[str, str]) -> None:
-        self._context = context
-        self._sentences = sentences
-
-    async def page(
-        self, request: Request, status: int = 200, done: str | None = None, problem: str | None = None
-    ) -> Response:
-        visitor = await self._context.identify_visitor(request)
-        if visitor.person is None:
-            return self._context.redirect_to("login")
-        csrf, cookies = self._context.csrf_token(request, visitor, "account", "")
-        grants = await self._context.authorization.grants.list_grants(visitor.person)
-        page = self._context.pages.render(
-            "account",
-            status,
-            person=visitor.person,
-            can_sign_out=visitor.key != "",
-            grants=grants,
-            meanings={scope: describe_scope(self._sentences, scope) for grant in grants for scope in grant.scopes},
-            csrf=csrf,
-            done=done,
-            problem=problem,
-        )
-        return with_headers(page, *cookies)
-
-    async def revoke(self, request: Request) -> Response:
-        """Revoke a grant, and answer with the page itself: with the result in a URL, any link could claim it."""
-        fields = dict(await read_form(request))
-        visitor = await self._context.identify_visitor(request)
-        if visitor.person is None:
-            return self._context.redirect_to("login")
-        if (fault := self._context.find_csrf_fault(request, visitor, fields, "account", "")) is not None:
-            return await self.page(request, 403, problem=fault)
-        ended = await self._context.authorization.grants.revoke_grant(visitor.person, fields.get("grant", ""))
-        return await self.page(request, done=REVOKED if ended else ALREADY_REVOKED)

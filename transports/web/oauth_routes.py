@@ -5,6 +5,7 @@ Source: RFC 6749, 7009, 7591, 7662, 8414; OpenID Connect Discovery 1.0 for the s
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +15,7 @@ from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.tokens.signing_keys import CACHED
 from toolgate.server.protocol.messages import decode_value
+from toolgate.transports.web.account import AccountPage
 from toolgate.transports.web.consent import ConsentPages
 from toolgate.transports.web.http import (
     BadFormError,
@@ -25,9 +27,12 @@ from toolgate.transports.web.http import (
     query_string,
     read_form,
 )
-from toolgate.transports.web.login import AccountPage, LoginPages
+from toolgate.transports.web.login import LoginPages
 from toolgate.transports.web.sign_in_context import SignInContext
 from toolgate.transports.web.templates import ICON, PAIRING, STYLE
+
+if TYPE_CHECKING:
+    from toolgate.server.policy.remembered_approvals import RememberedApprovals
 
 METADATA = ("oauth-authorization-server", "openid-configuration")
 CACHE_HOUR = {"cache-control": "public, max-age=3600"}
@@ -38,7 +43,8 @@ REPEATABLE = frozenset(("resource", "audience"))  # may come more than once (RFC
 
 class OAuthRoutes:
     """`public_url` is the issuer, without a trailing slash; `server` the displayed name; `sentences` describe the
-    scopes. `resources` are the paths of the protected resources, under which some clients look for metadata."""
+    scopes. `resources` are the paths of the protected resources, under which some clients look for metadata.
+    `approvals` are shown on the account page."""
 
     def __init__(
         self,
@@ -48,6 +54,7 @@ class OAuthRoutes:
         sign_in: SignInMethods,
         sentences: Mapping[str, str],
         resources: tuple[str, ...] = (),
+        approvals: "RememberedApprovals | None" = None,
     ) -> None:
         self._authorization = authorization
         self._resources = resources
@@ -55,7 +62,7 @@ class OAuthRoutes:
         self._base = self.context.base
         self._login = LoginPages(self.context)
         self._consent = ConsentPages(self.context, sentences, self._login.send_to_provider)
-        self._account = AccountPage(self.context, sentences)
+        self._account = AccountPage(self.context, sentences, approvals)
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
         """Yield each path with its endpoint, also with a slash at its end, so that none needs a redirect."""
@@ -102,7 +109,7 @@ class OAuthRoutes:
         handlers: dict[str, dict[str, Handle]] = {
             "/login": _page(entrance.login_page, entrance.login),
             "/consent": _page(asking.consent_page, asking.consent),
-            "/account": _page(account.page, account.revoke),
+            "/account": _page(account.page, account.act),
             "/logout": _page(entrance.logout_page, entrance.logout),
             **{f"/{name}": _page(partial(self._file, name)) for name in (STYLE, ICON, PAIRING)},
             "/authorize": {"GET": asking.authorize},  # no HEAD: these requests change something

@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolgate.server.auth.login.accounts import Person, SignInError
+from toolgate.server.auth.login.accounts import Person, SignInError, normalize_name_or_empty
 from toolgate.server.auth.login.methods import REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.policy.sign_in_methods import HEADER
 from toolgate.transports.http.asgi import Headers
-from toolgate.transports.web.http import BadFormError, redirect, with_headers
+from toolgate.transports.web.http import BadFormError, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 
 SESSION = "session"
+DEVICE_LIFETIME = 180 * 86_400.0  # seconds that a browser is recognized after its last sign-in
 COULD_NOT_CONNECT = "The app could not be connected"  # for people
 NOT_GRANTED = "No access was granted."
 ANSWERED = (
@@ -33,6 +34,21 @@ EXPIRED = (
     "This request has expired",
     "It waited longer than ten minutes, or was answered before. No access was granted just now.",
     "Go back to the app and connect again.",
+)
+BROWSERS = (  # sign in User-Agent → name; the first that matches, since most claim to be others, too
+    ("Firefox/", "Firefox"),
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+SYSTEMS = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
 )
 DOUBLE_CLICK = 10.0  # seconds within which the same form is a double click
 ANSWERED_TIME = 600.0  # seconds a question can wait: until then it was answered, and has not expired
@@ -78,8 +94,19 @@ class SignInContext(PageContext):
 
     async def start_session(self, request: Request, person: Person, onward: Response) -> Response:
         """Add a new session to the response `onward`, and end the one the browser had (SEC-11)."""
-        secret = await self.sign_in.sessions.start(person, self.cookies.get(request, SESSION))
+        browser = name_browser(request.headers.get("user-agent", ""))
+        secret = await self.sign_in.sessions.start(person, self.cookies.get(request, SESSION), browser)
         return with_headers(onward, self.cookies.set(SESSION, secret, LIFETIME))
+
+    def device_of(self, request: Request, name: str) -> str:
+        """Return the device cookie of this browser for an account, or ""."""
+        return self.cookies.get(request, _device_cookie(name))
+
+    async def device_cookies(self, person: Person) -> list[tuple[str, str]]:
+        """Return the cookie that recognizes this browser while others guess the password."""
+        accounts = self.sign_in.accounts
+        kept = await accounts.issue_device_cookie(person) if accounts is not None else ""
+        return [self.cookies.set(_device_cookie(person.name), kept, DEVICE_LIFETIME)] if kept else []
 
     async def answer_question(self, question: str, person: Person | None, scopes: frozenset[str]) -> Response:
         """Answer a question, and send the browser back to the client with the outcome."""
@@ -120,6 +147,16 @@ class SignInContext(PageContext):
         """Return the page for a question that no longer waits."""
         title, *sentences = ANSWERED if question in self.replays else EXPIRED
         return self.pages.notice(410, title, *sentences, **self.first_page_link())
+
+
+def name_browser(user_agent: str) -> str:
+    """Return a browser's name for itself in a few words, such as "Firefox on Linux", or ""."""
+    found = [next((name for sign, name in table if sign in user_agent), "") for table in (BROWSERS, SYSTEMS)]
+    return " on ".join(filter(None, found))
+
+
+def _device_cookie(name: str) -> str:
+    return f"device-{short_hash(normalize_name_or_empty(name))}"
 
 
 def _peer(request: Request) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 LIFETIME = 12 * 3600.0  # seconds: a working day
 PENDING_LIFETIME = 600.0  # seconds a person may spend at the provider
+ID_LENGTH = 16  # characters of a session's digest, which name it to its person
 MAX_PER_CONSENT = 8  # at a time: a person may retry in several tabs
 PER_ADDRESS, PER_MINUTE = 30, 600  # a minute: per address, which many people may share, and in total
 MAX_PENDING = 6_000  # waiting in total, for all servers on the state: each holds a consent id of 4 KiB or more
@@ -36,13 +37,24 @@ class LoginSession:
     form_key: str
 
 
+@dataclass(frozen=True, slots=True)
+class SignedInBrowser:
+    """A browser that is signed in, for its person. `id` names it and is no key to it; `since` is in seconds since the
+    epoch; `browser` is its name for itself, or ""."""
+
+    id: str
+    since: float
+    browser: str
+    is_own: bool  # the one that asks
+
+
 class LoginSessions:
     def __init__(self, store: "Store", now: Callable[[], float] = time.time) -> None:
         self._store = store
         self._now = now
 
-    async def start(self, person: Person, before: str) -> str:
-        """Start a session and return its secret; end the browser's earlier session `before`."""
+    async def start(self, person: Person, before: str, browser: str = "") -> str:
+        """Start a session and return its secret; end the browser's earlier session `before`. `browser` is its name."""
         secret, now = secrets.token_urlsafe(32), self._now()
 
         def put(connection: "Connection") -> None:
@@ -61,6 +73,7 @@ class LoginSessions:
                 name=person.name,
                 email=person.email,
                 until=now + LIFETIME,
+                browser=browser or None,
             )
             save_person(connection, person, now)
 
@@ -74,6 +87,30 @@ class LoginSessions:
         hashed, now = hash_secret(secret), self._now()
         row = await self._store.transact(lambda connection: people_rows.find_login(connection, hashed, now))
         return None if row is None else LoginSession(Person(row.issuer, row.subject, row.name, row.email), row.first)
+
+    async def list_browsers(self, person: Person, secret: str) -> list[SignedInBrowser]:
+        """Return the browsers in which a person is signed in, the newest first. `secret` is that of the asking one."""
+        now, own = self._now(), hash_secret(secret)
+        rows = await self._store.transact(
+            lambda connection: people_rows.list_logins(connection, person.issuer, person.subject, now)
+        )
+        return [
+            SignedInBrowser(row.hash[:ID_LENGTH], row.until - LIFETIME, row.browser or "", row.hash == own)
+            for row in rows
+        ]
+
+    async def end_browser(self, person: Person, id: str) -> bool:
+        """Sign a person's browser out, and return whether it was signed in."""
+        now = self._now()
+
+        def end(connection: "Connection") -> bool:
+            rows = people_rows.list_logins(connection, person.issuer, person.subject, now)
+            named = [row.hash for row in rows if row.hash[:ID_LENGTH] == id]
+            for hashed in named:
+                people_rows.end_login(connection, hashed)
+            return bool(named)
+
+        return await self._store.transact(end)
 
     async def end(self, secret: str) -> None:
         await self._store.transact(lambda connection: people_rows.end_login(connection, hash_secret(secret)))

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import expect
 
-from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, people
+from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, confirm, people
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site
 from tests.server.auth.authorization_in_process import VERIFIER, query
@@ -236,7 +236,7 @@ def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any
         assert server.redeem(server.caught[-1], client)["status"] == 200
     page.goto(server.url + "/account")
     assert page.get_by_role("heading", level=3).all_inner_texts() == ["Fernhill", "Workbench"]
-    page.get_by_role("button", name="Revoke access of Fernhill").click()
+    confirm(page, "Revoke access of Fernhill")
     assert "Access was revoked" in page.get_by_role("status").inner_text()
     assert page.get_by_role("heading", level=3).all_inner_texts() == ["Workbench"]
     page.get_by_role("button", name="Sign out").click()

@@ -322,9 +322,9 @@ def test_a_scope_of_a_plugin_s_own_is_told_in_words() -> None:
     assert describe_scope({}, "acme:x") == "Use the tools of the plugin that needs “acme:x”."
 
 
-def test_unticking_the_lists_is_told_to_stop_them(server: SignInServer) -> None:
+def test_the_scope_that_most_apps_need_is_named(server: SignInServer) -> None:
     _, page = ask_signed_in(server)
-    assert "Without <code>tools:read</code> it can’t list" in page.text
+    assert "Most apps need <code>tools:read</code>, which <code>tools:shell</code> includes." in page.text
 
 
 def test_an_account_made_meanwhile_is_no_fault_of_the_pairing_code(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED
+from tests.clients.chromium import CONTRAST, SIZES, TOO_WIDE, UNNAMED, confirm
 from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, events, site
 from tests.server.auth.minted_tokens import Signed
@@ -119,7 +119,7 @@ def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arr
     page.wait_for_function("id => document.getElementById(id)?.textContent === 'one red\\n'", arg=f"output-{id}")
     row = page.locator(f"#run-{id}")
     assert "running" in row.inner_text()
-    row.get_by_role("button", name=f"Stop background task {id}").click()
+    confirm(page, f"Stop background task {id}")
     told(page, f"Background task {id} was stopped.")
     row.get_by_text("stopped").wait_for()
     assert row.get_by_role("button").count() == 0
@@ -141,7 +141,8 @@ def test_tasks_plan_and_callbacks_are_shown_and_a_callback_is_cancelled(arrive: 
     tasks = page.locator("#part-tasks")
     assert "Write the <i>report</i>" in tasks.inner_text() and "draw charts" in tasks.inner_text()
     assert "Plan: restructure" in tasks.inner_text()
-    page.locator("#part-callbacks", has_text="look at the build").get_by_role("button", name="Cancel").click()
+    page.locator("#part-callbacks", has_text="look at the build").locator("summary").click()
+    page.locator("#part-callbacks").get_by_role("button", name="Cancel").click()
     told(page, "The callback was cancelled.")
     page.locator("#part-callbacks", has_text="No callbacks are set.").wait_for()
     assert "No callbacks" in ada.call("SetCallback", action="list")["content"][0]["text"]
@@ -151,11 +152,11 @@ def test_tasks_plan_and_callbacks_are_shown_and_a_callback_is_cancelled(arrive: 
 def test_a_session_is_ended_and_an_app_shut_out(arrive: Any, signed: Signed) -> None:
     eve = AppUser(signed, "eve", "Workbench")
     page = arrive("eve")
-    page.locator("#part-sessions .row", has_text="Workbench").get_by_role("button", name="End").click()
+    confirm(page, "End this session of Workbench")
     told(page, "The session was ended.")
     page.get_by_text("No open sessions.").wait_for()
     assert eve.ask("ping")[0].status == 404
-    page.get_by_role("button", name="Revoke access of Workbench").click()
+    confirm(page, "Revoke access of Workbench")
     told(page, "Access was revoked.")
     page.locator("#part-apps", has_text="None yet.").wait_for()
     assert eve.ask("ping")[0].status == 401
@@ -308,7 +309,7 @@ def test_all_of_it_works_without_a_script(arrive: Any, ada: AppUser) -> None:
     page = arrive("ada", java_script_enabled=False)
     assert eventually(lambda: "quietly" in (page.reload(), page.locator(f"#output-{id}").inner_text())[1])
     assert page.get_by_role("button", name="Copy").count() == 0
-    page.get_by_role("button", name=f"Stop background task {id}").click()
+    confirm(page, f"Stop background task {id}")
     page.get_by_text(f"Background task {id} was stopped.").wait_for()
     assert page.locator(f"#run-{id}").get_by_text("stopped").count() == 1
 

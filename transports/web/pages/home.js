@@ -90,6 +90,17 @@
     setTimeout(() => { button.textContent = "Copy"; }, 2000);
   };
 
+  // Close the second step of a button by Escape, or by a click elsewhere.
+  const closeSteps = (but) => {
+    for (const step of document.querySelectorAll("details.confirm[open]")) {
+      if (but && step.contains(but)) continue;
+      if (!but && step.contains(document.activeElement)) step.querySelector("summary").focus();
+      step.open = false;
+    }
+  };
+  document.addEventListener("click", (event) => closeSteps(event.target));
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") closeSteps(null); });
+
   const send = async (form, button) => {
     const body = new URLSearchParams(new FormData(form, button));
     button.disabled = true;
@@ -104,6 +115,7 @@
       const row = button.closest(".row");
       if (row) sources.delete(row);
       button.blur();
+      closeSteps(null);
     } catch {
       showResult("The server could not be reached. Reload this page and try again.", false);
     } finally {
