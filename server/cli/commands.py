@@ -69,6 +69,7 @@ FILTERS = (
 )
 
 NAMES = "toolgate.server.client_config.clients:CLIENTS"
+INSTALLABLE = "toolgate.server.client_config.clients:FILE_CLIENTS"
 
 GROUPS = {  # commands of several words
     "user": "accounts of the built-in login",
@@ -119,7 +120,7 @@ COMMANDS = {
             CONFIGURING,
             "CLIENT",
             (INSTALL_URL, PROJECT, DRY_RUN),
-            NAMES,
+            INSTALLABLE,
         ),
         Command(
             "uninstall",
@@ -128,7 +129,7 @@ COMMANDS = {
             (),
             "CLIENT",
             (PROJECT, DRY_RUN),
-            NAMES,
+            INSTALLABLE,
         ),
         Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),

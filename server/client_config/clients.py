@@ -133,3 +133,4 @@ CLIENTS = {
     ),
     "claude-ai": ClientSpec("claude.ai", paste_where="in claude.ai: Settings, Connectors, Add custom connector"),
 }
+FILE_CLIENTS = {name: spec for name, spec in CLIENTS.items() if spec.from_command is not None}  # with a file to edit

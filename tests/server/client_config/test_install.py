@@ -240,6 +240,7 @@ def test_the_file_of_a_project_is_used_and_no_link_leads_out_of_it(home: Home) -
 
 
 def test_a_client_without_such_a_file_is_refused_with_what_to_do(home: Home) -> None:
+    assert "chatgpt" not in home.run("install", "--help") and "claude-ai" not in home.run("uninstall", code=2)
     assert "toolgate config chatgpt" in home.run("install", "chatgpt", code=2)
     told = home.run("install", "claude-desktop", "--url", "https://tools.example.com", code=2)
     assert "toolgate config claude-desktop --public-url https://tools.example.com" in told
