@@ -129,7 +129,7 @@ async def run_tour(config: Config) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     took = time.perf_counter() - begun
-    print(f"\nAll of it worked, in {took:.1f} s. Connect a client: toolgate config claude-desktop")
+    print(f"\nAll of it worked, in {took:.1f} s. Connect a client: toolgate install claude-code")
     return 0
 
 

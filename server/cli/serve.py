@@ -22,7 +22,7 @@ DONE, FAULT, USAGE = 0, 1, 2
 WAITING = """\
 toolgate {version} speaks the Model Context Protocol on standard input and output: it is waiting for an MCP client.
   try it:      toolgate demo          or   toolgate call Bash command='echo hello'
-  connect it:  toolgate config claude-desktop   (or claude-code, cursor, vscode, …)
+  connect it:  toolgate install claude-code   (or claude-desktop, cursor, vscode, …)
   more:        toolgate --help        end with Ctrl-D or Ctrl-C
 """
 
