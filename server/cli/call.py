@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,9 +114,31 @@ def _open_client(
 ) -> AbstractAsyncContextManager[tuple[McpClient, dict[str, Any]]]:
     if url is None:
         return spawn_server(config.to_flags(), config.server_environment, note=note, question=question)
-    from toolgate.server.cli.mcp_client.http import connect  # start-up: most use their own server
+    return _connect(config, url, question, note)
 
-    return connect(url, token=config.access_token, note=note, question=question)
+
+@asynccontextmanager
+async def _connect(
+    config: Config, url: str, question: QuestionHandler | None, note: NotificationHandler | None
+) -> AsyncGenerator[tuple[McpClient, dict[str, Any]]]:
+    """Connect with the token of TOOLGATE_TOKEN or of a sign-in. A refused token of a sign-in is renewed once."""
+    # start-up: most use their own server
+    from toolgate.server.cli.mcp_client.http import SignInRequiredError, connect, parse_url
+    from toolgate.server.cli.sign_in.credentials import find_token, renew_token
+    from toolgate.server.cli.sign_in.requests import normalize_url
+
+    parse_url(url)
+    url = normalize_url(url)
+    token = await find_token(config, url)
+    async with AsyncExitStack() as stack:
+        try:
+            opened = await stack.enter_async_context(connect(url, token=token.text, note=note, question=question))
+        except SignInRequiredError:
+            if not token.is_stored:
+                raise
+            token = await renew_token(config, token)
+            opened = await stack.enter_async_context(connect(url, token=token.text, note=note, question=question))
+        yield opened
 
 
 def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:

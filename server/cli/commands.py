@@ -40,7 +40,8 @@ CLIENTS = _options("state", "clients")
 ADDRESS = _options("host", "port")
 SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # options of a server over stdio
 CONFIGURING = (*SPAWNING, *_options("public-url"))
-URL = Option("url", "use the server at this URL, with the access token in TOOLGATE_TOKEN", metavar="URL")
+URL = Option("url", "use the server at this URL, as toolgate login or TOOLGATE_TOKEN allows", metavar="URL")
+CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
 DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
@@ -88,6 +89,8 @@ EXAMPLES = {
     "install": "toolgate install cursor --sandbox bwrap",
     "uninstall": "toolgate uninstall cursor",
     "doctor": "toolgate doctor --url https://tools.example.com/mcp",
+    "login": "toolgate login https://tools.example.com/mcp",
+    "logout": "toolgate logout https://tools.example.com/mcp",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
     "client add": "toolgate client add Fern https://fern.example.com/callback",
@@ -133,6 +136,8 @@ COMMANDS = {
         ),
         Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
+        Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
+        Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),
         Command("health", "exit 0 if the local server is ready", "health:health", ADDRESS, "", (HEALTH_URL,)),
         Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", STATE, "NAME"),
         Command("user list", "list the accounts", "user:list_users", STATE),

@@ -86,6 +86,11 @@ class Config:
         return self.environment.get(ACCESS, "")
 
     @property
+    def sign_in_folder(self) -> Path:
+        """Return the folder with the tokens of `toolgate login`: the person's own."""
+        return _xdg_folder(self.environment, "XDG_CONFIG_HOME", ".config") / "toolgate" / "sign-ins"
+
+    @property
     def is_tracing(self) -> bool:
         """Return whether OpenTelemetry's own variables name a trace collector."""
         off = self.environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -21,8 +21,9 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
         rows = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]
     else:
         from toolgate.server.cli.doctor.remote import remote_checks  # start-up
+        from toolgate.server.cli.sign_in.credentials import find_token
 
-        rows = remote_checks(url, config)
+        rows = remote_checks(url, (await find_token(config, url)).text)
     about = {"toolgate": VERSION, "url": url} if json else None
     style = choose_style(sys.stdout, config.environment)
     return await run_checks(rows, progress.terminal_progress(config.environment), about, style)

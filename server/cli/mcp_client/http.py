@@ -111,7 +111,7 @@ class StreamableClient:
             return
         text = _describe_body(response, body)
         if response.status == 401:
-            raise SignInRequiredError(f"HTTP 401 {text}: set TOOLGATE_TOKEN to an access token for that server")
+            raise SignInRequiredError(f"HTTP 401 {text}; toolgate login {self._url}, or set TOOLGATE_TOKEN")
         if response.status >= 300:
             raise McpClientError(f"HTTP {response.status} {text}")
 

@@ -14,7 +14,6 @@ from functools import partial
 from toolgate.server.cli.doctor.remote import calls, connection, sign_in
 from toolgate.server.cli.doctor.remote.target import RemoteTarget
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow
-from toolgate.server.config.load import Config
 
 RemoteCheck = Callable[[RemoteTarget], Awaitable[CheckFinding]]
 
@@ -52,7 +51,7 @@ REMOTE_CHECKS: Mapping[str, tuple[RemoteCheck, tuple[str, ...]]] = {  # in order
 }
 
 
-def remote_checks(url: str, config: Config) -> list[CheckRow]:
-    """Return the checks of the server at `url`. Raises UsageError for an invalid URL."""
-    target = RemoteTarget(url, config)
+def remote_checks(url: str, token: str) -> list[CheckRow]:
+    """Return the checks of the server at `url`, with an access token or "". Raises UsageError for an invalid URL."""
+    target = RemoteTarget(url, token)
     return [(name, partial(check, target), needs) for name, (check, needs) in REMOTE_CHECKS.items()]

@@ -14,7 +14,6 @@ import msgspec
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
-from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.web.address_policy import AddressPolicy, check_host
@@ -25,7 +24,7 @@ MAX_BODY = 1_048_576  # bytes
 ORIGIN = {"Origin": "https://client.example"}  # any page: documents for all origins must answer to it
 PUBLIC_URL = "start the server with --public-url set to this address"
 PROXY = "check the proxy: it must pass the path, Host and Authorization unchanged"
-ACCESS_NEEDED = "needs an access token in TOOLGATE_TOKEN"
+ACCESS_NEEDED = "needs toolgate login, or an access token in TOOLGATE_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +194,12 @@ def get_list(document: Mapping[str, Any], name: str) -> list[Any]:
 class RemoteTarget:
     """The server at `url`, with the results of earlier checks."""
 
-    def __init__(self, url: str, config: Config) -> None:
+    def __init__(self, url: str, token: str) -> None:
         parts = parse_url(url)
         self.url = url if parts.path.strip("/") else urlunsplit((parts.scheme, parts.netloc, "/mcp", "", ""))
         self.parts = parse_url(self.url)
         self.probe = HttpProbe(self.url)
-        self.token = config.access_token
+        self.token = token
         self.first_response: ProbeResponse | None = None  # the first response
         self.unauthorized_response: ProbeResponse | None = None  # to a call without a token
         self.is_toolgate = False  # whether the server is a Toolgate

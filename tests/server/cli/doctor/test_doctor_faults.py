@@ -64,7 +64,7 @@ class Walking:
     def to(self, url: str, until: str | None = None) -> int:
         """Run the checks up to `until`."""
         links = list(remote.REMOTE_CHECKS)
-        rows = remote.remote_checks(url, load.load({}, {"TOOLGATE_TOKEN": self._token}))
+        rows = remote.remote_checks(url, self._token)
         return asyncio.run(run_checks(rows[: links.index(until) + 1 if until else None]))
 
 

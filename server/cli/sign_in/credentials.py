@@ -1,0 +1,199 @@
+"""Keep the tokens of sign-ins, sealed and private, and renew them: one process at a time uses a refresh token.
+
+FOLDER/NAME.sealed    a sign-in; NAME is a digest of the server's URL
+FOLDER/NAME.lock      held while its token is renewed
+FOLDER/key            seals all of them
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server.cli.mcp_client.http import SignInRequiredError
+from toolgate.server.cli.sign_in.requests import LoginError, OAuthAnswer, OAuthRequests, normalize_url
+from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import InvalidParams, UsageError
+from toolgate.server.state.sealed_state import Sealer
+
+MARGIN = 60.0  # seconds before its expiry at which a token is renewed
+LOCK_TIMEOUT = 60.0  # seconds for another process to renew it
+LOCK_PAUSE = 0.05  # seconds between two tries of the lock
+DEFAULT_LIFETIME = 300.0  # seconds, if the server does not say
+MAX_LIFETIME = 365 * 86_400.0  # seconds
+MAX_TOKEN = 16 * 1024  # characters
+PURPOSE = "sign-in"
+
+
+class SignIn(msgspec.Struct, frozen=True):
+    """One sign-in: the server's endpoints, our client there, and the tokens. Times are seconds since 1970."""
+
+    url: str
+    issuer: str
+    token_endpoint: str
+    revocation_endpoint: str
+    client_id: str
+    access_token: str
+    expires_at: float
+    refresh_token: str = ""
+    scope: str = ""
+
+
+class CredentialStore:
+    """The sign-ins in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sealer = Sealer(folder / "key", None)
+
+    def read(self, url: str) -> SignIn | None:
+        """Return the sign-in to the server at `url`, or None. Raises UsageError for a file that others can read."""
+        file = self._file(url)
+        try:
+            with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as opened:
+                status = os.fstat(opened.fileno())
+                if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                    raise UsageError(f"{file} can be read by others: toolgate logout {url}, then sign in again")
+                sealed = opened.read(4 * MAX_TOKEN).decode("ascii", "replace")
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.convert(self._sealer.unseal(sealed, PURPOSE, url), SignIn)
+        except (InvalidParams, msgspec.ValidationError):
+            raise UsageError(f"{file} can't be opened: its key is another: toolgate login {url}") from None
+
+    def write(self, found: SignIn) -> None:
+        """Store a sign-in in one step: a reader sees the old one or the new one. Raises OSError."""
+        self._make_folder()
+        file = self._file(found.url)
+        draft = file.with_name(f".{file.name}.{os.getpid()}")
+        sealed = self._sealer.seal(msgspec.to_builtins(found), PURPOSE, found.url).encode()
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
+            opened.write(sealed)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.rename(file)
+
+    def remove(self, url: str) -> bool:
+        """Remove a sign-in, and return whether there was one."""
+        existed = self._file(url).exists()
+        self._file(url).unlink(missing_ok=True)  # the lock stays: another process may wait for it
+        return existed
+
+    @asynccontextmanager
+    async def hold_lock(self, url: str) -> AsyncGenerator[None]:
+        """Keep other processes from renewing this sign-in. Raises LoginError after a minute."""
+        self._make_folder()
+        place = self._file(url).with_suffix(".lock")
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            end = time.monotonic() + LOCK_TIMEOUT
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                if time.monotonic() > end:
+                    raise LoginError(f"{place}: another process has renewed this sign-in for a minute: try again")
+                await asyncio.sleep(LOCK_PAUSE)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _file(self, url: str) -> Path:
+        return self._folder / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.sealed"
+
+
+class CallToken(msgspec.Struct, frozen=True):
+    """An access token for `url`: TOOLGATE_TOKEN, or of a sign-in. `text` is "" without any."""
+
+    url: str
+    text: str = ""
+    is_stored: bool = False
+
+
+async def find_token(config: Config, url: str) -> CallToken:
+    """Return the token for the server at `url`, renewed if it ends soon. TOOLGATE_TOKEN beats a sign-in. Raises
+    SignInRequiredError when it can't be renewed."""
+    if config.access_token:
+        return CallToken(url, config.access_token)
+    url = normalize_url(url)
+    store = CredentialStore(config.sign_in_folder)
+    found = store.read(url)
+    if found is None:
+        return CallToken(url)
+    if time.time() > found.expires_at - MARGIN:
+        found = await _renew(store, found)
+    return CallToken(url, found.access_token, is_stored=True)
+
+
+async def renew_token(config: Config, refused: CallToken) -> CallToken:
+    """Return another token after the server has refused this one. Raises SignInRequiredError."""
+    store = CredentialStore(config.sign_in_folder)
+    found = store.read(refused.url)
+    if found is None:
+        raise _sign_in_again(refused.url, "the sign-in was removed")
+    if found.access_token == refused.text:
+        found = await _renew(store, found)
+    return CallToken(refused.url, found.access_token, is_stored=True)
+
+
+async def _renew(store: CredentialStore, old: SignIn) -> SignIn:
+    """Return a sign-in with a fresh token: another process may have renewed it meanwhile."""
+    async with store.hold_lock(old.url):
+        found = store.read(old.url)
+        if found is None:
+            raise _sign_in_again(old.url, "the sign-in was removed")
+        if found.access_token != old.access_token:
+            return found
+        if not found.refresh_token:
+            raise _sign_in_again(old.url, "the access token has expired")
+        fields = {"grant_type": "refresh_token", "refresh_token": found.refresh_token}
+        fields |= {"client_id": found.client_id, "resource": found.url}
+        answer = await OAuthRequests(found.url).post_form(found.token_endpoint, fields)
+        if answer.json.get("error") in ("invalid_grant", "invalid_client", "unauthorized_client"):
+            raise _sign_in_again(old.url, "access has ended or was revoked")
+        renewed = apply_tokens(found, answer)
+        store.write(renewed)
+        return renewed
+
+
+def apply_tokens(found: SignIn, answer: OAuthAnswer) -> SignIn:
+    """Return the sign-in with the tokens of an answer (RFC 6749 section 5.1). Raises LoginError."""
+    told = answer.json
+    if answer.status != 200:
+        raise LoginError(f"{found.token_endpoint} refuses: {answer.error}")
+    kind, lifetime = told.get("token_type"), told.get("expires_in", DEFAULT_LIFETIME)
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise LoginError(f"{found.token_endpoint} gives no bearer token")
+    if isinstance(lifetime, bool) or not isinstance(lifetime, (int, float)) or not 0 < lifetime <= MAX_LIFETIME:
+        lifetime = DEFAULT_LIFETIME
+    return msgspec.structs.replace(
+        found,
+        access_token=_read_token(told, "access_token", found),
+        refresh_token=_read_token(told, "refresh_token", found) if "refresh_token" in told else found.refresh_token,
+        expires_at=time.time() + lifetime,
+        scope=told["scope"] if isinstance(told.get("scope"), str) else found.scope,
+    )
+
+
+def _read_token(told: dict[str, Any], name: str, found: SignIn) -> str:
+    token = told.get(name)
+    is_token = isinstance(token, str) and token.isascii() and token.isprintable() and " " not in token
+    if not isinstance(token, str) or not is_token or not 0 < len(token) <= MAX_TOKEN:
+        raise LoginError(f"{found.token_endpoint} gives no usable {name.replace('_', ' ')}")
+    return token
+
+
+def _sign_in_again(url: str, why: str) -> SignInRequiredError:
+    return SignInRequiredError(f"{url}: {why}; sign in again: toolgate login {url}")

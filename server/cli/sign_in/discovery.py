@@ -1,0 +1,109 @@
+"""Find the authorization server of an MCP server, from its 401 on.
+
+Source: MCP 2026-07-28 basic/authorization, RFC 9728, RFC 8414.
+"""
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolgate.server.cli.mcp_client.client import initialize_params
+from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, origin_of, require_secure
+from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
+from toolgate.server.text import to_line
+
+INITIALIZE = msgspec.json.encode(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": initialize_params(NEWEST_WITH_SESSION.name, can_answer=False),
+    }
+)
+MESSAGE = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}")  # RFC 6749 section 3.3
+MAX_SCOPES = 50
+
+
+class IssuerMetadata(msgspec.Struct, frozen=True):
+    """What a client needs to know of an authorization server. Endpoints are "" if the server has none."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    registration_endpoint: str
+    revocation_endpoint: str
+    sends_issuer: bool  # in each redirect (RFC 9207)
+
+
+async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, list[str]]:
+    """Return the authorization server of the MCP server at `url`, and the scopes to ask for. Raises LoginError."""
+    answer = await requests.send("POST", url, MESSAGE, INITIALIZE)
+    if answer.status == 200:
+        raise LoginError(f"{url} answers without a token: nobody has to sign in there")
+    if answer.status != 401:
+        raise LoginError(
+            f"{url} answers {answer.status}, not 401: paste the URL of the MCP server, with /mcp at its end"
+        )
+    challenge = dict(re.findall(r'([a-z_]+)\s*=\s*"([^"]*)"', answer.headers.get("www-authenticate", "")))
+    resource = await _find_resource(requests, url, challenge.get("resource_metadata"))
+    servers = resource.get("authorization_servers")
+    if not isinstance(servers, list) or not servers:
+        raise LoginError(f"{url} names no authorization server")
+    issuer = require_secure(servers[0], "the authorization server")
+    scopes = challenge.get("scope", "").split() or resource.get("scopes_supported")
+    named = scopes if isinstance(scopes, list) else []
+    listed = [word for word in named if isinstance(word, str) and SCOPE.fullmatch(word)]
+    return await _find_server(requests, issuer), listed[:MAX_SCOPES]
+
+
+async def _find_resource(requests: OAuthRequests, url: str, named: str | None) -> dict[str, Any]:
+    """Return the metadata of the resource. Raises LoginError if they are of another one."""
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
+    if named is not None:
+        place = require_secure(named, "the metadata of the resource")
+        if origin_of(place) != origin_of(url):
+            raise LoginError(f"{url} names metadata of another origin, {to_line(place, 200)}")
+    answer = await requests.get(place)
+    if answer.status != 200 or not answer.json:
+        raise LoginError(f"{place} answers {answer.status} without metadata: the server does not say how to sign in")
+    told = answer.json.get("resource")
+    if not isinstance(told, str) or told.rstrip("/") != url.rstrip("/"):
+        raise LoginError(f"{url} calls itself {to_line(str(told), 200)}: paste that URL, if you trust it")
+    return answer.json
+
+
+async def _find_server(requests: OAuthRequests, issuer: str) -> IssuerMetadata:
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    known = ("oauth-authorization-server", "openid-configuration")
+    places = [f"{origin}/.well-known/{name}{path}" for name in known]
+    places += [f"{origin}{path}/.well-known/openid-configuration"] if path else []
+    for place in places:
+        answer = await requests.get(place)
+        if answer.status == 200 and answer.json:
+            return _parse_server(answer.json, issuer)
+    raise LoginError(f"{issuer} has no metadata of an authorization server")
+
+
+def _parse_server(told: dict[str, Any], issuer: str) -> IssuerMetadata:
+    """Check the metadata (RFC 8414 section 3.3)."""
+    if told.get("issuer") != issuer:
+        raise LoginError(f"the metadata of {issuer} are of {to_line(str(told.get('issuer')), 200)}: refused")
+    methods = told.get("code_challenge_methods_supported")
+    if not isinstance(methods, list) or "S256" not in methods:
+        raise LoginError(f"{issuer} does not support PKCE with S256, which keeps others from using your sign-in")
+    optional = {
+        name: require_secure(told[name], name) if told.get(name) is not None else ""
+        for name in ("registration_endpoint", "revocation_endpoint")
+    }
+    return IssuerMetadata(
+        issuer,
+        require_secure(told.get("authorization_endpoint"), "authorization_endpoint"),
+        require_secure(told.get("token_endpoint"), "token_endpoint"),
+        **optional,
+        sends_issuer=told.get("authorization_response_iss_parameter_supported") is True,
+    )

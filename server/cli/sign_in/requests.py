@@ -1,0 +1,139 @@
+"""Send the requests of an OAuth client: bounded, without redirects, to https or this machine only.
+
+The server is not trusted: a server on a public address can't choose addresses inside this network.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import open_response, parse_url
+from toolgate.server.config.types import is_loopback
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.text import to_line
+from toolgate.tools.web.address_policy import AddressPolicy, check_host
+
+TIMEOUT = 20.0  # seconds for an answer
+MAX_BODY = 256 * 1024  # bytes of a document or a token answer: real ones have a few KiB
+MAX_SHOWN = 300  # characters of a server's text in an error
+FORM = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+
+
+class LoginError(McpClientError):
+    """Signing in, or renewing a token, failed; the text says why."""
+
+
+class OAuthAnswer(msgspec.Struct, frozen=True):
+    """A response with its JSON object, or {}."""
+
+    status: int
+    headers: Mapping[str, str]
+    json: dict[str, Any]
+
+    @property
+    def error(self) -> str:
+        """Return OAuth's error with its description, or the status."""
+        parts = [self.json.get("error"), self.json.get("error_description")]
+        told = ": ".join(part for part in parts if isinstance(part, str))
+        return to_line(told, MAX_SHOWN) or f"HTTP {self.status}"
+
+
+class OAuthRequests:
+    """Send requests to the server at `url`, and to the authorization server that it names."""
+
+    def __init__(self, url: str) -> None:
+        self._origin = origin_of(url)
+        self._is_public: bool | None = None  # None: not looked up yet
+
+    async def get(self, url: str) -> OAuthAnswer:
+        return await self.send("GET", url, {"Accept": "application/json"})
+
+    async def post_form(self, url: str, fields: Mapping[str, str]) -> OAuthAnswer:
+        return await self.send("POST", url, FORM, urlencode(fields).encode())
+
+    async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> OAuthAnswer:
+        """Return the response. Raises LoginError."""
+        require_secure(url, "the address")
+        own = {"User-Agent": "toolgate-cli", "Content-Type": "", **headers}
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                address = await self._find_address(url)
+                async with open_response(method, url, own, body, address=address) as response:
+                    content = b""
+                    if response.is_stream:  # no answer of OAuth is one, and it may have no end
+                        return OAuthAnswer(response.status, response.headers, {})
+                    async for part in response.body:
+                        content += part
+                        if len(content) > MAX_BODY:
+                            raise LoginError(f"{url}: the answer is larger than {MAX_BODY // 1024} KiB")
+                    return OAuthAnswer(response.status, response.headers, _parse_object(content))
+        except TimeoutError:
+            raise LoginError(f"{url}: no answer in {TIMEOUT:g} s") from None
+        except UsageError:
+            raise LoginError(f"{to_line(url, MAX_SHOWN)} is not a usable URL") from None
+
+    async def _find_address(self, url: str) -> str | None:
+        """Return the address to connect to if the URL is of another origin. Raises LoginError for an address inside
+        this network that a public server names."""
+        if self._is_public is None:
+            self._is_public = not is_loopback(self._origin[1]) and not await _find_private(self._origin[1])
+        if not self._is_public or origin_of(url) == self._origin:
+            return None
+        host = urlsplit(url).hostname or ""
+        if found := await _find_private(host):
+            raise LoginError(f"{url} is not asked: {found} is not a public address")
+        return (await _resolve(host))[0]
+
+
+async def _resolve(host: str) -> list[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        raise LoginError(f"{host} has no address: check the URL") from None
+    return sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
+
+
+async def _find_private(host: str) -> str:
+    """Return an address of the host that is not public, or ""."""
+    found = check_host(host, await _resolve(host), AddressPolicy())
+    return found[0] if found else ""
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def require_secure(url: object, what: str) -> str:
+    """Return the URL if it is https, or http on this machine. Raises LoginError."""
+    if isinstance(url, str) and url.isascii() and url.isprintable() and " " not in url:
+        try:
+            parts = urlsplit(url)
+            is_local = parts.scheme == "http" and is_loopback(parts.hostname or "")
+            if (parts.scheme == "https" or is_local) and parts.hostname and parts.port != 0 and "@" not in parts.netloc:
+                return url
+        except ValueError:
+            pass
+    raise LoginError(f"{what} must be an https URL, not {to_line(str(url), MAX_SHOWN)!r}")
+
+
+def origin_of(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
+def normalize_url(url: str) -> str:
+    """Return the URL of the endpoint: https and /mcp are added where they are missing. Raises UsageError."""
+    parts = parse_url(url if "://" in url else f"https://{url}")
+    if "@" in parts.netloc:
+        raise UsageError("--url: a URL with a name or password in it is not accepted")
+    path = parts.path if parts.path.strip("/") else "/mcp"
+    return urlunsplit((parts.scheme, parts.netloc.lower(), path, parts.query, ""))

@@ -1,0 +1,292 @@
+"""Signing in at servers that lie: other issuers and resources, insecure endpoints, huge answers, mixed-up redirects."""
+
+import asyncio
+import contextlib
+import http.server
+import json
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolgate.server.cli.mcp_client.http import SignInRequiredError
+from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, find_token, renew_token
+from toolgate.server.cli.sign_in.discovery import discover
+from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
+from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests
+from toolgate.server.config import load
+from toolgate.server.protocol.errors import UsageError
+
+TOKENS = {"access_token": "new", "refresh_token": "next", "token_type": "Bearer", "expires_in": 600}
+
+
+class LyingServer(http.server.ThreadingHTTPServer):
+    """An MCP server and its authorization server, whose answers a test can change; `forms` are the token requests."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), LyingHandler)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        named = f"{self.url}/.well-known/oauth-protected-resource/mcp"
+        self.challenge = f'Bearer resource_metadata="{named}", scope="tools:read"'
+        self.status = 401
+        self.answers: dict[str, Any] = {
+            "/.well-known/oauth-protected-resource/mcp": {
+                "resource": f"{self.url}/mcp",
+                "authorization_servers": [self.url],
+            },
+            "/.well-known/oauth-authorization-server": {
+                "issuer": self.url,
+                "authorization_endpoint": f"{self.url}/authorize",
+                "token_endpoint": f"{self.url}/token",
+                "code_challenge_methods_supported": ["S256"],
+            },
+            "/token": TOKENS,
+        }
+        self.forms: list[dict[str, str]] = []
+
+
+class LyingHandler(http.server.BaseHTTPRequestHandler):
+    server: LyingServer
+
+    def do_GET(self) -> None:
+        self._answer(self.server.answers.get(self.path))
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"])).decode()
+        if self.path == "/token":
+            self.server.forms.append(dict(urllib.parse.parse_qsl(body)))
+            time.sleep(0.05)  # others come meanwhile
+            self._answer(self.server.answers["/token"])
+            return
+        self.send_response(self.server.status)
+        self.send_header("www-authenticate", self.server.challenge)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def _answer(self, told: Any) -> None:
+        if isinstance(told, str) and told.startswith("http"):
+            self.send_response(302)
+            self.send_header("location", told)
+            told = b""
+        else:
+            self.send_response(404 if told is None else 400 if isinstance(told, dict) and "error" in told else 200)
+        data = told if isinstance(told, bytes) else json.dumps(told).encode()
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # the client has read enough
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def lying() -> Iterator[LyingServer]:
+    with LyingServer() as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def look(server: LyingServer) -> Any:
+    return asyncio.run(discover(OAuthRequests(f"{server.url}/mcp"), f"{server.url}/mcp"))
+
+
+def change(path: str, **values: Any) -> Callable[[LyingServer], None]:
+    return lambda server: server.answers[f"/.well-known/{path}"].update(values)
+
+
+RESOURCE, METADATA = "oauth-protected-resource/mcp", "oauth-authorization-server"
+
+
+def elsewhere(server: LyingServer) -> None:
+    server.challenge = 'Bearer resource_metadata="https://evil.example/metadata"'
+
+
+def huge(server: LyingServer) -> None:
+    server.answers[f"/.well-known/{METADATA}"] = b" " * (MAX_BODY + 1)
+
+
+def redirected(server: LyingServer) -> None:
+    server.answers[f"/.well-known/{RESOURCE}"] = "http://127.0.0.1:1/elsewhere"
+
+
+def opened(server: LyingServer) -> None:
+    server.status = 200
+
+
+@pytest.mark.parametrize(
+    ("lie", "said"),
+    [
+        (change(METADATA, issuer="https://evil.example"), "are of https://evil.example: refused"),
+        (change(METADATA, token_endpoint="http://evil.example/token"), "token_endpoint must be an https URL"),
+        (change(METADATA, authorization_endpoint="javascript:alert(1)"), "authorization_endpoint must be an https URL"),
+        (change(METADATA, registration_endpoint=7), "registration_endpoint must be an https URL"),
+        (change(METADATA, code_challenge_methods_supported=["plain"]), "PKCE with S256"),
+        (change(RESOURCE, resource="https://bank.example/mcp"), "calls itself https://bank.example/mcp"),
+        (change(RESOURCE, resource=None), "calls itself None"),
+        (change(RESOURCE, authorization_servers=["http://evil.example"]), "must be an https URL"),
+        (change(RESOURCE, authorization_servers=[]), "names no authorization server"),
+        (change(RESOURCE, authorization_servers=["https://e\x1b[2J.example"]), "must be an https URL"),
+        (elsewhere, "names metadata of another origin"),
+        (huge, "larger than 256 KiB"),
+        (redirected, "answers 302 without metadata"),
+        (opened, "nobody has to sign in there"),
+    ],
+)
+def test_a_lie_in_the_discovery_ends_it(lying: LyingServer, lie: Callable[[LyingServer], None], said: str) -> None:
+    assert look(lying)[1] == ["tools:read"]
+    lie(lying)
+    with pytest.raises(LoginError) as refused:
+        look(lying)
+    assert said in str(refused.value) and "\x1b" not in str(refused.value)
+
+
+# -- the redirect
+
+
+def received(*queries: str, sends_issuer: bool = True, host: str = "") -> tuple[str | BaseException, list[int]]:
+    """Return the code or the error of a receiver that gets these redirects, and the statuses of its pages. STATE stands
+    for the right state."""
+
+    async def work() -> tuple[str | BaseException, list[int]]:
+        receiver = LoopbackReceiver("https://id.example", sends_issuer=sends_issuer)
+        statuses = []
+        async with receiver.listen():
+            waiting = asyncio.ensure_future(receiver.wait())
+            port = urllib.parse.urlsplit(receiver.redirect_uri).port
+            for query in queries:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                target = query.replace("STATE", receiver.state)
+                writer.write(f"GET {target} HTTP/1.1\r\nHost: {host or f'127.0.0.1:{port}'}\r\n\r\n".encode())
+                statuses.append(int((await reader.read()).split()[1]))
+                writer.close()
+            if not waiting.done():
+                waiting.cancel()
+            return (await asyncio.gather(waiting, return_exceptions=True))[0], statuses
+
+    return asyncio.run(work())
+
+
+ISS = "iss=https%3A%2F%2Fid.example"
+
+
+def test_only_the_redirect_of_this_sign_in_counts() -> None:
+    right = f"/callback?code=it&state=STATE&{ISS}"
+    assert received("/callback?code=no&state=other", "/favicon.ico", "/callback", right) == ("it", [400, 400, 400, 200])
+    assert received(f"{right}&code=other", right) == ("it", [400, 200])  # a parameter that comes twice
+    ended, statuses = received(right, host="evil.example")
+    assert isinstance(ended, asyncio.CancelledError) and statuses == [400]
+    assert received("/callback?code=it&state=STATE", sends_issuer=False) == ("it", [200])
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("/callback?code=it&state=STATE&iss=https%3A%2F%2Fevil.example", "comes from https://evil.example, not from"),
+        ("/callback?code=it&state=STATE", "comes from None"),
+        (f"/callback?state=STATE&{ISS}", "has no code"),
+        (
+            f"/callback?error=access_denied&error_description=%1b[2J&state=STATE&{ISS}",
+            "refuses: access_denied:  [2J",
+        ),
+    ],
+)
+def test_a_redirect_of_another_issuer_or_without_a_code_ends_the_sign_in(query: str, said: str) -> None:
+    ended, _ = received(query)
+    assert isinstance(ended, LoginError) and said in str(ended)
+
+
+def test_the_browser_is_led_on_once() -> None:
+    async def work() -> list[int]:
+        receiver = LoopbackReceiver("https://id.example", sends_issuer=True)
+        statuses = []
+        async with receiver.listen():
+            url = urllib.parse.urlsplit(receiver.lead_to("https://id.example/authorize?state=x"))
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection("127.0.0.1", url.port)
+                writer.write(f"GET {url.path} HTTP/1.1\r\nHost: {url.netloc}\r\n\r\n".encode())
+                statuses.append(int((await reader.read()).split()[1]))
+                writer.close()
+        return statuses
+
+    assert asyncio.run(work()) == [302, 400]
+
+
+# -- renewing
+
+
+def kept(server: LyingServer, folder: Path, **values: Any) -> tuple[Any, CredentialStore, str]:
+    """Store a sign-in whose token has expired. Return the options, the store and the server's URL."""
+    config = load.load({}, {"HOME": str(folder)})
+    store = CredentialStore(config.sign_in_folder)
+    known = {"issuer": server.url, "token_endpoint": f"{server.url}/token", "revocation_endpoint": "", "client_id": "c"}
+    url = f"{server.url}/mcp"
+    tokens = {"access_token": "old", "expires_at": 0.0, "refresh_token": "r"}
+    store.write(SignIn(**{"url": url, **known, **tokens, **values}))
+    return config, store, url
+
+
+def test_several_at_once_use_a_refresh_token_once(lying: LyingServer, tmp_path: Path) -> None:
+    config, store, url = kept(lying, tmp_path)
+
+    async def work() -> list[str]:
+        return [found.text for found in await asyncio.gather(*(find_token(config, url) for _ in range(4)))]
+
+    assert asyncio.run(work()) == ["new"] * 4
+    assert [form["refresh_token"] for form in lying.forms] == ["r"]
+    assert lying.forms[0]["resource"] == url and lying.forms[0]["client_id"] == "c"
+    found = store.read(url)
+    assert found is not None and found.refresh_token == "next"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"error": "invalid_grant"}, "sign in again: toolgate login "),
+        ({"error": "temporarily_unavailable"}, "refuses: temporarily_unavailable"),
+        ({**TOKENS, "access_token": "a\r\nb"}, "no usable access token"),
+        ({**TOKENS, "refresh_token": 7}, "no usable refresh token"),
+        ({**TOKENS, "access_token": "a" * 20_000}, "no usable access token"),
+        ({**TOKENS, "token_type": "mac"}, "no bearer token"),
+        (b"x" * (MAX_BODY + 1), "larger than"),
+        ("http://127.0.0.1:1/", "HTTP 302"),
+    ],
+)
+def test_a_bad_answer_of_the_token_endpoint_changes_nothing(
+    lying: LyingServer, tmp_path: Path, answer: Any, said: str
+) -> None:
+    config, store, url = kept(lying, tmp_path)
+    lying.answers["/token"] = answer
+    with pytest.raises((LoginError, SignInRequiredError)) as refused:
+        asyncio.run(find_token(config, url))
+    assert said in str(refused.value)
+    found = store.read(url)
+    assert found is not None and (found.access_token, found.refresh_token) == ("old", "r")
+
+
+def test_a_refused_token_is_renewed_and_one_without_refresh_asks_to_sign_in_again(
+    lying: LyingServer, tmp_path: Path
+) -> None:
+    config, _, url = kept(lying, tmp_path, expires_at=time.time() + 600)
+    found = asyncio.run(find_token(config, url))
+    assert (found.text, lying.forms) == ("old", [])
+    assert asyncio.run(renew_token(config, found)).text == "new"
+    config, _, url = kept(lying, tmp_path, refresh_token="")
+    with pytest.raises(SignInRequiredError, match="the access token has expired; sign in again"):
+        asyncio.run(find_token(config, url))
+
+
+def test_a_file_that_others_can_read_or_of_another_key_is_not_used(lying: LyingServer, tmp_path: Path) -> None:
+    config, store, url = kept(lying, tmp_path)
+    (file,) = config.sign_in_folder.glob("*.sealed")
+    file.chmod(0o644)
+    with pytest.raises(UsageError, match="can be read by others"):
+        store.read(url)
+    file.chmod(0o600)
+    (config.sign_in_folder / "key").write_bytes(b"k" * 32)
+    with pytest.raises(UsageError, match="can't be opened"):
+        CredentialStore(config.sign_in_folder).read(url)

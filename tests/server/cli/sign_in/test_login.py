@@ -1,0 +1,126 @@
+"""`toolgate login` against a real server: a person signs in, calls need no token, and access ends everywhere."""
+
+import os
+import pty
+import re
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.clients.raw_client import COMMAND, PATIENCE
+from tests.clients.raw_http_client import Site, site
+from tests.server.auth.http_browser import Person
+from tests.server.cli.test_cli import run
+from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("served"), "--auth", "oauth") as listening:
+        yield listening
+
+
+def sign_in(place: Site, home: Path, decision: str = "approve", *, on_terminal: bool = False) -> tuple[int, str, str]:
+    """Run `toolgate login`, and decide as a person would; on a terminal, paste where the browser ends. Return how it
+    ended."""
+    outer, inner = pty.openpty()
+    own = {"HOME": str(home), "PATH": os.environ["PATH"], "BROWSER": "sh -c 'printf %s \"$0\" > opened'"}
+    with subprocess.Popen(
+        [COMMAND, "login", f"{place.url}/mcp"],
+        cwd=home,
+        env=own,
+        stdin=inner if on_terminal else subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if line.startswith("  http"))
+        back = Person(place).decide(line.strip(), decision)
+        if on_terminal:
+            os.write(outer, f"{back.replace('state=', 'state=x')}\n{back}\n".encode())
+        else:
+            with urllib.request.urlopen(back) as page:
+                assert b"close this window" in page.read()
+        said, told = process.communicate(timeout=PATIENCE)
+    os.close(outer)
+    os.close(inner)
+    return process.returncode, said, told
+
+
+def stored(place: Site, home: Path) -> tuple[CredentialStore, SignIn]:
+    store = CredentialStore(home / ".config" / "toolgate" / "sign-ins")
+    found = store.read(f"{place.url}/mcp")
+    assert found is not None
+    return store, found
+
+
+def test_a_person_signs_in_once_and_handles_no_token(place: Site, tmp_path: Path) -> None:
+    url = f"{place.url}/mcp"
+    before = run(tmp_path, "tools", "--url", url)
+    assert before.returncode == 1 and f"toolgate login {url}, or set TOOLGATE_TOKEN" in before.stderr
+    assert sign_in(place, tmp_path)[:2] == (0, f"signed in to {url}\n")
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}", (tmp_path / "opened").read_text())  # others see commands
+    assert run(tmp_path, "call", "Bash", "command=echo hi", "--url", url).stdout == "hi\n"
+    assert "ListBgTasks" in run(tmp_path, "tools", "--url", place.url).stdout  # /mcp is added
+    store, found = stored(place, tmp_path)
+    folder = tmp_path / ".config" / "toolgate" / "sign-ins"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for file in folder.iterdir():
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert found.access_token.encode() not in file.read_bytes()
+    store.write(msgspec.structs.replace(found, expires_at=0.0))
+    assert run(tmp_path, "call", "ListBgTasks", "--url", url).returncode == 0
+    renewed = stored(place, tmp_path)[1]
+    assert (renewed.access_token, renewed.refresh_token) != (found.access_token, found.refresh_token)
+    wins = run(tmp_path, "tools", "--url", url, TOOLGATE_TOKEN="nobody-made-it")
+    assert wins.returncode == 1 and "HTTP 401" in wins.stderr
+    doctor = run(tmp_path, "doctor", "--url", url, "--json")
+    checks = {check["name"]: check["verdict"] for check in msgspec.json.decode(doctor.stdout)["checks"]}
+    assert (checks["first call"], checks["session"]) == ("ok", "ok")
+    out = run(tmp_path, "logout", url)
+    assert (out.returncode, out.stdout, out.stderr) == (0, f"signed out of {url}\n", "")
+    assert run(tmp_path, "tools", "--url", url).returncode == 1
+    assert run(tmp_path, "logout", url).returncode == 1
+
+
+def test_revoked_access_says_how_to_sign_in_again(place: Site, tmp_path: Path) -> None:
+    assert sign_in(place, tmp_path)[0] == 0
+    ended = run(tmp_path, "token", "revoke", "all", "--state", str(place.state))
+    assert ended.returncode == 0, ended.stderr
+    store, found = stored(place, tmp_path)
+    store.write(msgspec.structs.replace(found, expires_at=0.0))  # a running server notices within seconds
+    told = run(tmp_path, "tools", "--url", f"{place.url}/mcp")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert f"sign in again: toolgate login {place.url}/mcp" in told.stderr
+
+
+def test_the_url_where_a_browser_elsewhere_ends_can_be_pasted(place: Site, tmp_path: Path) -> None:
+    code, said, told = sign_in(place, tmp_path, on_terminal=True)
+    assert (code, said) == (0, f"signed in to {place.url}/mcp\n"), told
+    assert "another sign-in: its state differs" in told
+
+
+def test_a_person_who_denies_gets_no_token(place: Site, tmp_path: Path) -> None:
+    code, said, told = sign_in(place, tmp_path, "deny")
+    assert (code, said) == (1, "") and "the server refuses: access_denied" in told
+    assert not (tmp_path / ".config").exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://example.com", "is not an http or https URL"),
+        ("http://example.com/mcp", "must be an https URL"),
+        ("http://user:word@127.0.0.1/mcp", "name or password"),
+        ("http://127.0.0.1:1/mcp", "connection refused"),
+    ],
+)
+def test_an_address_that_is_none_is_named(tmp_path: Path, url: str, said: str) -> None:
+    told = run(tmp_path, "login", url)
+    assert (told.returncode in (1, 2) and said in told.stderr.lower()) or said in told.stderr
+    assert "Traceback" not in told.stderr
