@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.scopes import has_scopes
-from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError
+from toolgate.server.auth.tokens.access_tokens import TokenVerifier, UnavailableError, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.calls.observers import Observers
 from toolgate.server.principal import LOCAL, Principal
@@ -25,6 +25,7 @@ from toolgate.server.protocol.revisions import STATELESS, Revision
 from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser, refuse
 from toolgate.transports.http.cors import HeaderLines
+from toolgate.transports.http.known_head import KnownHead
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
 IN_BAND = "openai/"  # in a call's `_meta`: this host reads challenges in results, not those of a 403
@@ -71,22 +72,25 @@ class BearerAuth:
         self._verifier = verifier
         self._resource = resource
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] != "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
-            line = scope["toolgate.headers"].get(b"authorization", b"")
-            principal = None
-            if line.startswith(b"Bearer ") and not scope["query_string"]:  # as nearly all come
-                principal = self._verifier.find_cached(line[7:])
-            if principal is None:
-                principal = await self._authenticate(line, scope, send)
-            if principal is None:
-                return
-            set_principal(scope, principal)
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["method"] == "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
+            return self._app(scope, receive, send)
+        key = _find_token_key(scope)
+        principal = self._verifier.find_cached(key) if key is not None else None
+        if principal is None:
+            return self._authenticate_and_pass(scope, receive, send)
+        set_principal(scope, principal)
+        return self._app(scope, receive, send)
 
-    async def _authenticate(self, line: bytes, scope: Scope, send: Send) -> Principal | None:
+    async def _authenticate_and_pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        principal = await self._authenticate(scope, send)
+        if principal is not None:
+            set_principal(scope, principal)
+            await self._app(scope, receive, send)
+
+    async def _authenticate(self, scope: Scope, send: Send) -> Principal | None:
         """Return the principal, or None after refusing the request."""
-        kind, _, token = line.partition(b" ")
+        kind, _, token = scope["toolgate.headers"].get(b"authorization", b"").partition(b" ")
         is_bearer = kind.lower() == b"bearer"
         query: bytes = scope["query_string"]
         if query and _has_token_in_query(query):
@@ -122,6 +126,20 @@ class BearerAuth:
             await page(send, status, headers)
         else:
             await refuse(send, status, text, [*headers, (b"cache-control", b"no-store")])
+
+
+def _find_token_key(scope: Scope) -> bytes | None:
+    """Return the hash of the request's token, or None if it does not come as nearly all do."""
+    head: KnownHead | None = scope.get("toolgate.head")
+    if head is not None and head.token_key is not None:
+        return head.token_key  # the same bytes name the same token
+    line: bytes = scope["toolgate.headers"].get(b"authorization", b"")
+    if not line.startswith(b"Bearer ") or scope["query_string"]:
+        return None
+    key = hash_token(line[7:])
+    if head is not None:
+        head.token_key = key
+    return key
 
 
 def set_principal(scope: Scope, principal: Principal) -> None:

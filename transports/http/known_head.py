@@ -21,10 +21,11 @@ class KnownHead:
     """A head up to the value of Content-Length, and from there on, with the `scope` of the request that it was read of.
 
     `checked` are its headers, once the guard let them pass, and `forms` what its endpoint found it to accept.
-    `repeated` are the revision, method and name in a body that its headers repeated rightly.
+    `repeated` are the revision, method and name in a body that its headers repeated rightly. `token_key` is the hash of
+    its bearer token, which is looked up at each request.
     """
 
-    __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms", "repeated")
+    __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms", "repeated", "token_key")
 
     def __init__(self, before: bytes, after: bytes, scope: Scope) -> None:
         self._before = before
@@ -34,6 +35,7 @@ class KnownHead:
         self.checked: Headers | None = None
         self.forms: Any = None
         self.repeated: tuple[Any, str, Any] | None = None
+        self.token_key: bytes | None = None
 
     def match(self, data: bytes) -> tuple[bytes, bytes] | None:
         """Return the digits of the length and the body if `data` is one whole request with this head."""

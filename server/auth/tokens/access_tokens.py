@@ -49,13 +49,19 @@ class UnavailableError(Exception):
 class TokenVerifier(Protocol):
     """Return the principal of a token."""
 
-    def find_cached(self, token: bytes) -> Principal | None:
-        """Return the principal of a lately verified token, or None. Nearly all requests use this, without await."""
+    def find_cached(self, key: bytes) -> Principal | None:
+        """Return the principal of a lately verified token by its `hash_token`, or None. Nearly all requests use this,
+        without await."""
         ...
 
     async def verify(self, token: str) -> Principal:
         """Return the principal. Raises InvalidTokenError, UnavailableError."""
         ...
+
+
+def hash_token(token: bytes) -> bytes:
+    """Return the key under which a token is cached: who reads it learns no token."""
+    return sha256(token).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +85,7 @@ class TokenCache:
     def __len__(self) -> int:
         return len(self._held)
 
-    def find(self, token: bytes, now: float) -> Principal | None:
-        key = sha256(token).digest()
+    def find(self, key: bytes, now: float) -> Principal | None:
         held = self._held.get(key)
         if held is None:
             return None
@@ -91,7 +96,7 @@ class TokenCache:
         return held.principal
 
     def add(self, token: bytes, held: CachedToken) -> None:
-        key = sha256(token).digest()
+        key = hash_token(token)
         self._held[key] = held
         self._of_jti[held.jti] = key
         if len(self._held) > self._most:
@@ -185,9 +190,9 @@ class OwnTokens:
         self._denied.update(jtis)
         self._verified.deny(jtis)
 
-    def find_cached(self, token: bytes) -> Principal | None:
+    def find_cached(self, key: bytes) -> Principal | None:
         now = self._now()
-        return self._verified.find(token, now) if 0 <= now - self._refreshed_at < FRESH else None
+        return self._verified.find(key, now) if 0 <= now - self._refreshed_at < FRESH else None
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)

@@ -222,10 +222,10 @@ class ExternalTokens:
         self._verified = TokenCache()
         self._keys: list[JoseKey] = []  # those that verified the cached tokens
 
-    def find_cached(self, token: bytes) -> Principal | None:
+    def find_cached(self, key: bytes) -> Principal | None:
         now = self._now()
         is_known = self._issuer.keys is self._keys and not self._issuer.is_due(now)
-        return self._verified.find(token, now) if is_known else None
+        return self._verified.find(key, now) if is_known else None
 
     async def verify(self, token: str) -> Principal:
         issuer, looks = self._issuer, self._issuer.fetch_count
