@@ -10,7 +10,7 @@ endif
 VERSIONS := 3.12 3.13
 
 .PHONY: setup demo test soak agents frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked \
-	conformance help check check-deploy reference mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
+	conformance help check check-deploy reference pictures mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
 
@@ -136,6 +136,9 @@ check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 
 reference: .venv/.run ## generate the tables of options, commands and tools in docs/
 	$(BIN)/python -m tests.docs.reference
+
+pictures: .venv/.dev ## make the pictures of the pages in docs/pictures again
+	$(BIN)/python -m tests.transports.web.screens
 
 mutants: .venv/.dev ## find changed lines that no test notices; takes hours (MUTANTS="--each 5 server/auth")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
