@@ -131,8 +131,12 @@ def origin_of(url: str) -> tuple[str, str, int | None]:
 
 
 def normalize_url(url: str) -> str:
-    """Return the URL of the endpoint: https and /mcp are added where they are missing. Raises UsageError."""
-    parts = parse_url(url if "://" in url else f"https://{url}")
+    """Return the URL of the endpoint: https (http on this machine) and /mcp are added where they are missing. Raises
+    UsageError."""
+    if "://" not in url:
+        is_local = is_loopback(urlsplit(f"//{url}").hostname or "")
+        url = f"{'http' if is_local else 'https'}://{url}"
+    parts = parse_url(url)
     if "@" in parts.netloc:
         raise UsageError("--url: a URL with a name or password in it is not accepted")
     path = parts.path if parts.path.strip("/") else "/mcp"

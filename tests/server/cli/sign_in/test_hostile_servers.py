@@ -17,7 +17,7 @@ from toolgate.server.cli.mcp_client.http import SignInRequiredError
 from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
-from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests
+from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
 
@@ -143,6 +143,19 @@ def test_a_lie_in_the_discovery_ends_it(lying: LyingServer, lie: Callable[[Lying
     with pytest.raises(LoginError) as refused:
         look(lying)
     assert said in str(refused.value) and "\x1b" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("tools.example.com", "https://tools.example.com/mcp"),
+        ("127.0.0.1:8080", "http://127.0.0.1:8080/mcp"),
+        ("https://Tools.example.com/", "https://tools.example.com/mcp"),
+        ("https://tools.example.com/a/mcp", "https://tools.example.com/a/mcp"),
+    ],
+)
+def test_an_address_is_completed(typed: str, url: str) -> None:
+    assert normalize_url(typed) == url
 
 
 # -- the redirect
