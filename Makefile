@@ -9,7 +9,7 @@ endif
 # Further versions of Python: the core tests run on each
 VERSIONS := 3.12 3.13
 
-.PHONY: setup demo test soak agents frameworks chromium sandbox proxies image packages-of-tests requirements tested soaked \
+.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies image packages-of-tests requirements tested soaked \
 	conformance help check check-deploy reference pictures mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
@@ -51,6 +51,18 @@ frameworks: $(FRAMEWORKS)
 		|| $(BIN)/python -m pip --python $(@D)/bin/python install -q --require-hashes -r $<
 	@touch $@
 
+# The servers and the tokenizer of the benchmark's session (tests/bench/session)
+PEERS = tests/bench/peers/node_modules/.installed .venv/peers/coding-tools/.installed
+peers: $(PEERS) ## install the servers that `make bench` compares a session with (300 MB)
+tests/bench/peers/node_modules/.installed: .venv/.dev tests/bench/peers/package-lock.json
+	cd tests/bench/peers && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
+	@touch $@
+.venv/peers/%/.installed: tests/bench/peers/%.lock | .venv/.run
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/uv pip install -q --python $(@D)/bin/python --require-hashes -r $< 2>/dev/null \
+		|| $(BIN)/python -m pip --python $(@D)/bin/python install -q --require-hashes -r $<
+	@touch $@
+
 agents: tests/agents/node_modules/.installed ## install the agents that `make soak` runs (1.1 GB)
 tests/agents/node_modules/.installed: .venv/.dev tests/agents/package-lock.json
 	cd tests/agents && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
@@ -87,7 +99,7 @@ soak: GROUPS := python chromium sandbox proxies image
 soak: requirements ## run the slow tests, and all tests on each Python
 	@$(MAKE) --no-print-directory soaked GROUPS="$(GROUPS)"
 
-soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modules/.installed $(FRAMEWORKS) packages-of-tests
+soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modules/.installed $(FRAMEWORKS) $(PEERS) packages-of-tests
 	$(BIN)/python -m pytest -m soak
 	$(BIN)/python -m tests.bench --check --rounds 2
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
@@ -146,7 +158,7 @@ mutants: .venv/.dev ## find changed lines that no test notices; takes hours (MUT
 walk: .venv/.dev ## trace the path of a call, and count what a reader has to look up
 	$(BIN)/python -m tests.architecture.walk
 
-bench: .venv/.dev tests/interop/node_modules/.installed ## compare the speed with the official SDKs
+bench: .venv/.dev tests/interop/node_modules/.installed $(PEERS) ## compare the speed with the official SDKs
 	$(BIN)/python -m tests.bench
 
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
@@ -155,8 +167,8 @@ lock: .venv/.run ## resolve the dependencies again: versions and hashes, no addr
 	echo uv | $(LOCK) - -o requirements-uv.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces pyproject.toml - -o requirements.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
-	for each in tests/interop/frameworks/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
-	for folder in interop agents; do (cd tests/$$folder && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only) || exit 1; done
+	for each in tests/interop/frameworks/*.in tests/bench/peers/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
+	for folder in interop agents bench/peers; do (cd tests/$$folder && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only) || exit 1; done
 
 clean: ## remove what make has installed or built
-	rm -rf .venv .venv-* build *.egg-info tests/interop/node_modules tests/agents/node_modules
+	rm -rf .venv .venv-* build *.egg-info tests/interop/node_modules tests/agents/node_modules tests/bench/peers/node_modules

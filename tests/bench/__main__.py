@@ -19,12 +19,15 @@ from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, Figures, measure
 from tests.bench.report import TARGETS, report
+from tests.bench.session import measure as session_measure
+from tests.bench.session import report as session_report
 
 QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, commands=10)
 QUICK_HTTP = WebEffort(rounds=1, seconds=0.15, warm=0.05, held_rounds=1, held=200, settle=0.3, idle=1.0)
 
 
-UNPINNED = ("isolation", "neighbours")  # commands use the whole machine
+UNPINNED = ("isolation", "neighbours", "session")  # commands use the whole machine
+ONCE = ("session",)  # tokens are the same each time
 
 
 def main() -> None:
@@ -73,7 +76,8 @@ def _run(part: str, rounds: int, quick: bool) -> dict[str, float]:
         ratios = kept.ratios_of(measured, CHECKED[part])
         measured = REPORTS[part](measured)
     _tell("")
-    print(f"{part}: {rounds} interleaved rounds in {time.monotonic() - begun:.0f} s, medians; {where}.\n")
+    times = "once" if part in ONCE else f"{rounds} interleaved rounds"
+    print(f"{part}: {times} in {time.monotonic() - begun:.0f} s{'' if part in ONCE else ', medians'}; {where}.\n")
     print(measured, end="\n\n", flush=True)
     return ratios
 
@@ -110,6 +114,11 @@ def _neighbours(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return neighbours.report(neighbours.measure(folder, rounds, 20 if quick else 60, _tell))
 
 
+def _session(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    cores.free()
+    return session_report.report(session_measure.measure(folder, _tell))
+
+
 CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS, "cases": cases.TARGETS}
 REPORTS = {"stdio": report, "http": http_report.report, "cases": cases.report}
 PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
@@ -120,6 +129,7 @@ PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "reading": _reading,
     "isolation": _isolation,
     "neighbours": _neighbours,
+    "session": _session,
 }
 
 

@@ -89,7 +89,7 @@ def absolutes(figures: Figures, sides: Sequence[str], columns: Mapping[str, str]
     rows = [["", *columns.values()]]
     for side in sides:
         rows.append([side, *(_number(figures.median(side, at)) if figures.has(side, at) else "" for at in columns)])
-    return _table(rows)
+    return table(rows)
 
 
 def relatives(figures: Figures, sides: Sequence[str], columns: Mapping[str, str]) -> list[str]:
@@ -98,7 +98,7 @@ def relatives(figures: Figures, sides: Sequence[str], columns: Mapping[str, str]
     for side in sides:
         multiples = (figures.ratio(side, at, to, at) for at in columns for to in (FLOOR, OURS))
         rows.append([side, *(f"{multiple:.2f}" for multiple in multiples)])
-    return _table(rows)
+    return table(rows)
 
 
 def ratios(figures: Figures, targets: Sequence[Target]) -> list[str]:
@@ -108,7 +108,7 @@ def ratios(figures: Figures, targets: Sequence[Target]) -> list[str]:
         ratio = target.ratio(figures)
         wanted = f"{'≥' if target.at_least else '<'} {target.limit:g}"
         rows.append([target.says, f"{ratio:.2f}", wanted, "met" if target.met(ratio) else "NOT MET"])
-    return _table(rows)
+    return table(rows)
 
 
 def _yardstick(figures: Figures) -> str:
@@ -124,7 +124,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
