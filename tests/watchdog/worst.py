@@ -211,7 +211,7 @@ ROUTES: Mapping[str, Callable[[Watched], Iterator[Ask]]] = {
     "/register": registrations,
     "/login": form_of("/login", "/login", "csrf", "question", "password", "code"),
     "/consent": form_of("/consent", "/account", "csrf", "question", "decision", "scope", "via"),
-    "/account": form_of("/account", "/account", "csrf", "withdraw"),
+    "/account": form_of("/account", "/account", "csrf", "grant", "browser", "forget"),
     "/logout": form_of("/logout", "/logout", "csrf"),
     "/authorize": nothing,
     "/callback": nothing,
