@@ -24,9 +24,11 @@ from toolgate.tools.api.context import Context, Elicited
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.prompt import Prompt, prompt
 from toolgate.tools.api.resource import Resource, resource
+from toolgate.tools.api.services import PYTHON, ProgramResult
 from toolgate.tools.api.tool import Tool, tool
 
 __all__ = [
+    "PYTHON",
     "Audio",
     "Completion",
     "Contents",
@@ -37,6 +39,7 @@ __all__ = [
     "Message",
     "NotFound",
     "Output",
+    "ProgramResult",
     "Prompt",
     "Resource",
     "ResourceLink",

@@ -3,6 +3,8 @@
 Plugins may use the Protocols here (docs/plugins.md); the server and other rooms of tools implement them.
 """
 
+import os
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime  # read at run time (server/plugins/isolation/api.py); msgspec has it loaded
@@ -11,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+PYTHON = os.path.realpath(getattr(sys, "_base_executable", sys.executable))  # sandboxes show it; of a venv, its base
 SAVE_PAUSE = 10.0  # seconds between two attempts to store a cwd: each may wait for seconds
 
 
@@ -115,6 +118,15 @@ class Settings(msgspec.Struct, frozen=True):
     any_file: bool = True  # whether ReadImage may leave the workspace: true for the local user, false over HTTP
 
 
+class ProgramResult(msgspec.Struct, frozen=True):
+    """The end of a program: its exit code (128 + N for signal N; None if unknown), standard output and standard error
+    together. `truncated`: there was more output than the limit."""
+
+    exit_code: int | None
+    output: bytes
+    truncated: bool
+
+
 class CallerWorkspace(Protocol):
     """The caller's folder. Built-in tools take the whole Workspace from `Context.service`."""
 
@@ -124,9 +136,22 @@ class CallerWorkspace(Protocol):
     @property
     def sandbox(self) -> str: ...  # the sandbox level of its commands
 
+    @property
+    def output_folder(self) -> Path: ...  # of the files with the output of its commands
+
     def check_file(self, path: str, *, suffix: str) -> None: ...  # ToolError if write_file would refuse the path
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes: ...
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path: ...
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        given: bytes = b"",
+        limit: int = ...,
+        timeout: float = ...,
+        changes_files: bool = False,
+    ) -> ProgramResult: ...
 
 
 class Page(msgspec.Struct, frozen=True):

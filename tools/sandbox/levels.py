@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from toolgate.tools.api.services import PYTHON
 from toolgate.tools.sandbox import syscalls, trial
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView
-from toolgate.tools.sandbox.process import PYTHON, SandboxProcess
+from toolgate.tools.sandbox.process import SandboxProcess
 from toolgate.tools.workspace.limits import Limits
 
 Level = Literal["bwrap", "uid", "none"]

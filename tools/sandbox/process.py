@@ -7,11 +7,11 @@ import os
 import resource
 import socket
 import subprocess
-import sys
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolgate.tools.api.services import PYTHON
 from toolgate.tools.egress.sandbox_proxy import PROXIES, SandboxProxy
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_arguments, generate_files
 
@@ -22,7 +22,6 @@ PROGRAMS = (ENTER, SUPERVISOR, *map(SUPERVISOR.with_name, ("command_start.py", "
 FILES_INSIDE = {f"/.toolgate/{file.name}": file for file in PROGRAMS}
 PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port
 PATH = "/usr/local/bin:/usr/bin:/bin"
-PYTHON = str(Path(getattr(sys, "_base_executable", sys.executable)).resolve())  # of a venv, its base interpreter
 END_WITHIN = 5.0  # seconds; no command can delay it
 
 log = logging.getLogger(__name__)

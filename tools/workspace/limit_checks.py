@@ -84,6 +84,11 @@ class LimitChecks:
         return self._usage.usage.is_full
 
     @property
+    def excess(self) -> str:
+        """By how much the workspace is over its limit, in words, or ""."""
+        return self._usage.usage.excess
+
+    @property
     def resources(self) -> Mapping[int, int]:
         """The limits of each process."""
         wanted = self._environment.resources

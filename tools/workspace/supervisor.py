@@ -8,9 +8,9 @@ A program, run as `python -I -S supervisor.py FD [FOLDER]`: FD is a unix stream 
 systems whose /proc does not list children. Standard library only, and little of it: this is the first command's wait.
 
 The zygote exists because forking a small process is cheap and forking the server is not. It keeps one supervisor
-waiting on FD for a byte with two descriptors, a control socket and the write end of a pipe for the output; the end
-of FD ends it. It adopts, and kills, what a supervisor that was itself killed leaves behind, and wakes one that was
-stopped: commands may do either to it, as they run as the same user. The server wakes the zygote; so does its death.
+waiting on FD for a byte with two descriptors, a control socket and the write end of a pipe for the output, or three,
+the last for the input; the end of FD ends it. It adopts, and kills, what a killed supervisor leaves behind, and wakes a
+stopped one: commands may do either to it, as they run as the same user. The server wakes it; so does its death.
 
 A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tree is gone when it has no children.
 It ignores polite signals and sits in a session of its own. When its tree ends soon it waits for the next command;
@@ -148,8 +148,8 @@ class Place:
         self._limits: list[bytes] = []  # that the supervisor has taken on, for good
 
     def take(self) -> list[int]:
-        """Wait for a command. Return its control socket and output: fewer at the channel's end, or when out of them."""
-        _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 2, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+        """Wait for a command. Return its control socket, output and maybe input: fewer at its end, or out of them."""
+        _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         return descriptors
@@ -187,7 +187,7 @@ def supervise(place: Place) -> None:
     process_tree.become_subreaper()
     wake, _ = wake_on_child()
     earlier: socket.socket | None = None
-    while len(descriptors := place.take()) == 2:
+    while len(descriptors := place.take()) >= 2:
         if earlier is None:
             os.setsid()
         else:
@@ -195,7 +195,7 @@ def supervise(place: Place) -> None:
         if place.is_wanted():
             place.leave()
         earlier = socket.socket(fileno=descriptors[0])
-        if not CommandSupervisor(earlier, descriptors[1], wake, place).run():
+        if not CommandSupervisor(earlier, [descriptors[1], *descriptors[1:]], wake, place).run():
             return
 
 
@@ -271,8 +271,7 @@ class Supervisor:
 
     def reap(self) -> bool:
         """Bury the dead, and report the command when it is among them, and the tree's end. Return whether it lives."""
-        code = None
-        alive = True
+        code, alive = None, True
         try:
             while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
                 if ended[0] == self.shell:
@@ -304,9 +303,9 @@ class Supervisor:
 class CommandSupervisor(Supervisor):
     """The tree of a command, started at a `place` that it keeps while the command may be a quick one."""
 
-    def __init__(self, control: socket.socket, output: int, wake: int, place: Place) -> None:
+    def __init__(self, control: socket.socket, streams: list[int], wake: int, place: Place) -> None:
         super().__init__(control, wake)
-        self.output = output
+        self.streams = streams  # for 1, 2 and, if it has input, 0
         self.place = place
 
     def run(self) -> bool:
@@ -373,12 +372,13 @@ class CommandSupervisor(Supervisor):
             command_start.find_program(argv[0], variables),
             argv,
             variables,
-            file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 1), (os.POSIX_SPAWN_DUP2, self.output, 2)],
+            file_actions=[(os.POSIX_SPAWN_DUP2, *each) for each in zip(self.streams, (1, 2, 0), strict=False)],
             setsid=True,
             setsigmask=(),
             setsigdef=SIGNALS,
         )
-        os.close(self.output)
+        for each in set(self.streams):
+            os.close(each)
         if limits:
             command_start.raise_oom_score(self.shell)
         os.chdir("/")  # hold no directory that the command may want to remove or unmount

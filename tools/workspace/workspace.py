@@ -8,9 +8,11 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.notices import Notices
+from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.api.spans import span
 from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
@@ -22,6 +24,9 @@ from toolgate.tools.workspace.process import CommandStartError, Launch
 from toolgate.tools.workspace.run import GRACE, RunningCommand
 from toolgate.tools.workspace.runs import RunStore, no_room
 from toolgate.tools.workspace.spool import Run
+
+if TYPE_CHECKING:
+    from toolgate.tools.workspace.program import Programs
 
 MAX_COMMAND = 131_071  # Linux's limit of one argument in bytes
 KILL_WITHIN = 3.0  # seconds for a tree to end after SIGKILL, unless another user owns it
@@ -52,6 +57,7 @@ class Workspace:
         private: Path | None = None,
     ) -> None:
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
+        self.output_folder = spool
         self.sandbox = command_environment.level
         self._environment = command_environment
         self._variables = variables
@@ -61,6 +67,7 @@ class Workspace:
         self._runs = RunStore(spool, command_environment)
         self._live = self._runs.live
         self.limits = LimitChecks(command_environment, self.root, self._live)
+        self._programs: Programs | None = None
         self._reading = asyncio.Semaphore(READS)
         self._arriving = asyncio.Event()  # set and replaced at each new background task
         self._closed = False
@@ -177,7 +184,9 @@ class Workspace:
         return run
 
     async def kill_all(self) -> None:
-        """End all runs."""
+        """End all runs and programs."""
+        if self._programs is not None:
+            self._programs.kill()
         await asyncio.gather(*(self.kill(run_id) for run_id in list(self._live)))
 
     async def keep(self, run_id: int) -> bool:
@@ -249,9 +258,34 @@ class Workspace:
         await self._runs.open()
         return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._environment.uid)
 
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        given: bytes = b"",
+        limit: int = 2**20,
+        timeout: float = 30.0,
+        changes_files: bool = False,
+    ) -> ProgramResult:
+        """Run a program in the root, with the rights of the principal's commands, and return its end.
+
+        `given` is its standard input. At most `limit` bytes of output are kept. Whatever it started is killed at its
+        end. `changes_files`: it is refused in a workspace that is over its limit. Raises ToolError, and TimeoutError
+        after `timeout` seconds: it was killed.
+        """
+        await self._runs.open()
+        if self._closed:
+            raise ToolError("the server is shutting down: nothing more is started")
+        from toolgate.tools.workspace.program import Programs  # start-up: for plugins
+
+        self._programs = self._programs or Programs(self._environment, self.limits, self.root, self._variables)
+        return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
+
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, and SIGKILL after `grace` seconds. It takes at most 0.2 s more."""
         self._closed = True
+        if self._programs is not None:
+            self._programs.abandon()
         self.limits.close()
         await self._runs.wait_opening(grace + CLOSE_WITHIN)
         still = [*self._live.values()]

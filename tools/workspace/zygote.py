@@ -86,24 +86,25 @@ class CommandRunner:
         self._busy = 0  # commands that run or start
         self._ending: asyncio.Future[None] | None = None
 
-    async def start(self, launch: Launch, sink: Callable[[bytes], bool]) -> Process:
-        """Start a command; `sink` gets its output and returns whether it was kept. Raises CommandStartError."""
+    async def start(self, launch: Launch, sink: Callable[[bytes], bool], given: int | None = None) -> Process:
+        """Start a command; `sink` gets its output and returns whether it was kept. `given` is the descriptor of its
+        input; None: empty. Raises CommandStartError."""
         request = launch.encode()
         self._busy += 1
         self._idle_sandboxes.remove(self)
         try:
-            process = await self._start_process(request, sink)
+            process = await self._start_process(request, sink, given)
         except BaseException:
             self._on_gone()
             raise
         process.gone.add_done_callback(self._on_gone)
         return process
 
-    async def _start_process(self, request: bytes, sink: Callable[[bytes], bool]) -> Process:
+    async def _start_process(self, request: bytes, sink: Callable[[bytes], bool], given: int | None) -> Process:
         for _ in range(2):  # a zygote that was killed or stopped is replaced, once
             try:
                 zygote = await self._ready()
-                control, output = await zygote.fork_supervisor()
+                control, output = await zygote.fork_supervisor(given)
             except OSError as error:
                 raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
             process = Process(control, output, sink, None if self._sandbox is None else zygote.kill, self._rate)
@@ -224,8 +225,9 @@ class Zygote:
             with contextlib.suppress(OSError):
                 os.kill(self._process.pid, signal.SIGCONT)
 
-    async def fork_supervisor(self) -> tuple[socket.socket, int]:
-        """Return a new supervisor's control socket, and the read end of its command's output. Raises OSError."""
+    async def fork_supervisor(self, given: int | None = None) -> tuple[socket.socket, int]:
+        """Return a new supervisor's control socket, and the read end of its command's output. `given`: see `start`.
+        Raises OSError."""
         self.wake()
         control, theirs = socket.socketpair()
         with theirs:
@@ -235,7 +237,7 @@ class Zygote:
                 control.close()
                 raise
             try:
-                await self._send([theirs.fileno(), write_end])
+                await self._send([theirs.fileno(), write_end, *([] if given is None else [given])])
             except BaseException:
                 control.close()
                 os.close(output)

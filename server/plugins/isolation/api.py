@@ -19,7 +19,7 @@ from toolgate.tools.workspace.workspace import Workspace
 # The attribute of a Context, its type, and the methods. Everything else would need an object that can't travel.
 COMMANDS = ("start", "run", "list", "wait", "wait_shell", "kill", "keep", "forget")
 OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
-FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve")
+FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve", "run_program")
 CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
     ("todos", Todos, ("create", "add", "complete", "switch", "all", "current")),
     ("plan", Plan, ("active", "state", "enter", "exit", "reset")),

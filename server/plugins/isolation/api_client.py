@@ -157,6 +157,7 @@ class RemoteWorkspace(RemoteObject):
         super().__init__(line, id, "workspace")
         self.root = Path(standing.root)
         self.sandbox = standing.sandbox
+        self.output_folder = Path(standing.output_folder)
 
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)

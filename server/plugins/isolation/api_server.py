@@ -56,6 +56,7 @@ def context_data(context: Context) -> messages.ContextData:
         settings=context.settings,
         root=str(workspace.root),
         sandbox=workspace.sandbox,
+        output_folder=str(workspace.output_folder),
         skills=[str(folder) for folder in context.service(Skills).folders],
     )
 

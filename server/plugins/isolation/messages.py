@@ -113,6 +113,7 @@ class ContextData(msgspec.Struct, frozen=True):
     settings: Settings
     root: str
     sandbox: str
+    output_folder: str
     skills: list[str]  # the folders, in order
 
 

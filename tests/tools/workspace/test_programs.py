@@ -1,0 +1,72 @@
+"""`run_program` of the plugin API: a program gets its input, and ends with its call."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE, processes_with
+from toolgate.tools import PYTHON, ProgramResult, ToolError
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.workspace.environment import UnsandboxedEnvironment
+from toolgate.tools.workspace.limits import UNLIMITED
+from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.zygote import CommandRunner
+
+LONG = f"600.{os.getpid()}"  # seconds of a sleep that no other test runs
+
+
+def test_a_program_gets_its_input_and_its_output_is_bounded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_workspace(tmp_path) as workspace:
+            data = bytes(range(256)) * 4_000
+            assert await workspace.run_program(["cat"], given=data) == ProgramResult(0, data, False)
+            assert await workspace.run_program(["cat"], given=data, limit=3) == ProgramResult(0, data[:3], True)
+            assert await workspace.run_program(["cat"]) == ProgramResult(0, b"", False)
+            said = await workspace.run_program(
+                [PYTHON, "-I", "-c", "import os; print(os.getcwd()); raise SystemExit(3)"]
+            )
+            assert said == ProgramResult(3, f"{workspace.root}\n".encode(), False)
+            with pytest.raises(ToolError, match="no-such-program was not started"):
+                await workspace.run_program(["no-such-program"])
+            assert await workspace.list() == []
+
+    asyncio.run(main())
+
+
+def test_a_program_ends_at_its_time_and_with_its_call(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_workspace(tmp_path) as workspace:
+            began = time.monotonic()
+            with pytest.raises(TimeoutError):
+                await workspace.run_program(["bash", "-c", f"(sleep {LONG} & wait)"], timeout=0.5)
+            assert await workspace.run_program(["bash", "-c", f"sleep {LONG} & echo done"]) == ProgramResult(
+                0, b"done\n", truncated=False
+            )
+            assert (processes_with(LONG), time.monotonic() - began < PATIENCE) == (set(), True)
+            call = asyncio.ensure_future(workspace.run_program(["bash", "-c", f"echo >begun; sleep {LONG}"]))
+            while not (workspace.root / "begun").exists():
+                await asyncio.sleep(0.01)
+            call.cancel()
+            await asyncio.wait([call])
+            assert (call.cancelled(), processes_with(LONG)) == (True, set())
+
+    asyncio.run(main())
+
+
+@contextlib.asynccontextmanager
+async def open_workspace(folder: Path) -> AsyncIterator[Workspace]:
+    (folder / "root").mkdir()
+    runner = CommandRunner()
+    environment = UnsandboxedEnvironment(runner, UNLIMITED)
+    variables = {"PATH": "/usr/bin:/bin"}
+    workspace = Workspace(folder / "root", folder / "spool", variables, Notices(), command_environment=environment)
+    try:
+        yield workspace
+    finally:
+        await workspace.close(0.1)
+        await runner.close()

@@ -1,0 +1,108 @@
+"""Run short programs with the rights of a principal's commands: input in, output back, and no background task."""
+
+import asyncio
+import os
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import ProgramResult
+from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.limit_checks import LimitChecks
+from toolgate.tools.workspace.process import CommandStartError, Launch, Process
+
+MOST = 4  # of a principal at once; others wait
+END_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL
+
+
+class Programs:
+    """The running programs of a workspace, within its `limits`. They start in `root`, with `variables`."""
+
+    def __init__(
+        self, environment: CommandEnvironment, limits: LimitChecks, root: Path, variables: Mapping[str, str]
+    ) -> None:
+        self._environment = environment
+        self._limits = limits
+        self._root = root
+        self._variables = variables
+        self._turns = asyncio.Semaphore(MOST)
+        self._running: set[Process] = set()
+
+    async def run(
+        self, argv: Sequence[str], given: bytes, limit: int, timeout: float, *, changes_files: bool
+    ) -> ProgramResult:
+        """Run a program to its end, with all that it starts. Raises ToolError, and TimeoutError after it was killed."""
+        async with self._turns:
+            await self._limits.remeasure()
+            if changes_files and self._limits.is_full:
+                raise ToolError(f"{self._limits.excess}: remove files first")
+            place = self._environment
+            place.refresh()
+            launch = Launch(
+                argv,
+                self._root,
+                self._root,
+                place.variables(self._variables),
+                self._limits.resources,
+                self._limits.is_full,
+            )
+            output, size = bytearray(), 0
+
+            def take(data: bytes) -> bool:
+                nonlocal size
+                size += len(data)
+                output.extend(data[: limit - len(output)])
+                return size <= limit
+
+            try:
+                with _open_input(given) as file:
+                    process = await place.runner.start(launch, take, file)
+            except (CommandStartError, OSError) as error:
+                raise ToolError(f"{argv[0]} was not started: {error}") from None
+            code = await self._follow(process, timeout)
+            return ProgramResult(code, bytes(output), truncated=size > limit)
+
+    async def _follow(self, process: Process, timeout: float) -> int | None:
+        self._running.add(process)
+        self._limits.command_started()
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(process.ended)
+        finally:
+            process.terminate(0.0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_WITHIN):
+                    await asyncio.shield(process.gone)
+            self._running.discard(process)
+            self._limits.command_ended()
+
+    def kill(self) -> None:
+        """SIGKILL all programs."""
+        for process in self._running:
+            process.terminate(0.0)
+
+    def abandon(self) -> None:
+        """SIGKILL all programs, without waiting for their end."""
+        for process in list(self._running):
+            process.abandon()
+
+
+@contextmanager
+def _open_input(data: bytes) -> Generator[int, None, None]:
+    """Yield the descriptor of an unnamed file with the data, at its beginning."""
+    if hasattr(os, "memfd_create"):
+        file = os.memfd_create("input", os.MFD_CLOEXEC)
+    else:  # not Linux
+        import tempfile  # start-up
+
+        with tempfile.TemporaryFile() as unnamed:
+            file = os.dup(unnamed.fileno())
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(file, left) :]
+        os.lseek(file, 0, os.SEEK_SET)
+        yield file
+    finally:
+        os.close(file)
