@@ -27,6 +27,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [  # tool, arguments, its text
     ("keep_note", {"text": "Buy oil."}, "8 bytes are in note.md"),
     ("order", {"item": "rope"}, "order 1 is placed: 2 of rope"),
     ("where", {}, '{"alone":true}'),
+    ("count_lines", {"path": "note.md"}, "1"),
+    ("count_lines", {"path": "missing"}, "missing can't be read"),
     ("write_note", {"name": "oil", "text": "Buy some."}, "notes://oil"),
 ]
 

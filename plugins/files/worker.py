@@ -1,0 +1,62 @@
+"""Answer one request, which standard input brings: the program in the caller's sandbox.
+
+A call waits for the imports of this program. So it has few, and those of one task stand in its line below.
+"""
+
+import marshal
+import os
+import sys
+from _json import encode_basestring_ascii
+
+from .paths import FileError, Places, show_name
+
+if False:  # TYPE_CHECKING, without its import
+    from typing import Any
+
+
+def answer(request: "dict[str, Any]") -> dict[str, str]:
+    """Return the answer to a request: `text` and, for a file, its `key` and `stamp`; or `error`, for the model."""
+    places = Places(request["cwd"], request["roots"])
+    given = request["arguments"]
+    path = given["path"]
+    try:
+        match request["task"]:
+            case "read":
+                from . import reading
+
+                return reading.read(places, **given)
+            case "write":
+                from . import changing
+
+                return changing.write(places, **given)
+            case "edit":
+                from . import changing
+
+                return changing.edit(places, **given)
+            case "glob":
+                from . import searching
+
+                return searching.glob(places, **given)
+            case _:
+                from . import searching
+
+                return searching.grep(places, **given)
+    except FileError as error:
+        return {"error": f"{show_name(path)}: {error}"}
+    except FileNotFoundError:
+        from .near import find_near_names
+
+        near = find_near_names(os.path.realpath(os.path.join(places.cwd, path)))
+        hint = f"; did you mean {' or '.join(map(show_name, near))}?" if near else ""
+        return {"error": f"{show_name(path)} does not exist{hint}"}
+    except MemoryError:
+        return {"error": f"{show_name(path)}: the limit of memory was reached (--limit memory)"}
+    except (OSError, ValueError) as error:
+        return {"error": f"{show_name(path)}: {(getattr(error, 'strerror', None) or str(error)).lower()}"}
+
+
+def main() -> None:
+    """Read the request after the modules, and write the answer as a JSON object of strings."""
+    found = answer(marshal.load(sys.stdin.buffer))  # noqa: S302  # written by the server
+    pairs = (f"{encode_basestring_ascii(name)}:{encode_basestring_ascii(text)}" for name, text in found.items())
+    sys.stdout.write(f"{{{','.join(pairs)}}}")

@@ -1,0 +1,264 @@
+"""The plugin with the file tools: what each does, for the local user, and what hostile files and paths do to it."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import STATELESS, Server, served
+from tests.interop.official_clients import THIRTEEN, Negotiation
+from tests.interop.test_python_sdk import connected, text
+
+FILES = ("-p", "builtin:files")
+NAMES = ["Edit", "Glob", "Grep", "Read", "Write"]
+TREE = {
+    "a.py": "import os\n\ndef foo():\n    return 1\n",
+    "sub/b.py": "from a import foo\n",
+    "sub/c.log": "foo\n",
+    ".gitignore": "*.log\nbuilt/\n",
+    "built/d.py": "foo\n",
+}
+
+
+@contextlib.contextmanager
+def files(folder: Path, *options: str, **how: str) -> Iterator[tuple[Server, Path]]:
+    """Yield a server with the plugin, and its working directory with the tree."""
+    with served(folder, *FILES, *options, **how) as server:  # type: ignore[arg-type]
+        work = folder / "work"
+        for name, text in TREE.items():
+            (work / name).parent.mkdir(exist_ok=True)
+            (work / name).write_text(text)
+        yield server, work
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
+    """Yield one server for tests that use files of their own names."""
+    with files(tmp_path_factory.mktemp("files"), "--limit", "file-size=20M") as opened:
+        yield opened
+
+
+def left_over(work: Path) -> list[str]:
+    return [path.name for path in work.rglob(".tmp-*")]
+
+
+@pytest.mark.parametrize(
+    ("revision", "options"), [("2025-11-25", ()), (STATELESS, ()), ("2025-11-25", ("--isolate-plugins",))]
+)
+def test_a_model_finds_reads_and_changes_files(tmp_path: Path, revision: str, options: tuple[str, ...]) -> None:
+    with files(tmp_path, *options, revision=revision) as (server, work):
+        tools = server.request("tools/list")["tools"]
+        assert [tool["name"] for tool in tools[13:]] == NAMES
+        hints = {tool["name"]: tool["annotations"]["readOnlyHint"] for tool in tools[13:]}
+        assert hints == {"Edit": False, "Glob": True, "Grep": True, "Read": True, "Write": False}
+        assert not any("outputSchema" in tool for tool in tools[13:])
+
+        assert sorted(server.text("Glob", {"pattern": "**/*.py"}).splitlines()) == ["a.py", "sub/b.py"]
+        assert server.text("Grep", {"pattern": r"\bfoo"}) == "a.py\n3:def foo():\nsub/b.py\n1:from a import foo"
+        assert server.text("Grep", {"pattern": "foo", "mode": "files", "path": "sub"}) == "sub/b.py"
+        assert server.text("Grep", {"pattern": "o", "mode": "counts", "glob": "a.*"}) == "a.py:2"
+        around = server.text("Grep", {"pattern": "DEF", "path": "a.py", "context": 1, "ignore_case": True})
+        assert around == "a.py\n2-\n3:def foo():\n4-    return 1"
+        assert server.text("Read", {"file_path": "a.py", "offset": 3, "limit": 1}) == (
+            "3\tdef foo():\n[lines 3-3 of 4; go on with offset=4]"
+        )
+        edit = {"file_path": "a.py", "old_string": "    return 1", "new_string": "    return 2"}
+        assert server.text("Edit", edit) == "edited a.py: line 4"
+        assert (
+            server.text("Write", {"file_path": "new/deep/e.txt", "content": "x\n"}) == "created new/deep/e.txt: 1 line"
+        )
+        assert server.text("Write", {"file_path": "new/deep/e.txt", "content": "y"}) == "wrote new/deep/e.txt: 1 line"
+        server.text("Bash", {"command": "cd new/deep"})
+        assert server.text("Read", {"file_path": "e.txt"}) == "1\ty"
+        assert ((work / "a.py").read_text(), left_over(work)) == (TREE["a.py"].replace("1", "2"), [])
+
+
+@pytest.mark.parametrize("way", [Negotiation("stdio", "legacy"), Negotiation("http", STATELESS)], ids=str)
+def test_the_official_client_changes_a_file_that_it_has_read(tmp_path: Path, way: Negotiation) -> None:
+    async def main() -> None:
+        async with connected(tmp_path, way, *FILES) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == [*THIRTEEN, *NAMES]
+            made = await client.call_tool("Write", {"file_path": "a.txt", "content": "one\n"})
+            await client.call_tool("Bash", {"command": "echo two >>a.txt"})
+            stale = await client.call_tool("Write", {"file_path": "a.txt", "content": "mine\n"})
+            read = await client.call_tool("Read", {"file_path": "a.txt"})
+            ours = await client.call_tool("Write", {"file_path": "a.txt", "content": "mine\n"})
+            results = [
+                (text(each), each.is_error or False, each.structured_content) for each in (made, stale, read, ours)
+            ]
+        assert results == [
+            ("created a.txt: 1 line", False, None),
+            ("a.txt: it has changed since it was read: Read it again", True, None),
+            ("1\tone\n2\ttwo", False, None),
+            ("wrote a.txt: 1 line", False, None),
+        ]
+
+    asyncio.run(main())
+
+
+def test_without_the_plugin_its_code_is_not_loaded(tmp_path: Path) -> None:
+    with served(tmp_path, env={"PYTHONVERBOSE": "1"}) as server:
+        assert len(server.request("tools/list")["tools"]) == 13
+        server.text("Bash", {"command": "true"})
+        log = server.log()
+    assert "toolgate.tools.workspace.workspace'" in log
+    assert "toolgate.tools.workspace.program'" not in log and "plugins/files" not in log
+
+
+def test_a_file_that_was_not_read_or_has_changed_is_not_replaced(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    kept = work / "kept.txt"
+    kept.write_text("one\n")
+    write = {"file_path": "kept.txt", "content": "mine\n"}
+    assert server.error("Write", write) == (
+        "kept.txt: it exists, and was not read in this session: Read it first, or use Edit"
+    )
+    server.text("Read", {"file_path": "kept.txt", "limit": 1})
+    kept.write_text("two\n")
+    assert server.error("Write", write) == "kept.txt: it has changed since it was read: Read it again"
+    server.text("Read", {"file_path": "kept.txt"})
+    os.utime(kept, (1, 1))  # the same content still
+    assert server.text("Write", write) == "wrote kept.txt: 1 line"
+    assert kept.read_text() == "mine\n"
+
+
+def test_a_change_keeps_the_rest_of_the_file(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    odd = work / "odd.txt"
+    odd.write_bytes(b"\xef\xbb\xbfone\r\ntwo\xff\r\nthree")
+    odd.chmod(0o640)
+    link = work / "link.txt"
+    link.symlink_to("odd.txt")
+    assert server.text("Read", {"file_path": "link.txt"}).splitlines()[:1] == ["1\tone"]
+    edit = {"file_path": "link.txt", "old_string": "one\ntwo", "new_string": "1\n2"}
+    assert server.text("Edit", edit) == "edited odd.txt: line 1"
+    assert odd.read_bytes() == b"\xef\xbb\xbf1\r\n2\xff\r\nthree"
+    assert (stat.S_IMODE(odd.stat().st_mode), link.is_symlink()) == (0o640, True)
+
+
+def test_a_text_to_replace_must_be_there_once(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    many = work / "many.txt"
+    many.write_text("x = 1\ny\n  x = 2\n")
+    asked = {"file_path": "many.txt", "old_string": "x =", "new_string": "z ="}
+    assert server.error("Edit", asked) == (
+        "many.txt: old_string is in it 2 times, in lines 1, 3: add text around it, or give replace_all"
+    )
+    assert server.text("Edit", {**asked, "replace_all": True}) == "edited many.txt: 2 places, lines 1, 3"
+    assert server.error("Edit", {**asked, "old_string": "z  = 2"}) == (
+        "many.txt: old_string is not in it; near to its first line are:\n3\t  z = 2"
+    )
+    assert server.error("Edit", {**asked, "old_string": ""}).startswith("many.txt: old_string is empty")
+    assert many.read_text() == "z = 1\ny\n  z = 2\n"
+
+
+def test_a_file_that_does_not_fit_leaves_the_old_one(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    small = work / "small.txt"
+    small.write_text("a" * 8 * 2**20)
+    asked = {"file_path": "small.txt", "old_string": "a", "new_string": "aaa", "replace_all": True}
+    assert server.error("Edit", asked) == "small.txt: there is no room for it (file too large): nothing was changed"
+    assert (small.stat().st_size, left_over(work)) == (8 * 2**20, [])
+
+
+def test_what_is_no_text_is_named(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    os.mkfifo(work / "pipe")
+    (work / "loop").symlink_to("loop")
+    (work / "picture").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (work / "paper").write_bytes(b"%PDF-1.7\n")
+    (work / "utf16").write_bytes("zwölf\n".encode("utf-16"))
+    (work / "escape").write_text("\x1b[31mred\x1b[0m\n")
+    (work / "empty").touch()
+    for path, words in {
+        "pipe": "pipe: it is a pipe, not a file",
+        "loop": "loop: it is a link that leads in a circle, or has changed",
+        "/dev/zero": "/dev/zero: it is a device, not a file",
+        ".": ".: it is a folder: Glob lists its files",
+        "picture": "picture: it is a PNG image: use ReadImage (10 bytes)",
+        "paper": "paper: it is a PDF: use Bash, such as pdftotext FILE - (9 bytes)",
+        "emty": "emty does not exist; did you mean empty?",
+        "a\0b": "a␀b: the path holds a NUL character",
+        "a.py/x": "a.py/x: not a directory",
+        "": ": the path is empty",
+    }.items():
+        assert server.error("Read", {"file_path": path}) == words
+    for path in ("pipe", "/dev/null"):
+        assert "not a file" in server.error("Write", {"file_path": path, "content": "x"})
+        assert "not a file" in server.error("Grep", {"pattern": "x", "path": path})
+    assert server.text("Read", {"file_path": "utf16"}) == "1\tzwölf"
+    assert server.text("Read", {"file_path": "empty"}) == "[the file is empty]"
+    assert server.text("Read", {"file_path": "escape"}).splitlines()[0] == "1\t␛[31mred␛[0m"
+
+
+def test_large_files_and_long_lines_are_read_in_parts(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    with (work / "large").open("wb") as large:
+        large.write(b"first\n" + b"x" * 70_000 + b"\n" + b"line\n" * 10_000)
+        large.truncate(10 * 2**30)  # a hole
+    text = server.text("Read", {"file_path": "large", "limit": 2})
+    assert text.startswith("1\tfirst\n2\txxx") and len(text) < 2_200
+    assert "go on with offset=3; lines are cut at 2,000 characters" in text
+    assert server.error("Read", {"file_path": "large", "offset": -1}).endswith("use tail in Bash")
+    (work / "wide").write_text("y" * 1_000 + "\n" + "z" * 1_000 * 100 + "\n" + "w\n" * 50_000)
+    text = server.text("Read", {"file_path": "wide", "limit": 100_000})
+    assert len(text) < 30_200 and text.count("\n") > 2_000 and "of 50,002; go on with offset=" in text
+
+
+def test_names_and_content_that_are_not_utf_8_are_shown(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    folder = work / "bytes"
+    folder.mkdir()
+    with open(os.fsencode(folder) + b"/caf\xe9\n.txt", "wb") as file:
+        file.write(b"caf\xe9 au lait\n")
+    assert server.text("Glob", {"pattern": "*", "path": "bytes"}) == "bytes/caf�␊.txt"
+    assert server.text("Grep", {"pattern": "lait", "path": "bytes"}) == "bytes/caf�␊.txt\n1:caf� au lait"
+
+
+def test_results_are_bounded(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    folder = work / "many"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number}.txt").write_text("match\n" * 20)
+    names = server.text("Glob", {"pattern": "many/*"}).splitlines()
+    assert len(names) == 201 and names[-1] == "[the newest 200 of 300: narrow the pattern]"
+    lines = server.text("Grep", {"pattern": "match", "path": "many"}).splitlines()
+    assert len(lines) == 251 and lines[-1] == "[there is more: narrow the pattern, path or glob]"
+
+
+def test_a_plan_refuses_changes_alone(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    server.text("PlanMode", {"action": "enter", "goal": "look"})
+    try:
+        assert server.text("Read", {"file_path": "a.py", "limit": 1}).startswith("1\timport os")
+        assert server.text("Glob", {"pattern": "a.*"}) == "a.py"
+        assert server.text("Grep", {"pattern": "import os"}) == "a.py\n1:import os"
+        for name, given in (("Write", {"content": "x"}), ("Edit", {"old_string": "os", "new_string": "re"})):
+            assert "is refused while a plan is active" in server.error(name, {"file_path": "a.py", **given})
+    finally:
+        server.text("PlanMode", {"action": "reset"})
+    assert (work / "a.py").read_text() == TREE["a.py"]
+
+
+@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+def test_both_engines_find_the_same(tmp_path: Path) -> None:
+    found = []
+    for name, path in (("own", "/nowhere"), ("ripgrep", os.environ["PATH"])):
+        (tmp_path / name).mkdir()
+        with files(tmp_path / name, env={"PATH": path}) as (server, _):  # type: ignore[arg-type]
+            asked = [{"pattern": r"fo+|impo", "mode": mode, "context": 1} for mode in ("lines", "files", "counts")]
+            found.append([server.text("Grep", each) for each in asked])
+    assert found[0] == found[1]
+
+
+@pytest.mark.soak  # 20 s
+def test_a_pattern_that_never_ends_is_stopped(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    (work / "evil").write_text("a" * 5_000 + "!\n")
+    assert "was stopped: simplify the pattern" in server.error("Grep", {"pattern": "(a+)+$", "path": "evil"})
