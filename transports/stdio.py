@@ -17,6 +17,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -133,10 +134,8 @@ class StdoutChannel:
         """Write what the pipe takes, and the rest when it has room."""
         self._is_flush_due = False
         while (self._rest or self._lines) and not self.is_broken:
-            if not self._rest:  # many small answers, one write
-                self._lines.append(b"")
-                self._rest = memoryview(b"\n".join(self._lines))
-                self._lines.clear()
+            if not self._rest:
+                self._rest = memoryview(self._take_lines())
             try:
                 written = os.write(self._sink, self._rest)
             except BlockingIOError:
@@ -159,6 +158,16 @@ class StdoutChannel:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
+
+    def _take_lines(self) -> bytes:
+        """Return many small answers for one write, but large ones by themselves: these are copied here."""
+        lines, self._lines = self._lines, []
+        if self.unread_size > PIPE_SIZE:
+            sizes = accumulate(map(len, lines))
+            count = next((at for at, size in enumerate(sizes, 1) if size >= PIPE_SIZE), len(lines))
+            lines, self._lines = lines[:count], lines[count:]
+        lines.append(b"")
+        return b"\n".join(lines)
 
     def _advance(self, written: int) -> None:
         self._rest = self._rest[written:] or NOTHING

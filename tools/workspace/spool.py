@@ -131,8 +131,8 @@ class Spool:
             os.chmod(path, 0o710 if os.path.isdir(path) else 0o640)
 
     def share_file(self, name: str, text: str) -> Path:
-        """Return the path of a file for commands to read. It is written once, and again if it is gone. Raises
-        OSError."""
+        """Return a file for commands to read, written if it is not there. Raises OSError."""
+        name = name if self.reader is None else f"{self.reader}-{name}"  # each sandbox reads its own
         path = self._shared.get(name)
         if path is not None and os.path.exists(path):
             return path
