@@ -91,8 +91,8 @@ def test_the_questions_shown_can_be_asked() -> None:
     assert len(parse_questions(shown.text)) == 2
 
 
-def test_the_way_from_nothing_is_the_same_in_the_readme_and_where_it_is_run() -> None:
-    readme, run = ([one for one in pages() if one.name == name] for name in ("README.md", "docs/proxies.md"))
-    (shown,) = (block.text for block in readme[0].of("sh") if "caddy run" in block.text)
+def test_the_way_from_nothing_is_the_same_in_the_overview_and_where_it_is_run() -> None:
+    overview, run = ([one for one in pages() if one.name == name] for name in ("docs/overview.md", "docs/proxies.md"))
+    (shown,) = (block.text for block in overview[0].of("sh") if "caddy run" in block.text)
     for page in run:
         assert shown in [block.text for block in page.of("sh")]
