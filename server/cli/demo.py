@@ -248,10 +248,10 @@ async def _show_workflow(tour: Tour) -> None:
     await tour.call_tool("TaskManager", "", action="complete", query="", step_id=1)
     await tour.call_tool("TaskManager", "Order a bulb", action="list", query="")
     await tour.call_tool("PlanMode", "", action="enter", goal="Paint the tower")
-    refused = await tour.client.call("Bash", {"command": "rm -rf tower"})
-    if not refused.get("isError"):
-        raise DemoError("Bash ran although a plan is active")
-    tour.screen.print_text("Bash while planning → " + refused["content"][0]["text"])
+    refused = (await tour.client.call("Bash", {"command": "mkdir tower"}))["content"][0]["text"]
+    if "while a plan is active" not in refused:
+        raise DemoError("Bash made a folder although a plan is active")
+    tour.screen.print_text("Bash while planning → " + refused)
     await tour.call_tool("PlanMode", "", action="exit", plan_file="plan.md")
     question = {"question": "Which colour?", "options": ["red and white", "plain white"]}
     await tour.call_tool("AskUserQuestion", "red and white", questions_json=msgspec.json.encode([question]).decode())

@@ -18,6 +18,7 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.text import closest
 from toolgate.tools.api.tool import Tool
+from toolgate.tools.workspace.workspace import Workspace
 
 
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
@@ -95,8 +96,13 @@ def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structur
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
     """Run a tool, unless a plan, a rule or the person refuses. Raises CannotAskError."""
     if tool.is_held_by_plan and await context.plan.active():
-        call.decision = "plan"
-        return _refusal(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first")
+        why = await _find_plan_obstacle(tool, context)
+        if why is not None:
+            call.decision = "plan"
+            return _refusal(
+                f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first{why}"
+            )
+        call.is_read_only, context = True, context.read_only()
     if not server.policy.rules:
         return await tool.run(arguments, context)
     try:
@@ -108,6 +114,14 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
     except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group
         approval.carry_approval(server, call, context)
         raise
+
+
+async def _find_plan_obstacle(tool: Tool, context: Context) -> str | None:
+    """Return None if the tool can run and change nothing, else a note for the refusal, or ""."""
+    if tool.in_plan != "read-only":
+        return ""
+    why = await context.service(Workspace).find_read_only_obstacle()
+    return None if why is None else f". It can't run read-only here: {why}"
 
 
 def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:

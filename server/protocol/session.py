@@ -226,6 +226,7 @@ class Call(msgspec.Struct):
     flight: InFlightRequest | None = None
     is_task: bool = False  # it has become a task, so its request is answered
     decision: str = "allowed"  # why it ran or not: "plan", or a decision of `approval.py`
+    is_read_only: bool = False  # a plan was active: the tool could change nothing
     approving: ApprovalRequest | None = None  # while the person is asked to approve
     approval: "tuple[str, bool, str] | None" = None  # as in requestState: nonce, whether given, where
     output: Output | None = None  # of its tool

@@ -71,7 +71,7 @@ class Sandboxing:
     def make_environment(self, root: Path, spool: Path, *, alone: bool) -> CommandEnvironment:
         """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
         if self.sandbox is None or self.sandbox.level == "none":
-            return UnsandboxedEnvironment(self._processes, self.limits)
+            return UnsandboxedEnvironment(self._processes, self.limits, _build_read_only_filter)
         from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
 
         return SandboxedEnvironment(
@@ -141,6 +141,12 @@ class Sandboxing:
         outlet = SandboxProxy(listener, AddressPolicy.parse(*self._network_rules), shared=self._proxy_limits)
         outlet.open()
         return outlet
+
+
+def _build_read_only_filter() -> bytes | str:
+    from toolgate.tools.sandbox.read_only_filter import build_filter  # start-up: only a plan needs it
+
+    return build_filter(needs_landlock=True)
 
 
 def _find_cgroups() -> "Cgroups | None":

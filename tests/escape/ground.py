@@ -237,7 +237,7 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iter
         options = [*limits, *shown, "--sandbox", level]
         if level == "none":
             options = ["--sandbox", level]
-        command = (sys.executable, "-m", "toolgate.server") if user is None else _as(user, folder)
+        command = (sys.executable, "-m", "toolgate.server") if user is None else run_as(user, folder)
         if not grouped:
             command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", NO_GROUPS, "sh", *command)
         env = dict.fromkeys(SECRETS, "planted")
@@ -256,7 +256,7 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iter
         }
         made = Ground(folder, level, user, signed, around)
         if user is not None:
-            _give(signed.site.state, user)
+            give_files(signed.site.state, user)
         stack.callback(_sweep, around)
         around |= _victim(made, around)
         made.bash("true")
@@ -286,7 +286,7 @@ def _signed(
         yield signed
 
 
-def _as(user: int, folder: Path) -> Sequence[str]:
+def run_as(user: int, folder: Path) -> Sequence[str]:
     """Return the command as another user. The program and interpreter may lie in a folder that only root can enter, so
     a private mount namespace has another folder in its place."""
     seen = [Path(path).resolve() for path in (sys.base_prefix, sys.prefix, ROOT)]
@@ -305,7 +305,7 @@ def _as(user: int, folder: Path) -> Sequence[str]:
     return ("unshare", "--mount", "--propagation", "private", "sh", "-c", " && ".join(words), "sh")
 
 
-def _give(state: Path, user: int) -> None:
+def give_files(state: Path, user: int) -> None:
     """Give the user the files that this process made there while it minted tokens."""
     for path in (state, *state.rglob("*")):
         os.chown(path, user, user, follow_symlinks=False)

@@ -117,6 +117,15 @@ class Context:
         change while the call waits."""
         return self._services.settings.hold if self._peer.is_held else None
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the tool must change nothing, since a plan is active (`in_plan="read-only"`)."""
+        return self._services.is_read_only
+
+    def read_only(self) -> "Context":
+        """Return a context for work that changes nothing."""
+        return Context(replace(self._services, is_read_only=True), self._peer)
+
     def after(self, seconds: float) -> "Context":
         """Return a context for work that begins `seconds` into the call: its hold is shorter by that."""
         settings = self._services.settings

@@ -211,6 +211,7 @@ class Services(msgspec.Struct, frozen=True):
     callbacks: Callbacks
     web: PageFetcher
     settings: Settings
+    is_read_only: bool = False  # a plan is active, and the tool may change nothing
     notify_updated: Callable[[str], None] = _ignore  # tell the principal's subscribers that this URI changed
     notify_list_changed: Callable[[], None] = _ignore  # tell the principal's clients that the resource list changed
     watch_path: Callable[[Path], AsyncIterator[object]] = _watch_nothing  # yields at each change of the file or folder

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -32,6 +32,9 @@ class ToolAnnotations(msgspec.Struct, frozen=True):
     open_world: bool
 
 
+InPlan = bool | Literal["read-only"]
+
+
 @dataclass(eq=False, repr=False)
 class Tool(DeclaredPart):
     """A named function that a client may call.
@@ -47,13 +50,14 @@ class Tool(DeclaredPart):
     output_type: Any = None
     as_task: bool = False
     lean: bool = False
-    in_plan: bool = False
+    in_plan: InPlan = False
     plugin: str | None = field(default=None, init=False)
 
     @property
     def is_held_by_plan(self) -> bool:
-        """Whether an active plan refuses the tool: it acts on the world, not only on the planner's notes."""
-        return not self.annotations.read_only and not self.in_plan
+        """Whether an active plan refuses the tool, or has it change nothing: it acts on the world, not only on the
+        planner's notes."""
+        return not self.annotations.read_only and self.in_plan is not True
 
     @cached_property
     def input(self) -> dict[str, Any]:
@@ -209,7 +213,7 @@ def tool(
     scope: str = PLUGINS,
     as_task: bool = False,
     lean: bool = False,
-    in_plan: bool = False,
+    in_plan: InPlan = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -231,7 +235,7 @@ def tool(
     scope: str = PLUGINS,
     as_task: bool = False,
     lean: bool = False,
-    in_plan: bool = False,
+    in_plan: InPlan = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a typed function a tool. Its docstring is its description: it is written to the model.
 
@@ -241,7 +245,8 @@ def tool(
     dataclass, a TypedDict, a dict or a list of data. `as_task`: a call that takes longer than a few seconds becomes a
     task by itself if the client supports tasks (`Context.as_task`). `lean`: the text or picture is the whole answer, so
     structured content is sent with `--structured-output full` only. `scope`: the OAuth scope that a call needs
-    (default `tools:plugins`). `in_plan`: an active plan does not refuse it. A plain `def` runs in a thread.
+    (default `tools:plugins`). `in_plan`: an active plan does not refuse it; "read-only" if it then
+    changes nothing (`Context.is_read_only`). A plain `def` runs in a thread.
     """
 
     def declare(call: Callable[..., Any]) -> Tool:

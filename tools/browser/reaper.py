@@ -108,7 +108,7 @@ def _start(command: list[str], uid: int, confined: bool) -> int:
     if child:
         return child
     try:
-        for number in supervisor.SIGNALS - {signal.SIGKILL, signal.SIGSTOP}:
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         _confine(uid, confined)
         if os.getppid() == keeper:  # else the keeper died before the death signal was set

@@ -53,8 +53,8 @@ async def plan_mode(
 ) -> Output:
     """Plan before acting: from enter to exit the tools that change things are refused.
 
-    Reading and TaskManager work. exit writes goal and open tasks to plan_file, if one was given. status and json tell
-    the state; reset drops the plan unwritten.
+    Bash runs read-only: look at files and git with it. Reading and TaskManager work. exit writes goal and open tasks to
+    plan_file, if one was given. status and json tell the state; reset drops the plan unwritten.
     """
     refuse_control_characters(goal=goal, plan_file=plan_file)
     goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None

@@ -63,7 +63,15 @@ class KilledTask(msgspec.Struct, frozen=True, omit_defaults=True):
 TaskId = Annotated[int, "the id that BackgroundBash or Bash returned"]
 
 
-@tool(name="Bash", title="Run a command", output=BashResult, scope="tools:shell", as_task=True, lean=True)
+@tool(
+    name="Bash",
+    title="Run a command",
+    output=BashResult,
+    scope="tools:shell",
+    as_task=True,
+    lean=True,
+    in_plan="read-only",
+)
 async def bash(
     command: str,
     ctx: Context,
@@ -73,11 +81,13 @@ async def bash(
 
     `cd` persists (unless the command ends in `exec` or traps EXIT); variables don't. stdin is empty. Past its timeout
     it is killed with all it started. What outlasts a call, or is left running (`server &`), goes on as a background
-    task. Output over 30,000 characters is cut in the middle; the result names a file with the full output (up to
-    64 MiB).
+    task. Output over 30,000 characters is cut in the middle; the result names a file with all of it (up to 64 MiB).
+    Read-only while a plan is active.
     """
     call = BashCall(ctx, timeout)
-    run_id = await ctx.service(Workspace).start(command, cwd=call.cwd, timeout=timeout / 1000)
+    run_id = await ctx.service(Workspace).start(
+        command, cwd=call.cwd, timeout=timeout / 1000, read_only=ctx.is_read_only
+    )
     try:
         await call.watch(run_id)
         return await call.result(run_id)

@@ -1,5 +1,8 @@
 """Wait for the command of a Bash call, and describe how it ended."""
 
+import errno
+import os
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -21,6 +24,8 @@ TASK_POLL = 1.0  # seconds until a call that became a task reports progress
 HEARTBEAT = 8.0  # seconds: the contract promises progress every 10
 DISK_FULL = "the disk is full: little output is kept, and `cd` does not persist"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
+REFUSED_WRITE = re.compile("|".join(map(os.strerror, (errno.EROFS, errno.EACCES, errno.EPERM))), re.IGNORECASE)
+READ_ONLY = "read-only while a plan is active: PlanMode exit comes first"
 MAX_TIMEOUT = 600_000  # milliseconds
 
 
@@ -81,7 +86,8 @@ class BashCall:
         ended = await workspace.wait_shell(run_id, SETTLE if dying else 0.0)
         duration = round((time.monotonic() - self.started_at) * 1000)
         path = workspace.output_path(run_id)
-        gone = ended and await workspace.wait(run_id, SETTLE if dying or run.left == 0 else LINGER)
+        is_ending = dying or run.left == 0 or run.read_only
+        gone = ended and await workspace.wait(run_id, SETTLE if is_ending else LINGER)
         is_welcome = gone or await workspace.keep(run_id)  # before any other wait: from now on its end makes a notice
         if not gone:
             self.ctx.list_changed()
@@ -91,6 +97,8 @@ class BashCall:
             notes.append(f"what it left running was ended: {workspace.limits.too_many_tasks}")
         shown = await self._take_excerpt(run, path, gone)
         notes += self._describe_end(run, ended, gone)
+        if run.read_only and REFUSED_WRITE.search(shown.text):
+            notes.append(READ_ONLY)
         hits = [why for why in workspace.limits.find_reached(run, shown.text) if why != run.reason]
         notes += hits
         if path is None:

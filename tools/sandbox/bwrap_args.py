@@ -25,7 +25,8 @@ USER = "user"
 @dataclass(frozen=True, slots=True)
 class SandboxView:
     """What commands see. `root` is the workspace, `spool` their output; `hidden_paths` are covered, `readable_paths`
-    added. `uid` is the user inside. `network`: whether the machine's network is shared."""
+    added. `uid` is the user inside. `network`: whether the machine's network is shared.
+    `writable`: what commands may write besides /tmp and /dev/shm; None means the workspace and `cwd_folder`."""
 
     root: Path
     spool: Path
@@ -37,12 +38,14 @@ class SandboxView:
     tmp: int  # bytes, of /tmp and /dev/shm each; 0: no limit
     network: bool
     user_namespace: bool
+    writable: Sequence[Path] | None = None
 
 
 def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
     """Return the arguments for bwrap. `files`: path inside → descriptor of its content."""
     seen = [*map(Path, SYSTEM), *view.readable_paths, view.root]
     hidden = [path for path in view.hidden_paths if any(path.is_relative_to(tree) for tree in seen) and path.exists()]
+    bind, writable = ("--bind", [view.cwd_folder]) if view.writable is None else ("--ro-bind", view.writable)
     return [
         *_namespace_arguments(view),
         *(word for path in SYSTEM for word in _system_arguments(path)),
@@ -54,11 +57,11 @@ def bwrap_arguments(view: SandboxView, files: Mapping[str, int]) -> list[str]:
         *_tmpfs_arguments("/tmp", view.tmp),  # noqa: S108  # the sandbox's own
         *("--dir", "/run", "--dir", "/home", "--dir", "/var", "--symlink", "../tmp", "/var/tmp"),  # noqa: S108
         *(word for path in view.readable_paths for word in _bind_arguments("--ro-bind", path)),
-        *_bind_arguments("--bind", view.root),
-        *(word for path in _parents_of_hidden(hidden, view.root) for word in ("--bind", str(path), str(path))),
+        *_bind_arguments(bind, view.root),
+        *(word for path in _parents_of_hidden(hidden, view.root) for word in (bind, str(path), str(path))),
         *(word for path in hidden for word in _hide_arguments(path)),
         *_bind_arguments("--ro-bind", view.spool),
-        *_bind_arguments("--bind", view.cwd_folder),
+        *(word for path in writable for word in _bind_arguments("--bind", path)),
         *(word for path in hidden if path.is_dir() for word in ("--remount-ro", str(path))),
         *("--remount-ro", "/", "--chdir", "/", "--clearenv"),
     ]

@@ -9,17 +9,21 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from toolgate.tools.cgroups import Group
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, kill_user
+from toolgate.tools.sandbox.read_only_filter import build_filter
 from toolgate.tools.sandbox.users import assign_user, list_active_users
 from toolgate.tools.workspace.environment import resource_limits
 from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.process import ReadOnly
 from toolgate.tools.workspace.safe_walk import open_folder
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
+PRIVATE = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108  # of a sandbox that ends with its command
 CWD_FOLDER = "places"  # of the spool: where commands record their directory, their only writable folder there
 
 
@@ -66,6 +70,8 @@ class SandboxedEnvironment:
         self._variables: Mapping[str, str] | None = None
         self._runner: CommandRunner | None = None
         self._closing: set[asyncio.Future[None]] = set()
+        self._read_only_filter = b""
+        self._read_only_runners: WeakSet[CommandRunner] = WeakSet()
 
     @property
     def runner(self) -> CommandRunner:
@@ -125,8 +131,42 @@ class SandboxedEnvironment:
         processes = f"the limit of {limits.processes:,} processes was reached, and no more started (--limit processes)"
         return [*([memory] if hits.oom else []), *([processes] if hits.processes else [])]
 
+    def find_read_only_obstacle(self) -> str | None:
+        built = build_filter(needs_landlock=self._needs_landlock)
+        if isinstance(built, str):
+            return built
+        self._read_only_filter = built
+        return None
+
+    def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
+        """At `bwrap` the command gets a sandbox of its own, which ends with it, and its /tmp too."""
+        writable = [] if cwd_file is None else [cwd_file]
+        if self._needs_landlock:
+            return self.runner, ReadOnly(self._read_only_filter, writable, needs_landlock=True)
+        assert self._process is not None
+        proxies: list[SandboxProxy] = []
+
+        def open_proxy(listener: socket.socket) -> None:
+            proxies.append(self._make_proxy(listener))
+
+        def close_proxy() -> None:
+            while proxies:
+                self._in_background(proxies.pop().close())
+
+        handle = self._process.read_only(cwd_file)
+        runner = CommandRunner(handle, open_proxy, close_proxy, IdleSandboxes(most=0))
+        self._read_only_runners.add(runner)
+        seen = (self._root, self._spool, *self._sandbox.readable_paths)  # a fifo there must not be written to either
+        private = [path for path in PRIVATE if not any(each.is_relative_to(path) for each in seen)]
+        return runner, ReadOnly(self._read_only_filter, [*writable, *private], needs_landlock=False)
+
+    @property
+    def _needs_landlock(self) -> bool:
+        return self.level != "bwrap"
+
     async def close(self) -> None:
         """End the sandbox with all its processes."""
+        await asyncio.gather(*(runner.close() for runner in self._read_only_runners))
         if self._runner is not None:
             await self._runner.close()
         if self._closing:

@@ -8,7 +8,7 @@ import resource
 import socket
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolgate.tools.api.services import PYTHON
@@ -18,7 +18,8 @@ from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_argumen
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
 SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
-PROGRAMS = (ENTER, SUPERVISOR, *map(SUPERVISOR.with_name, ("command_start.py", "process_tree.py")))
+BESIDE_SUPERVISOR = ("command_start.py", "landlock.py", "process_tree.py", "read_only.py")  # what it imports
+PROGRAMS = (ENTER, SUPERVISOR, *map(SUPERVISOR.with_name, BESIDE_SUPERVISOR))
 FILES_INSIDE = {f"/.toolgate/{file.name}": file for file in PROGRAMS}
 PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -43,6 +44,10 @@ class SandboxProcess:
     groups: Sequence[Path] = ()
     is_exclusive: bool = True
     unused_uid: int | None = None
+
+    def read_only(self, cwd_file: Path | None) -> "SandboxProcess":
+        """Return a sandbox with the same view, in which nothing outside it can be written but `cwd_file`."""
+        return replace(self, view=replace(self.view, writable=() if cwd_file is None else (cwd_file,)))
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the variables for commands."""

@@ -6,6 +6,7 @@ databases use. Refused is what escapes are made of, and what reads other process
 """
 
 import errno
+from collections.abc import Sequence
 from typing import Any
 
 # Each group with its reason. Names unknown to this architecture are skipped: it has no such call.
@@ -33,8 +34,12 @@ NUMBERS = {  # of calls that the kernel may have but libseccomp not know; since 
     "mount_setattr": 442,
     "quotactl_fd": 443,
     "memfd_secret": 447,
+    "process_mrelease": 448,
+    "fchmodat2": 452,
     "statmount": 457,
     "listmount": 458,
+    "setxattrat": 463,
+    "removexattrat": 466,
     "open_tree_attr": 467,
     "file_setattr": 469,
 }
@@ -83,48 +88,72 @@ class FilterUnavailableError(Exception):
     """The library for the filter is missing; the text says what to install."""
 
 
+class FilterRules:
+    """The rules of a filter that allows what no rule names. Raises FilterUnavailableError."""
+
+    def __init__(self) -> None:
+        self._library = _library()
+        self._rules = self._library.SyscallFilter(self._library.ALLOW)
+
+    def refuse(self, names: str, *arguments: object, error: int = errno.EPERM) -> None:
+        """Refuse each of the named calls, if all `arguments` match. Calls that this architecture lacks are skipped."""
+        for name in names.split():
+            is_known = self._library.resolve_syscall(self._library.Arch.NATIVE, name) != UNKNOWN
+            try:
+                number = name if is_known else NUMBERS.get(name, name)
+                self._rules.add_rule(self._library.ERRNO(error), number, *arguments)
+            except OSError as failure:  # not a call of this architecture
+                if failure.errno not in (errno.EINVAL, errno.EDOM, errno.EFAULT, errno.ENOENT, errno.EEXIST):
+                    raise
+            except ValueError:
+                pass
+
+    def match_bits(self, number: int, mask: int, value: int) -> object:
+        return self._library.Arg(number, self._library.MASKED_EQ, mask, value)
+
+    def match(self, number: int, comparison: str, value: int) -> object:
+        """`comparison`: EQ, NE, GT, GE, LT or LE. The value is compared in 64 bits."""
+        return self._library.Arg(number, getattr(self._library, comparison), value)
+
+    def resolve(self, name: str) -> int:
+        """Return the call's number."""
+        number: int = self._library.resolve_syscall(self._library.Arch.NATIVE, name)
+        return number
+
+    def refuse_escapes(self) -> None:
+        """Refuse what no command needs, and escapes are made of."""
+        for row in REFUSED:
+            self.refuse(row)
+        self.refuse(MISSING, error=errno.ENOSYS)
+        for flag in NAMESPACES:
+            self.refuse("unshare", self.match_bits(0, flag, flag))
+        for flag in CLONE_NAMESPACES:
+            self.refuse("clone", self.match_bits(0, flag, flag))
+
+    def allow_families(self, families: Sequence[int]) -> None:
+        """Refuse sockets of all other families."""
+        for number in sorted(set(range(HIGHEST)).difference(families)):
+            self.refuse("socket socketpair", self.match_bits(0, LOW, number), error=errno.EAFNOSUPPORT)
+        self.refuse("socket socketpair", self.match(0, "GE", HIGHEST), error=errno.EAFNOSUPPORT)
+
+    def export(self) -> bytes:
+        return _export(self._rules)
+
+
 def program(*, offline: bool = False) -> bytes:
     """Return the filter. `offline` refuses sockets that reach other machines. Raises FilterUnavailableError."""
-    pyseccomp = _library()
-    refuse = pyseccomp.ERRNO(errno.EPERM)
-    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
-
-    def rule(action: int, name: str, *arguments: Any) -> None:
-        is_known = pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) != UNKNOWN
-        try:
-            rules.add_rule(action, name if is_known else NUMBERS.get(name, name), *arguments)
-        except OSError as error:  # not a call of this architecture
-            if error.errno not in (errno.EINVAL, errno.EDOM, errno.EFAULT, errno.ENOENT, errno.EEXIST):
-                raise
-        except ValueError:
-            pass
-
-    def match_bits(number: int, mask: int, value: int) -> object:
-        return pyseccomp.Arg(number, pyseccomp.MASKED_EQ, mask, value)
-
-    for name in (name for row in REFUSED for name in row.split()):
-        rule(refuse, name)
-    rule(pyseccomp.ERRNO(errno.ENOSYS), MISSING)
-    for flag in NAMESPACES:
-        rule(refuse, "unshare", match_bits(0, flag, flag))
-    for flag in CLONE_NAMESPACES:
-        rule(refuse, "clone", match_bits(0, flag, flag))
-    for request in (TIOCSTI, TIOCLINUX, TIOCSETD):
-        rule(refuse, "ioctl", match_bits(1, LOW, request))
-    for request in SUBVOLUMES:
-        rule(refuse, "ioctl", match_bits(1, LOW, request))
+    rules = FilterRules()
+    rules.refuse_escapes()
+    for request in (TIOCSTI, TIOCLINUX, TIOCSETD, *SUBVOLUMES):
+        rules.refuse("ioctl", rules.match_bits(1, LOW, request))
     # No resource limit bounds reserved space. Programs fall back to writing.
-    unsupported = pyseccomp.ERRNO(errno.EOPNOTSUPP)
-    rule(unsupported, "fallocate", match_bits(1, PUNCH_HOLE, 0))
-    rule(unsupported, "file_setattr")  # FS_IOC_FSSETXATTR by path
+    rules.refuse("fallocate", rules.match_bits(1, PUNCH_HOLE, 0), error=errno.EOPNOTSUPP)
+    rules.refuse("file_setattr", error=errno.EOPNOTSUPP)  # FS_IOC_FSSETXATTR by path
     for request in RESERVED:
-        rule(unsupported, "ioctl", match_bits(1, LOW, request))
-    rule(pyseccomp.ERRNO(errno.EINVAL), "shmget", pyseccomp.Arg(1, pyseccomp.GT, LARGEST_SEGMENT))
-    for name in ("socket", "socketpair"):
-        for number in sorted(set(range(HIGHEST)).difference(OFFLINE if offline else FAMILIES)):
-            rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, match_bits(0, LOW, number))
-        rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), name, pyseccomp.Arg(0, pyseccomp.GE, HIGHEST))
-    return _export(rules)
+        rules.refuse("ioctl", rules.match_bits(1, LOW, request), error=errno.EOPNOTSUPP)
+    rules.refuse("shmget", rules.match(1, "GT", LARGEST_SEGMENT), error=errno.EINVAL)
+    rules.allow_families(OFFLINE if offline else FAMILIES)
+    return rules.export()
 
 
 def reader_program() -> bytes:

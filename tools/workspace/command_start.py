@@ -1,18 +1,19 @@
 """Prepare a process to start a command: its directory, limits and program. Standard library only: the supervisor, a
 program of its own, loads this."""
 
-import ctypes
 import errno
 import os
-import struct
+import signal
+from typing import TYPE_CHECKING
 
+if TYPE_CHECKING or __package__:
+    from toolgate.tools.workspace import landlock, read_only
+else:  # as in supervisor.py, which has put this folder on the path
+    import landlock
+    import read_only
+
+SIGNALS = signal.valid_signals()
 CPU_GRACE = 2  # seconds of CPU time from the signal that names the limit (SIGXCPU) to the one that ends who ignores it
-# Of Landlock (linux/landlock.h): its calls have these numbers everywhere, since Linux 5.13.
-CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
-RULESET_VERSION, PATH_BENEATH = 1, 1
-WRITE_FILE, TRUNCATE = 1 << 1, 1 << 14
-MAKING = 0b111_1111 << 6  # devices, folders, files, sockets, pipes, links
-TRUNCATES = 3  # the version that knows TRUNCATE
 BESIDE = (b"/dev", b"/proc", b"/tmp", b"/var/tmp")  # of no workspace: what is written there counts elsewhere
 
 
@@ -56,25 +57,42 @@ def limit(limits: list[bytes]) -> None:
 def only_remove(root: bytes) -> None:
     """From now on neither this process nor the command makes a file, or opens one to write to it, but BESIDE `root`.
     Best effort: an older kernel, or one without Landlock, has no such calls."""
-    call = ctypes.CDLL(None).syscall
-    version = call(CREATE_RULESET, None, ctypes.c_size_t(0), RULESET_VERSION)
+    version = landlock.find_version()
     if version < 1:
         return
-    rights = MAKING | WRITE_FILE | (TRUNCATE if version >= TRUNCATES else 0)
-    ruleset = call(CREATE_RULESET, struct.pack("Q", rights), ctypes.c_size_t(8), 0)
-    if ruleset < 0:
+    rights = landlock.MAKING | landlock.WRITE_FILE | (landlock.TRUNCATE if version >= landlock.TRUNCATES else 0)
+    allowed: list[tuple[int, int]] = []
+    try:
+        for path in map(os.path.realpath, BESIDE):  # in a sandbox /var/tmp is /tmp
+            if os.path.realpath(root).startswith(path + b"/"):
+                continue
+            try:
+                allowed.append((os.open(path, os.O_PATH | os.O_CLOEXEC), rights))
+            except OSError:
+                continue
+        landlock.restrict(version, rights, allowed)
+    except OSError:
         return
-    for path in map(os.path.realpath, BESIDE):  # in a sandbox /var/tmp is /tmp
-        if os.path.realpath(root).startswith(path + b"/"):
-            continue
-        try:
-            folder = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:
-            continue
-        call(ADD_RULE, ruleset, PATH_BENEATH, struct.pack("=Qi", rights, folder), 0)
-        os.close(folder)
-    call(RESTRICT_SELF, ruleset, 0)
-    os.close(ruleset)
+    finally:
+        for folder, _ in allowed:
+            os.close(folder)
+
+
+def spawn(argv: "list[bytes]", variables: "dict[bytes, bytes]", streams: list[int], confinement: "list[bytes]") -> int:
+    """Start the command in the current directory and return its process id. Raises OSError: nothing runs.
+    `streams`: its standard output, error and, if there is one, input. `confinement`: as `read_only.spawn` takes it."""
+    program = find_program(argv[0], variables)
+    if confinement:
+        return read_only.spawn(program, argv, variables, streams, confinement)
+    return os.posix_spawn(
+        program,
+        argv,
+        variables,
+        file_actions=[(os.POSIX_SPAWN_DUP2, *each) for each in zip(streams, (1, 2, 0), strict=False)],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=SIGNALS,
+    )
 
 
 def raise_oom_score(pid: int) -> None:

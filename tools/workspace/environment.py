@@ -1,13 +1,15 @@
 """Define where a principal's commands run and within which limits, with or without a sandbox."""
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.process import ReadOnly
 from toolgate.tools.workspace.zygote import CommandRunner
 
+BuildFilter = Callable[[], bytes | str]  # a filter, or why there is none
 NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only for a user or a namespace of its own
 
 
@@ -49,6 +51,14 @@ class CommandEnvironment(Protocol):
         """Return the limits reached since the last call, in words."""
         ...
 
+    def find_read_only_obstacle(self) -> str | None:
+        """Return why commands can't be run read-only here, or None. Blocking at first."""
+        ...
+
+    def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
+        """Return the runner and the confinement of one command that may change nothing but `cwd_file`."""
+        ...
+
     async def close(self) -> None:
         """End all processes."""
         ...
@@ -61,7 +71,10 @@ class UnsandboxedEnvironment:
     uid: int | None = None
     cwd_folder: Path | None = None
 
-    def __init__(self, runner: CommandRunner, limits: Limits) -> None:
+    def __init__(self, runner: CommandRunner, limits: Limits, build_filter: BuildFilter | None = None) -> None:
+        """`build_filter` returns the filter of read-only commands; None: there are none."""
+        self._build_filter = build_filter
+        self._filter = b""
         self.runner = self.server_runner = runner
         self.limits = limits
         self.resources: Mapping[int, int] = {
@@ -79,6 +92,19 @@ class UnsandboxedEnvironment:
 
     def reached_limits(self) -> list[str]:
         return []
+
+    def find_read_only_obstacle(self) -> str | None:
+        if self._build_filter is None:
+            return "this server has no filter for it"
+        built = self._build_filter()
+        if isinstance(built, str):
+            return built
+        self._filter = built
+        return None
+
+    def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
+        writable = [] if cwd_file is None else [cwd_file]
+        return self.runner, ReadOnly(self._filter, writable, needs_landlock=True)
 
     async def close(self) -> None: ...
 

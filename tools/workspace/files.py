@@ -286,6 +286,16 @@ def _give(folder: int, owner: int) -> None:
         os.fchown(folder, owner, owner)
 
 
+def make_empty(path: Path, owner: int | None) -> None:
+    """Make an empty file in a folder of the server's; `owner` None means the server's user. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if owner is not None:
+            os.fchown(descriptor, owner, -1)
+    finally:
+        os.close(descriptor)
+
+
 def remove(path: Path) -> None:
     """Remove the file, if it exists and is no folder."""
     with suppress(OSError):

@@ -39,9 +39,23 @@ class CommandStartError(Exception):
     """The command was not started; the text says why."""
 
 
+class ReadOnly(msgspec.Struct, frozen=True):
+    """How a command is kept from changing anything: a seccomp `filter`, and Landlock for all but `writable`.
+    `needs_landlock`: without Landlock it does not start; else read-only mounts do the same."""
+
+    filter: bytes
+    writable: Sequence[Path]
+    needs_landlock: bool
+
+    def words(self) -> Sequence[str]:
+        """Return it as words for the supervisor (read_only.py)."""
+        paths = [f"writable={os.fsencode(path).hex()}" for path in self.writable]
+        return [f"filter={self.filter.hex()}", *paths, *["landlock"] * self.needs_landlock]
+
+
 class Launch(msgspec.Struct, frozen=True):
     """A command to start, in `cwd` or else in `fallback`. `limits` are resource limits by number (getrlimit(2)).
-    `remove_only`: it may remove files but write none."""
+    `remove_only`: it may remove files but write none. `read_only`: it may change nothing."""
 
     argv: Sequence[str]
     cwd: Path
@@ -49,10 +63,12 @@ class Launch(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
     limits: Mapping[int, int] = msgspec.field(default_factory=dict)
     remove_only: bool = False
+    read_only: ReadOnly | None = None
 
     def encode(self) -> bytes:
         """Return it as a supervisor reads it. Raises CommandStartError for a command that no system can run."""
         limits = [f"{number}={value}" for number, value in self.limits.items()] + ["removing"] * self.remove_only
+        limits += [] if self.read_only is None else self.read_only.words()
         fields = [str(self.cwd), str(self.fallback), " ".join(limits), str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
         encoded = [os.fsencode(field) for field in fields]

@@ -9,6 +9,7 @@ from toolgate.tools.workspace.process import CommandStartError, Launch, Process
 from toolgate.tools.workspace.spool import Run, RunOutput
 from toolgate.tools.workspace.zygote import CommandRunner
 
+LINGER = 0.1  # seconds for children of a read-only command, such as `> >(cat)`, to end by themselves
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 
 
@@ -112,6 +113,8 @@ class RunningCommand:
             self._timer.cancel()
         if self._process is not None:
             self.run.left = self._process.left
+            if self.run.read_only and self.run.left:  # it may have had a private /tmp, and no task of it goes on
+                asyncio.get_running_loop().call_later(LINGER, self._process.terminate, LINGER)
         self.run.exit_code = ended.result()
         self._ended.set_result(None)
 

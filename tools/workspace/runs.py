@@ -140,8 +140,23 @@ class RunStore:
             return variables
         return cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
 
+    def make_cwd_file(self, run: Run) -> Path | None:
+        """Return a new file, the only one that a read-only command may write, or None if the disk has no room."""
+        if run.id in self._in_memory:
+            return None
+        path = self._spool.path(run.id, "cwd")
+        try:
+            files.make_empty(path, self._environment.uid)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            return None
+        return path
+
     def cwd_file(self, run_id: int) -> Path:
         """Return the file in which a command records its directory: in a sandbox, where commands may write."""
+        if run_id in self._runs and self._runs[run_id].read_only:
+            return self._spool.path(run_id, "cwd")
         folder = self._environment.cwd_folder
         return self._spool.path(run_id, "cwd") if folder is None else folder / str(run_id)
 

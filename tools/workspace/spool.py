@@ -56,6 +56,7 @@ class Run(msgspec.Struct):
     kept: int | None = None  # bytes of output kept, if not all
     left: int = 0  # processes that the command left running
     moved: bool = False  # its directory was gone: it ran in the workspace's root
+    read_only: bool = False  # it could change nothing
     key: str | None = None
     hits: list[str] = msgspec.field(default_factory=list)  # limits reached, in words
 

@@ -17,8 +17,8 @@ It ignores polite signals and sits in a session of its own. When its tree ends s
 else it has the zygote start another, and ends with its tree. On its control socket it
 
     reads   a length (4 bytes, big endian) and that many bytes of fields, NUL between them: directory, directory to
-            fall back to, resource limits as `NUMBER=VALUE …` and `removing` for what may write no file, number of
-            arguments, arguments…, NAME=value…; then lines:
+            fall back to, resource limits as `NUMBER=VALUE …` and `removing` for what may write no file, the words of
+            a command that may change nothing (read_only.py), number of arguments, arguments…, NAME=value…; then lines:
             `terminate SECONDS`     SIGTERM to the whole tree, SIGKILL to what is left after so long
             end of file             SIGKILL to the whole tree now: the server is gone, however it went
     writes  `here PID`              before it starts anything
@@ -39,17 +39,17 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __package__:
-    from toolgate.tools.workspace import command_start, process_tree
+    from toolgate.tools.workspace import command_start, process_tree, read_only
 else:  # a program has no package: the files lie beside this one
     sys.path.insert(0, os.path.dirname(__file__))
     import command_start
     import process_tree
+    import read_only
 
     del sys.path[0]
 
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-SIGNALS = signal.valid_signals()
 REMOVING = b"removing"
 LEFT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
@@ -366,17 +366,10 @@ class CommandSupervisor(Supervisor):
     def spawn(self, directories: list[bytes], limits: list[bytes], argv: list[bytes], environment: list[bytes]) -> bool:
         """Start the command; true when in the second directory. Raises OSError: nothing runs."""
         fell_back = command_start.enter(directories)
+        limits, confinement = read_only.split(limits)
         self.place.take_on(limits, directories[1])
         variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
-        self.shell = os.posix_spawn(
-            command_start.find_program(argv[0], variables),
-            argv,
-            variables,
-            file_actions=[(os.POSIX_SPAWN_DUP2, *each) for each in zip(self.streams, (1, 2, 0), strict=False)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=SIGNALS,
-        )
+        self.shell = command_start.spawn(argv, variables, self.streams, confinement)
         for each in set(self.streams):
             os.close(each)
         if limits:

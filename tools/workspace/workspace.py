@@ -71,6 +71,7 @@ class Workspace:
         self._reading = asyncio.Semaphore(READS)
         self._arriving = asyncio.Event()  # set and replaced at each new background task
         self._closed = False
+        self._can_read_only = False  # known
 
     async def start(
         self,
@@ -80,11 +81,13 @@ class Workspace:
         timeout: float | None = None,
         key: str | None = None,
         background: bool = False,
+        read_only: bool = False,
     ) -> int:
         """Run `bash -c command` and return its id, which is never reused. A repeated key starts nothing.
 
         `cwd` None is the root, which also replaces a missing directory (`Run.moved`). After `timeout` seconds the tree
-        is killed, unless the shell itself has ended. Raises ToolError.
+        is killed, unless the shell itself has ended. A `read_only` command can change nothing, and what it leaves
+        running is ended; `find_read_only_obstacle` comes before. Raises ToolError.
         """
         await self._runs.open()
         earlier = self._runs.find_key(key)
@@ -94,6 +97,7 @@ class Workspace:
             return earlier
         self._admit(command, background)
         running = RunningCommand(*self._runs.claim(command, key, background), self._on_end)
+        running.run.read_only = read_only
         self._live[running.run.id] = running
         with span("start command"):
             await self._begin(running, command, cwd or self.root, timeout)
@@ -101,6 +105,15 @@ class Workspace:
             self.limits.limit_age(running.run.id)
             self._notify_arrival()
         return running.run.id
+
+    async def find_read_only_obstacle(self) -> str | None:
+        """Return why commands can't be run read-only here, or None."""
+        if not self._can_read_only:
+            why = await asyncio.to_thread(self._environment.find_read_only_obstacle)
+            if why is not None:
+                return why
+            self._can_read_only = True
+        return None
 
     async def run(self, run_id: int) -> Run:
         """Return the run."""
@@ -323,11 +336,14 @@ class Workspace:
             await self.limits.remeasure()
             place.refresh()
             variables = place.variables(self._variables)
+            runner, read_only = place.runner, None
+            if run.read_only:
+                runner, read_only = place.prepare_read_only(self._runs.make_cwd_file(run))
             if not run.background:
                 variables = self._runs.track_cwd(run, variables)
-            argv = ["bash", "-c", command]
-            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, self.limits.is_full)
-            await running.begin(place.runner, launch, timeout)
+            argv, is_full = ["bash", "-c", command], self.limits.is_full and not run.read_only
+            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only)
+            await running.begin(runner, launch, timeout)
             self.limits.command_started()
         except BaseException as error:
             del self._live[run.id]

@@ -61,6 +61,8 @@ class AuditRecorder:
             entry = msgspec.structs.replace(begun, exit=None, bytes=0)
         entry.task, entry.decision, entry.outcome = end.task, call.decision, end.outcome
         entry.sandbox = self._sandbox(call.session.principal)
+        if call.is_read_only:
+            entry.sandbox = f"{entry.sandbox} read-only"
         if call.output is not None and end.outcome != "task":
             entry.exit, entry.bytes = _exit(call.output), _size(call.output)
         self._record(entry, end.seconds)

@@ -504,10 +504,18 @@ def test_allow_exempts_from_approval_and_deny_from_allow(start: Start, tmp_path:
 
 
 def test_the_plan_comes_first(start: Start) -> None:
+    server = start("--approve", "*Bash", capabilities=FORMS, answer=lambda *_: ACCEPT)
+    server.text("PlanMode", {"action": "enter", "goal": "think"})
+    assert "a plan is active" in server.error("BackgroundBash", {"command": "true"})
+    assert not server.notes("elicitation/create")
+
+
+def test_a_read_only_command_takes_an_approval_too(start: Start, tmp_path: Path) -> None:
     server = start("--approve", "Bash", capabilities=FORMS, answer=lambda *_: ACCEPT)
     server.text("PlanMode", {"action": "enter", "goal": "think"})
-    assert "a plan is active" in server.error("Bash", RUN)
-    assert not server.notes("elicitation/create")
+    assert "while a plan is active" in server.text("Bash", RUN)
+    assert server.notes("elicitation/create")
+    assert runs(tmp_path) == 0
 
 
 def test_rules_may_come_from_the_environment(start: Start) -> None:

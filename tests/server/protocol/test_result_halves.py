@@ -167,7 +167,7 @@ def notes(client: Client) -> None:
     manage("list", "Repair the lamp", "Order a bulb")
     manage("complete", "Step 1 of task 1 completed. No step left: complete the task itself", step_id=1)
     client.call("PlanMode", "Plan mode is on: Paint. Leave it with exit.", "plan.md", **entering("Paint", "plan.md"))
-    client.call("Bash", "refused while a plan is active", is_error=True, command="true")
+    client.call("BackgroundBash", "refused while a plan is active", is_error=True, command="true")
     client.call("PlanMode", "a plan is active already", is_error=True, **entering("Again", "plan.md"))
     client.call("PlanMode", "Plan mode is on for", "Paint", "plan.md", action="status")
     client.call("PlanMode", "Plan mode is off after", "The plan is in plan.md.", action="exit")
