@@ -42,8 +42,8 @@ HARMLESS = {  # without a plan they come off
     "writes a process's memory": "line = next(l for l in open(f'/proc/{CANARY}/maps') if 'rw-p' in l)\n"
     "there = int(line.split('-')[0], 16)\nroom = ctypes.create_string_buffer(b'x')\n"
     "own = struct.pack('PL', ctypes.addressof(room), 1)\n"
-    "call(270 if ARM else 310, CANARY, own, 1, struct.pack('PL', there, 1), 1, 0)\n"
-    "call(271 if ARM else 311, CANARY, own, 1, struct.pack('PL', there, 1), 1, 0)\nprint('CHANGED')",
+    "call(270 if ARM else 310, CANARY, own, 1, struct.pack('PL', there, 1), 1, ctypes.c_ulong(0))\n"
+    "call(271 if ARM else 311, CANARY, own, 1, struct.pack('PL', there, 1), 1, ctypes.c_ulong(0))\nprint('CHANGED')",
     "opens a process's memory": "os.open(f'/proc/{CANARY}/mem', os.O_RDWR)\nprint('CHANGED')",
     "takes a process's descriptor": "call(438, os.pidfd_open(CANARY), 0, 0)\nprint('CHANGED')",
     "has signals of a file sent to a process": "r, w = os.pipe()\nfcntl.fcntl(r, fcntl.F_SETOWN, CANARY)\n"
