@@ -31,7 +31,7 @@ TRACE_HEADERS = re.compile(r"OTEL_EXPORTER_OTLP_(?:[A-Z]+_)?HEADERS")  # credent
 FLAGS = {flag: option for option in (CONFIG, *OPTIONS) for flag in (option.flag, option.short) if flag}
 SYSTEM_STATE = Path("/var/lib/toolgate")
 STATE_CONTENT = ("state.db", "audit", "workspaces/local")  # entries that show that a state folder is in use
-REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM"))
+REMOTE_ENVIRONMENT = frozenset(("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ"))
 
 
 class ClassicSettings(msgspec.Struct, frozen=True):
@@ -148,10 +148,12 @@ class Config:
     @property
     def command_environment(self) -> dict[str, str]:
         """Return the environment of commands. Over stdio it is the server's without TOOLGATE_ variables and trace
-        credentials; over HTTP and in a sandbox a short list."""
+        credentials; over HTTP and in a sandbox a short list. TERM tells programs to write plain text."""
         if self.is_remote or self.sandbox_level != "none":
-            return {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
-        return {name: value for name, value in self.own_environment.items() if not TRACE_HEADERS.fullmatch(name)}
+            given = {name: value for name, value in self.environment.items() if name in REMOTE_ENVIRONMENT}
+        else:
+            given = {name: value for name, value in self.own_environment.items() if not TRACE_HEADERS.fullmatch(name)}
+        return {**given, "TERM": "dumb"}
 
 
 def read_flags(words: Sequence[str]) -> dict[str, Any] | None:
