@@ -203,7 +203,12 @@ def hash_options(config: Config, root: Path | None) -> str:
 
 def skill_folders(config: Config) -> list[Path]:
     """Return the folders of skills: the first with a name wins. Over HTTP an agent could write those in a workspace, so
-    they count over stdio only."""
+    they count over stdio only. Raises UsageError for a folder of --skills that is missing."""
+    for folder in config.skills:
+        if not folder.exists():
+            raise UsageError(f"--skills: there is no folder {folder}")
+        if not folder.is_dir():
+            raise UsageError(f"--skills: {folder} is not a folder")
     home = Path(config.environment.get("HOME") or "/") / ".claude/skills"
     if config.is_remote:
         return [*config.skills, home, skills.BUILT_IN]

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from toolgate.server.state import key_file
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import reader
-from toolgate.server.text import describe_os_error, escape_unprintable
+from toolgate.server.text import describe_os_error, escape_unprintable, suggest
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 
@@ -33,6 +33,14 @@ MAX_CELL = 60  # characters
 MAX_FINDINGS = 50  # shown
 MIN_PREFIX = 8  # characters of a principal's name in the record that are enough to name it
 DEBOUNCE_MS = 240  # ms that lines are gathered while more keep coming
+DAYS = {"today": 0, "yesterday": 1}  # days ago, in UTC
+WORDS = {  # filter → its words
+    "decision": (
+        *("allowed", "approved", "denied", "declined", "cancelled", "unanswered", "asked", "cannot_ask"),
+        *("plan", "limited", "scope"),
+    ),
+    "outcome": ("ok", "error", "refused", "cancelled", "fault", "task", "asked"),
+}
 COLUMNS = {  # column → its usual width
     "TIME": 24,
     "PRINCIPAL": 16,
@@ -100,6 +108,10 @@ class _Listing:
         self._flags = flags
         self._last = _parse_number(flags.get("last"))
         self._since, self._until = _parse_time("since", flags), _parse_time("until", flags)
+        for name, words in WORDS.items():
+            if flags.get(name) not in (None, *words):
+                given = flags[name]
+                raise UsageError(f"--{name}: must be one of {', '.join(words)}, not {given!r}{suggest(given, words)}")
         self._people: dict[str, str] = {}
         self._damaged = 0
 
@@ -190,7 +202,7 @@ def _parse_number(word: str | None) -> int:
     if word is None:
         return DEFAULT_LAST
     if not (word.isascii() and word.isdigit() and len(word) < 10):
-        raise UsageError("--last: must be a number")
+        raise UsageError(f"--last: must be a number (0: all), not {word!r}")
     return int(word)
 
 
@@ -199,6 +211,9 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
     word = flags.get(name)
     if word is None:
         return "" if name == "since" else "~"
+    if word in DAYS:
+        today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        return lines.format_time((today - timedelta(days=DAYS[word])).timestamp())
     try:
         return lines.format_time(time.time() - limits.parse_duration(word))
     except ValueError:
@@ -208,7 +223,11 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
         moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
         return lines.format_time(moment.timestamp())
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"--{name}: must be a time such as 2026-01-31T12:00, or 90m, 12h or 7d ago") from None
+        similar = suggest(word, DAYS)
+        raise UsageError(
+            f"--{name}: must be a time such as 2026-01-31T12:00, today or yesterday, or 90m, 12h or 7d ago, "
+            f"not {word!r}{similar}"
+        ) from None
 
 
 def _read_names(state: Path) -> dict[str, str]:

@@ -5,6 +5,7 @@ The person at the terminal answers the server's questions.
 
 import asyncio
 import base64
+import os
 import re
 import sys
 import time
@@ -29,6 +30,7 @@ from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable, suggest
 
+BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description
 MAX_PAGES = 100  # a longer list never ends: the server is broken
 
@@ -37,6 +39,7 @@ async def call(
     config: Config, *, tool: str, arguments: Sequence[str], url: str | None, json: bool, output: str | None
 ) -> int:
     """Call a tool with `key=value` words; 1 if it refuses, or the server does not answer."""
+    _check_output(output)
     person = TerminalElicitation()
     waiting = WaitingLine(tool, terminal_progress(config.environment), person.answer)
     async with _open_client(config, url, waiting.answer, waiting.note) as (client, _):
@@ -149,6 +152,8 @@ def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, 
         if not equals:
             raise UsageError(f"call: {pair!r} is not ARGUMENT=VALUE, such as {_example(schema)}")
         kind = schema.get("properties", {}).get(key, {}).get("type", "string")
+        if key == "url" and re.fullmatch(BARE_ADDRESS, value):
+            value = f"https://{value}"
         try:
             arguments[key] = value if kind == "string" else msgspec.json.decode(value)
         except msgspec.DecodeError:
@@ -178,6 +183,11 @@ def _format_block(block: dict[str, Any]) -> str:
             return f"{block['name']}: {block['uri']}"
         case _:
             return msgspec.json.encode(block).decode()
+
+
+def _check_output(output: str | None) -> None:
+    if output is not None and os.path.isdir(output):
+        raise UsageError(f"--output: {output} is a folder: name a file")
 
 
 def _save_pictures(content: Sequence[dict[str, Any]], file: Path) -> None:

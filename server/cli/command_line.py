@@ -154,7 +154,8 @@ def _explain(error: click.UsageError, command: Command, words: Sequence[str]) ->
         case click.MissingParameter():
             known = ", ".join(pkgutil.resolve_name(command.choices)) if command.choices else ""
             missing = error.param.metavar if error.param else "an argument"
-            text = f"{command.name}: {missing} is missing{f': {known}' if known else ''}"
+            hint = "; toolgate tools lists them" if missing == "TOOL" else f": {known}" if known else ""
+            text = f"{command.name}: {missing} is missing{hint}"
         case click.BadOptionUsage():
             text = f"{error.option_name} takes no value"
         case _:

@@ -56,7 +56,7 @@ FILTERS = (
     Option("last", "how many calls to show (default 50; 0: all)", metavar="N"),
     Option("principal", "calls of one person: a name, or the principal in the audit log", metavar="WHO"),
     Option("tool", "calls of one tool, or of all that match a pattern such as git_*", metavar="NAME"),
-    Option("since", "calls since a time such as 2026-01-31T12:00, or 90m, 12h, 7d ago", metavar="WHEN"),
+    Option("since", "calls since 2026-01-31T12:00, today, yesterday, or 90m, 12h, 7d ago", metavar="WHEN"),
     Option("until", "calls until a time", metavar="WHEN"),
     Option(
         "decision",

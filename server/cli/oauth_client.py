@@ -70,7 +70,7 @@ async def remove_client(store: Store, config: Config, *, id: str) -> None:
     if id in _clients_in_file(config.clients):
         raise CommandError(f"the client {id!r} is in {config.clients}: remove it there and restart the server")
     if store.is_empty() or not await Grants(store, {}).remove_client(id):
-        raise CommandError(f"there is no client {id!r}")
+        raise CommandError(f"there is no client {id!r}: toolgate client list shows them")
     print(f"{id} is removed, and its grants have ended")
     print(ENDS_SOON, file=sys.stderr)
 
@@ -117,7 +117,7 @@ async def revoke_client(store: Store, config: Config, *, id: str) -> None:
     known = await store.transact(lambda connection: find_client(connection, _clients_in_file(config.clients), id))
     ended = await Grants(store, {}).revoke_all(client=id)
     if known is None and not ended:
-        raise CommandError(f"there is no client {id!r}")
+        raise CommandError(f"there is no client {id!r}: toolgate client list shows them")
     print(f"{format_count(ended, 'grant')} of {id} ended")
     print(ENDS_SOON, file=sys.stderr)
 
@@ -125,7 +125,7 @@ async def revoke_client(store: Store, config: Config, *, id: str) -> None:
 @with_store()
 async def revoke_grant(store: Store, _config: Config, *, id: str) -> None:
     if not await Grants(store, {}).revoke_grant(None, id):
-        raise CommandError(f"there is no active grant {id!r}")
+        raise CommandError(f"there is no active grant {id!r}: toolgate token list shows them")
     print(f"{id} has ended")
     print(ENDS_SOON, file=sys.stderr)
 
@@ -157,7 +157,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
         )
         raise CommandError(f"{name!r} may be {people}: say which one")
     if not found:
-        raise CommandError(f"there is no user {name!r}")
+        raise CommandError(f"there is no user {name!r}: toolgate token list shows who has access")
     ((subject, (_, issuer, known_as)),) = found.items()
     return subject, issuer, known_as
 

@@ -63,7 +63,7 @@ async def passwd(store: Store, _config: Config, *, name: str) -> None:
     accounts = Accounts(store)
     found = await accounts.find_account(name)
     if found is None:
-        raise CommandError(f"there is no account {name!r}")
+        raise CommandError(f"there is no account {name!r}: toolgate user list shows them")
     await accounts.set_password(name, _read_password(found.name))
     print(f"{found.name} has a new password and is signed out everywhere; clients keep their grants")
 
@@ -71,7 +71,7 @@ async def passwd(store: Store, _config: Config, *, name: str) -> None:
 def _require_database(store: Store, name: str) -> None:
     """Raise CommandError without a database, rather than create an empty one."""
     if store.is_empty():
-        raise CommandError(f"there is no account {name!r}")
+        raise CommandError(f"there is no account {name!r}: toolgate user list shows them")
 
 
 def _read_password(name: str) -> str:

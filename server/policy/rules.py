@@ -193,7 +193,7 @@ def check_rule_word(word: str) -> str:
 def split_rules(word: str) -> list[str]:
     """Split a list of rules at commas and white space outside of parentheses; if it has only names, at ":" too."""
     names = word.split(":")
-    if all(re.fullmatch(GLOB, name) and name not in TARGET_KINDS for name in names):
+    if all(re.fullmatch(GLOB, name) and name not in TARGET_KINDS and name not in CALLER_KINDS for name in names):
         return names
     found, depth = [""], 0
     for character in word:
@@ -210,6 +210,8 @@ def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
     if read is None or len(text) > MAX_RULE or not text.isprintable():
         raise ValueError(f"{text[:MAX_RULE]!r} is not a rule: a rule is {RULE_FORM}")
     who, what = read["who"], read["what"]
+    if who is None and split_kind(what)[0] in CALLER_KINDS.keys() - TARGET_KINDS.keys():
+        raise ValueError(f"{text!r}: {what!r} is a caller: add what it is about, such as {what}=Bash")
     if not _is_one_of(TARGET_KINDS, what):
         raise ValueError(f"{text!r}: {what!r} must be the name of a tool, a glob, scope:SCOPE or plugin:NAME")
     if who is not None and not _is_one_of(CALLER_KINDS, who):

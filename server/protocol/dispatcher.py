@@ -144,8 +144,12 @@ class Dispatcher:
                 task.uncancel()
                 if flight.on_unsent is not None:  # cancelled between the result and its answer
                     flight.on_unsent()
-            elif task.cancelling():
-                raise  # the server is stopping
+            elif task.cancelling():  # the client has left, or the server is stopping
+                del (
+                    task,
+                    flight.task,
+                )  # the task keeps the error, and that these frames: without a circle they go at once
+                raise
             else:  # the method was cancelled by something of its own
                 self._send_fault(request, flight, channel)
         except RpcError as error:

@@ -43,12 +43,13 @@ class FirstSteps:
             if not (context or task._must_cancel or task._callbacks):
                 self._spare = spare
                 return None
-            outcome = end
+            outcome = StopIteration(end.value)
         except BaseException as error:  # noqa: BLE001  # the task raises it
             outcome = error
         finally:
             _leave(self._loop, task)
         spare.go_on(work, outcome)
+        outcome = None  # an error's traceback holds this frame: no circle, so that all goes at once
         return None if task.done() else task
 
 
@@ -67,6 +68,7 @@ class _SpareTask:
     def go_on(self, work: Work, outcome: Any) -> None:
         """Let the task continue `work` after its first step, or end as the work did."""
         self._relay.work, self._relay.first = work, (outcome,)
+        del outcome  # see the end of `run`
         self.task._log_destroy_pending = True
         asyncio.tasks._register_task(self.task)
         self.context.run(self._step)
@@ -83,7 +85,10 @@ class _Relay(Coroutine[Any, Any, Any]):
             return self.work.send(value)
         (outcome,), self.first = self.first, None
         if isinstance(outcome, BaseException):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                del outcome  # see the end of `run`
         return outcome
 
     def throw(self, *error: Any) -> Any:

@@ -19,7 +19,7 @@ from toolgate.server.state import client_rows, grant_rows
 class AppUser:
     """A person with an account and an app; `app` is the app's name."""
 
-    def __init__(self, signed: Signed, name: str, app: str) -> None:
+    def __init__(self, signed: Signed, name: str, app: str, *, is_connected: bool = True) -> None:
         self.name, self.app = name, app
         self.client = f"client-of-{name}"
         self._signed = signed
@@ -29,7 +29,8 @@ class AppUser:
             person = signed.with_store(lambda store: Accounts(store).add(name, PASSWORD))
         self._person = person
         self.subject = derive_subject(person.issuer, person.subject)
-        self.approve()
+        if is_connected:
+            self.approve()
 
     def approve(self) -> None:
         """Approve the app, as the consent page would; it opens a session."""
@@ -74,7 +75,11 @@ class AppUser:
         person = self._person
         row = {"known_as": person.subject, "name": person.name, "seen_at": now, "email": None}
         grant_rows.save_person(connection, self.subject, issuer=person.issuer, **row)
-        made = {"scope": "tools:shell tools:workflow", "resource": f"{self._signed.issuer}/mcp", "redirect_uri": "x:/"}
+        made = {
+            "scope": "tools:shell tools:workflow",
+            "resource": f"{self._signed.issuer}/mcp",
+            "redirect_uri": "http://127.0.0.1/back",
+        }
         id = grant_rows.add_grant(connection, now, 900, client=self.client, subject=self.subject, used_at=now, **made)
         row = {"client": self.client, "subject": self.subject, "grant_id": id, "expires_at": now + 900}
         grant_rows.add_access_token(connection, jti=jti, **row)

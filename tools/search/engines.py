@@ -7,6 +7,7 @@ stand-in in a test. A new engine is a row, and a function if it answers neither 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from toolgate.tools.api.text import closest
 from toolgate.tools.search.engine import Engine, EngineAnswer, clean_results
 from toolgate.tools.search.html_engine import HtmlEngine
 from toolgate.tools.search.json_engine import JsonEngine, JsonPaths
@@ -184,7 +185,9 @@ def choose_engines(
         name, _, url = (part.strip() for part in entry.partition("="))
         engine = known.get(name.lower())
         if engine is None:
-            raise ValueError(f"unknown search engine {name!r}; known: {', '.join(known)}")
+            similar = closest(name, known)
+            hint = f" (did you mean {similar}?)" if similar else ""
+            raise ValueError(f"unknown search engine {name!r}{hint}; known: {', '.join(known)}")
         engines[engine.name] = _check_usable(_with_address(engine, url) if url else engine)
     return list(engines.values())
 

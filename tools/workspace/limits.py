@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from toolgate.tools.api.text import closest
+
 SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST = 2**53  # the largest integer that every JSON reader can hold
@@ -82,8 +84,12 @@ def _read(word: str) -> tuple[str, int]:
     name, equals, value = (part.strip() for part in word.partition("="))
     known, _, scope = name.partition(":")
     row = ROWS.get(known)
-    if not equals or row is None or (scope and known != CALLS):
-        raise ValueError(f"{word!r} is not NAME=VALUE; names are {', '.join(ROWS)}, calls:SCOPE")
+    if row is None or (scope and known != CALLS):
+        similar = closest(known, ROWS)
+        hint = f" (did you mean {similar}?)" if similar else ""
+        raise ValueError(f"there is no limit {name!r}{hint}; limits are {', '.join(ROWS)}, calls:SCOPE")
+    if not equals:
+        raise ValueError(f"{word!r} is not NAME=VALUE, such as memory=512M")
     if scope and not re.fullmatch(r"[a-z][a-z0-9:._-]{0,63}", scope):
         raise ValueError(f"{scope!r} is not the name of a scope, such as tools:shell")
     try:

@@ -85,7 +85,7 @@ class HeadJoiningTransport:
         elif self._head and len(data) <= SMALL and not self._answer:
             data, self._head = self._head + data, b""
             self.write_answer(data)
-        else:
+        elif not self.is_closing():  # else uvloop raises
             self.send_answer()
             self._transport.writelines((self._head, data))
             self._head = b""

@@ -69,6 +69,8 @@ class ConnectionSlot:
             block.open -= 1
             block.idle.pop(self._connection, None)
             self._connections.forget_block(name)
+        if blocks:
+            del self._connection  # which holds this
 
 
 class Connections:

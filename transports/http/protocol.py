@@ -77,6 +77,8 @@ class HttpProtocol(CompactProtocol):
         self._known = None
         self.resume_writing()
         super().connection_lost(exc)
+        if self._is_idle:
+            self.cycle = self.scope = None  # type: ignore[assignment]  # they hold this
 
     def data_received(self, data: bytes) -> None:
         if self._known is not None and self._is_idle and not self.transport.is_closing():

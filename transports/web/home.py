@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 PAGE = ("home", "")  # what its forms are bound to
 PARTS = (
+    "idle",
     "questions",
     "runs",
     "calls",
@@ -157,12 +158,17 @@ class HomePage:
         grants = await self._grants.list_grants(person) if self._grants is not None and person is not None else []
         sessions = sorted(self._sessions_of(principal), key=lambda row: row[2].last_used, reverse=True)
         shown = sessions[:MAX_SESSIONS]
+        going = await self.dashboard.read(principal, [held.session for _, _, held in shown])
+        questions = self._questions.waiting(principal)
+        busy = bool(going.calls or going.runs or going.tasks or going.plans or going.callbacks or questions)
         return {
             "csrf": csrf,
-            "going": await self.dashboard.read(principal, [held.session for _, _, held in shown]),
+            "going": going,
+            "busy": busy,
+            "connected": bool(busy or grants or sessions),
             "sessions": [_to_shown_session(transport, held) for transport, _, held in shown],
             "more_sessions": len(sessions) - len(shown),
-            "questions": [(question, _form_fields(question)) for question in self._questions.waiting(principal)],
+            "questions": [(question, _form_fields(question)) for question in questions],
             "sandbox": SANDBOXES[self._facts.sandbox],
             "approvals": await self.dashboard.list_approvals(principal),
             "grants": grants,

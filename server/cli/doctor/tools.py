@@ -48,8 +48,12 @@ async def skills(config: Config) -> CheckFinding:
     from toolgate.server import build as parts  # start-up
     from toolgate.tools.builtin.skills.skills import Skills
 
+    try:
+        folders = parts.skill_folders(config)
+    except UsageError as error:
+        raise CheckError(str(error), "correct --skills: the server refuses to start with it") from None
     with _capture_warnings("toolgate.tools.builtin.skills.skills") as told:
-        found = await asyncio.to_thread(Skills(parts.skill_folders(config)).catalogue)
+        found = await asyncio.to_thread(Skills(folders).catalogue)
     counted = format_count(len(found), "skill")
     if told:
         return CheckNote(f"{counted}; {'; '.join(told)}", "fix that SKILL.md; the other skills are offered")

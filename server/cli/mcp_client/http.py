@@ -324,7 +324,17 @@ def parse_url(url: str) -> SplitResult:
             return parts
     except ValueError:
         pass
-    raise UsageError(f"--url: {url!r} is not an http or https URL")
+    raise UsageError(f"--url: {url!r} is not an http or https URL{_suggest_scheme(url)}")
+
+
+def _suggest_scheme(url: str) -> str:
+    """Return " (did you mean …?)" for a host without a scheme, or ""."""
+    found = re.fullmatch(r"([A-Za-z0-9.-]+)(:[0-9]+)?(/\S*)?", url)
+    host = found[1] if found else ""
+    if not (is_loopback(host) or "." in host):
+        return ""
+    path = "" if "/" in url else "/mcp"
+    return f" (did you mean {'http' if is_loopback(host) else 'https'}://{url}{path}?)"
 
 
 def bearer_headers(token: str, url: str) -> dict[str, str]:

@@ -91,7 +91,7 @@ def test_a_list_of_hundreds_of_names_is_cut() -> None:
         (("-t", "--port", "0", "--approve", "account:ada=Bash"), "toolgate user add ada adds it"),
         (("--deny", "account:ada=Bash"), "no caller here is account:ada; callers are local, scope:…"),
         (("-p", "missing"), "toolgate: --plugins: there is no folder "),
-        (("-p", "/etc/hosts"), "toolgate: --plugins: /etc/hosts is not a folder"),
+        (("-p", "/etc/hosts"), "toolgate: --plugins: /etc/hosts is neither a folder nor a Python file"),
         (("-p", ""), "--plugins: must be a path"),
     ],
 )

@@ -1,10 +1,12 @@
 """Faults of tools, plugins and clients cost only themselves: every request is answered, and the server lives."""
 
 import asyncio
+import gc
 import json
 import os
 import subprocess
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -255,6 +257,37 @@ def test_a_classic_file_that_is_none_is_not_read(start: Start, tmp_path: Path, k
     path = tmp_path / "work" / "scorpiox-env.txt"
     path.symlink_to("/dev/stdin") if kind == "link" else os.mkfifo(path)
     assert len(start().request("tools/list")["tools"]) == len(TOOLS)
+
+
+def test_a_call_whose_client_leaves_is_freed_without_the_garbage_collector() -> None:
+    """A thousand closed subscriptions held 7 MB."""
+
+    class Held:
+        """What the call holds."""
+
+    async def body() -> None:
+        async def answer(call: Call) -> None:
+            held = Held()
+            left.append(weakref.ref(held))
+            await asyncio.Event().wait()
+
+        left: list[weakref.ref[Held]] = []
+        row = Method(answer, lambda params: NO_SCOPES, before_initialize=True)
+        dispatcher = Dispatcher({"slow": row}, {}, lambda answer, call: answer)
+        task = asyncio.create_task(dispatcher.handle_message(Request(1, "slow"), Session("me"), Sent()))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        del task
+        await asyncio.sleep(0)
+        assert left[0]() is None
+
+    gc.disable()
+    try:
+        asyncio.run(body())
+    finally:
+        gc.enable()
 
 
 def test_news_of_a_call_that_is_cancelled_just_before_its_answer_is_told_with_the_next() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -158,3 +159,27 @@ def test_an_exception_at_the_first_step_or_later_is_the_task_s() -> None:
     with pytest.raises(LookupError, match="lost"):
         in_callback(run)
     assert [str(error) for error in reported] == ["lost"]
+
+
+@pytest.mark.parametrize("end", ["at once", "later"])
+def test_ended_work_is_freed_without_the_garbage_collector(end: str) -> None:
+    class Held:
+        """What the work holds."""
+
+    async def work(_held: Held) -> None:
+        MARK.set("own")  # so that no other work gets its task
+        if end == "later":
+            await asyncio.sleep(0)
+
+    def run(steps: FirstSteps) -> Any:
+        held = Held()
+        left.append(weakref.ref(held))
+        return steps.run(work(held))
+
+    left: list[weakref.ref[Held]] = []
+    gc.disable()
+    try:
+        in_callback(run)
+        assert left[0]() is None
+    finally:
+        gc.enable()

@@ -240,3 +240,17 @@ def test_a_client_that_closes_its_half_of_the_connection_gets_its_answer() -> No
         protocol.connection_lost(None)
 
     asyncio.run(main())
+
+
+def test_what_is_written_after_the_connection_was_lost_is_dropped() -> None:
+    """uvloop raises then. A stream with another request behind it learns of the end by itself."""
+
+    async def main() -> None:
+        writes: list[Any] = []
+        inner: Any = RecordedTransport(writes, "ada")
+        transport = HeadJoiningTransport(inner, AnswerQueue(asyncio.get_running_loop()))
+        inner.close()
+        transport.write(b"the end of a stream")
+        assert writes == [("ada", "closed")]
+
+    asyncio.run(main())

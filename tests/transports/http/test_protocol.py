@@ -1,6 +1,8 @@
 """A repeated request is served like a parsed one, and an answer in one write has the bytes of one in two."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -283,3 +285,22 @@ def test_an_idle_connection_is_closed_after_its_last_answer_and_no_earlier(monke
         assert loop.time() - answered >= 0.19
 
     with_connection(monkeypatch, body)
+
+
+def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
+    async def main() -> None:
+        protocol = connected(Served(), AnswerQueue(asyncio.get_running_loop()), [])
+        for _ in range(3):
+            protocol.data_received(post(b"x"))
+            await settle()
+        protocol.connection_lost(None)
+        left = weakref.ref(protocol)
+        del protocol
+        await settle()
+        assert left() is None
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()

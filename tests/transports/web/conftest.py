@@ -42,8 +42,8 @@ def arrive(chromium: Any, signed: Signed) -> Iterator[Callable[..., Any]]:
                 page.get_by_label("Name").fill(name)
                 page.get_by_label("Password").fill(PASSWORD)
                 page.get_by_role("button", name="Sign in").click()
-                page.get_by_role("heading", level=1, name="Running for you").wait_for()
-                assert page.url == signed.site.url + "/"
+                page.wait_for_url(signed.site.url + "/")
+                page.locator("body[data-events]").wait_for()
             return page
 
         yield come

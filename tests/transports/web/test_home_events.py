@@ -39,6 +39,8 @@ class _Home:
         return {"csrf": csrf, "going": going, "questions": [], "sessions": [], "more_sessions": 0, "grants": []} | {
             "names": {},
             "approvals": [],
+            "busy": True,
+            "connected": True,
         }
 
 

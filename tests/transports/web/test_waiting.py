@@ -46,6 +46,7 @@ def test_the_tabs_of_a_browser_share_one_stream_and_the_next_takes_over(
     arrive: Callable[..., Any], ada: AppUser
 ) -> None:
     first = arrive("ada")
+    is_live(first)
     opened: list[str] = []
     first.context.on("request", lambda request: request.url.endswith("/events") and opened.append(request.url))
     first.reload()

@@ -174,6 +174,9 @@
     const part = kind === "part" && byId(`part-${data.name}`);
     if (!part) return;
     updatePart(part, data.html);
+    part.closest("section").hidden = !part.children.length;
+    const connects = ["apps", "calls", "sessions"].includes(data.name) && part.children.length;
+    if (connects && !("connected" in document.body.dataset)) location.reload(); // the first app is connected
     if (data.name === "questions") countWaiting(leads);
   };
   const outputs = () => [...document.querySelectorAll("pre[data-kept]")]
