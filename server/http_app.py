@@ -55,7 +55,6 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
 T = TypeVar("T")
-
 log = logging.getLogger("toolgate.http")
 
 
@@ -64,8 +63,7 @@ class HttpApp:
 
     - `access(public_url)` opens what people sign in with; None for `--auth none`.
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
-    - `revocation_interval`: seconds between two checks for revoked people and grants.
-    - `sandbox`: the level that commands have.
+    - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
 

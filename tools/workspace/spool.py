@@ -116,7 +116,7 @@ class Spool:
             self.share(folder)
             try:
                 os.pwrite(self._last, b"%020d" % run.id, 0)
-                write_regular(f"{folder}/task.json", msgspec.json.encode(run))  # nobody reads it before the unlocking
+                write_regular(f"{folder}/task.json", msgspec.json.encode(run))  # read only after the unlocking
                 output = FileOutput(f"{folder}/output")
                 self.share(f"{folder}/output")
             except OSError:
@@ -137,8 +137,7 @@ class Spool:
         path = self._shared.get(name)
         if path is not None and os.path.exists(path):
             return path
-        path = self.folder / name
-        fresh = path.with_suffix(".new")
+        fresh = (path := self.folder / name).with_suffix(".new")
         with self._hold_lock():
             write_regular(fresh, text.encode())
             self.share(fresh)
