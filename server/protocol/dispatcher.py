@@ -145,10 +145,8 @@ class Dispatcher:
                 if flight.on_unsent is not None:  # cancelled between the result and its answer
                     flight.on_unsent()
             elif task.cancelling():  # the client has left, or the server is stopping
-                del (
-                    task,
-                    flight.task,
-                )  # the task keeps the error, and that these frames: without a circle they go at once
+                # the task keeps the error, which keeps this frame: with the task in it, only gc would free them
+                del task, flight.task
                 raise
             else:  # the method was cancelled by something of its own
                 self._send_fault(request, flight, channel)
