@@ -48,6 +48,11 @@ def escape_unprintable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+def escape_lines(text: str) -> str:
+    """Return the text as `escape_unprintable` does; line ends and tabs stay."""
+    return re.sub(r"[^\n\t]+", lambda found: escape_unprintable(found[0]), text)
+
+
 def escape_invisible(text: str) -> str:
     r"""Return the text with an escape (\u202e) for each character that a person can't see."""
     return re.sub(ODD, _escape, text)

@@ -28,7 +28,7 @@ from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import escape_unprintable, suggest
+from toolgate.server.text import escape_lines, escape_unprintable, suggest
 
 BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description
@@ -51,7 +51,7 @@ async def call(
             async with waiting.show_line():
                 result = await client.call(tool, values, **waiting.meta)
         except McpClientError as fault:
-            print(f"toolgate: {fault}", file=sys.stderr)
+            print(f"toolgate: {escape_unprintable(str(fault))}", file=sys.stderr)
             return 1
     if json:
         print(msgspec.json.encode(result).decode())
@@ -169,7 +169,7 @@ def _print_block(block: dict[str, Any]) -> None:
     """Print a block of content. A terminal gets no control characters."""
     text = _format_block(block)
     if sys.stdout.isatty():
-        text = "\n".join("\t".join(map(escape_unprintable, line.split("\t"))) for line in text.split("\n"))
+        text = escape_lines(text)
     print(text, end="" if text.endswith("\n") else "\n")
 
 

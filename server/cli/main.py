@@ -8,7 +8,7 @@ from typing import Any
 
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error
+from toolgate.server.text import describe_os_error, escape_lines, escape_unprintable
 
 DONE, FAULT, USAGE = 0, 1, 2
 
@@ -21,7 +21,7 @@ def run(words: Sequence[str]) -> int:
     try:
         return _run(words)
     except UsageError as error:
-        print(f"toolgate: {error}", file=sys.stderr)
+        print(f"toolgate: {escape_lines(str(error))}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         return FAULT
@@ -32,7 +32,7 @@ def run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return DONE
     except OSError as error:
-        print(f"toolgate: {describe_os_error(error)}", file=sys.stderr)
+        print(f"toolgate: {escape_unprintable(describe_os_error(error))}", file=sys.stderr)
         return FAULT
 
 
@@ -61,7 +61,7 @@ def _wait(work: Coroutine[Any, Any, int]) -> int:
     except ServerExitError as ended:  # the server has printed why
         return ended.code or FAULT
     except (McpClientError, TimeoutError) as error:
-        print(f"toolgate: {str(error) or 'no answer in time'}", file=sys.stderr)
+        print(f"toolgate: {escape_unprintable(str(error)) or 'no answer in time'}", file=sys.stderr)
         return FAULT
 
 

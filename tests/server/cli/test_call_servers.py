@@ -1,0 +1,70 @@
+"""`toolgate call --url` at servers whose answers would control the terminal."""
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from toolgate.server.cli import main
+
+CLEAR = "\x1b[2J\x9b2J\x07"  # clears a terminal, and rings its bell
+SHOWN = r"\x1b[2J\x9b2J\x07"
+
+
+class FakeMcpServer(http.server.ThreadingHTTPServer):
+    """A server that answers each method with the result or the error in `answers`; None is a 401."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), FakeMcpHandler)
+        self.url = f"http://127.0.0.1:{self.server_port}/mcp"
+        self.answers: dict[str, Any] = {}
+
+
+class FakeMcpHandler(http.server.BaseHTTPRequestHandler):
+    server: FakeMcpServer
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        answer = self.server.answers.get(message["method"], {"result": {"capabilities": {}}})
+        data = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), **(answer or {})}).encode()
+        self.send_response(401 if answer is None else 200)
+        self.send_header("content-type", "text/plain" if answer is None else "application/json")
+        data = f"no{CLEAR}".encode() if answer is None else data
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakeMcpServer]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with FakeMcpServer() as listening:
+        threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
+        yield listening
+        listening.shutdown()
+
+
+TOOL = {"name": "Look", "inputSchema": {}}
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "code", "said"),
+    [
+        ("server/discover", None, 1, f"HTTP 401 no{SHOWN}; toolgate login "),
+        ("tools/list", {"error": {"code": -1, "message": f"a{CLEAR}"}}, 1, f"-1 a{SHOWN}"),
+        ("tools/list", {"result": {"tools": [{**TOOL, "name": f"a{CLEAR}"}]}}, 2, f"tools are a{SHOWN}"),
+        ("tools/call", {"error": {"code": -1, "message": f"b\n{CLEAR}"}}, 1, rf"-1 b\n{SHOWN}"),
+    ],
+)
+def test_an_error_of_a_server_does_not_control_the_terminal(
+    server: FakeMcpServer, capsys: pytest.CaptureFixture[str], method: str, answer: Any, code: int, said: str
+) -> None:
+    server.answers = {"tools/list": {"result": {"tools": [TOOL]}}, method: answer}
+    assert main.run(["call", "Look", "--url", server.url]) == code
+    told = capsys.readouterr().err
+    assert said in told and all(line.isprintable() for line in told.split("\n"))
