@@ -4,7 +4,7 @@ The server is not trusted: a server on a public address can't choose addresses i
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -80,13 +80,15 @@ class OAuthRequests:
         """Return the address to connect to if the URL is of another origin. Raises LoginError for an address inside
         this network that a public server names."""
         if self._is_public is None:
-            self._is_public = not is_loopback(self._origin[1]) and not await _find_private(self._origin[1])
+            own = self._origin[1]
+            self._is_public = not is_loopback(own) and not _find_private(own, await _resolve(own))
         if not self._is_public or origin_of(url) == self._origin:
             return None
         host = urlsplit(url).hostname or ""
-        if found := await _find_private(host):
+        addresses = await _resolve(host)  # once: another answer could name another address
+        if found := _find_private(host, addresses):
             raise LoginError(f"{url} is not asked: {found} is not a public address")
-        return (await _resolve(host))[0]
+        return addresses[0]
 
 
 async def _resolve(host: str) -> list[str]:
@@ -97,9 +99,9 @@ async def _resolve(host: str) -> list[str]:
     return sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
 
 
-async def _find_private(host: str) -> str:
+def _find_private(host: str, addresses: Sequence[str]) -> str:
     """Return an address of the host that is not public, or ""."""
-    found = check_host(host, await _resolve(host), AddressPolicy())
+    found = check_host(host, addresses, AddressPolicy())
     return found[0] if found else ""
 
 

@@ -7,13 +7,13 @@ import json
 import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolgate.server.cli.mcp_client.http import SignInRequiredError
+from toolgate.server.cli.mcp_client.http import HttpResponse, SignInRequiredError
 from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
@@ -143,6 +143,32 @@ def test_a_lie_in_the_discovery_ends_it(lying: LyingServer, lie: Callable[[Lying
     with pytest.raises(LoginError) as refused:
         look(lying)
     assert said in str(refused.value) and "\x1b" not in str(refused.value)
+
+
+def test_an_address_is_checked_and_used_from_one_answer_of_dns(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = {"tools.example": ["8.8.8.8"], "rebinds.example": ["8.8.4.4", "10.0.0.1"], "inside.example": ["10.0.0.1"]}
+    used: list[str | None] = []
+
+    async def resolve(_loop: object, host: str, *_: object) -> list[Any]:
+        listed = answers[host]
+        return [(0, 0, 0, "", (listed.pop(0) if len(listed) > 1 else listed[0], 0))]
+
+    async def no_parts() -> AsyncIterator[bytes]:
+        for part in ():
+            yield part
+
+    @contextlib.asynccontextmanager
+    async def open_response(*_: object, address: str | None) -> AsyncIterator[HttpResponse]:
+        used.append(address)
+        yield HttpResponse(204, {"content-type": "text/event-stream"}, no_parts())
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "getaddrinfo", resolve)
+    monkeypatch.setattr("toolgate.server.cli.sign_in.requests.open_response", open_response)
+    requests = OAuthRequests("https://tools.example/mcp")
+    asyncio.run(requests.get("https://rebinds.example/token"))
+    assert used == ["8.8.4.4"]
+    with pytest.raises(LoginError, match="10.0.0.1 is not a public address"):
+        asyncio.run(requests.get("https://inside.example/token"))
 
 
 @pytest.mark.parametrize(
