@@ -29,6 +29,7 @@ LOCK_PAUSE = 0.05  # seconds between two tries of the lock
 DEFAULT_LIFETIME = 300.0  # seconds, if the server does not say
 MAX_LIFETIME = 365 * 86_400.0  # seconds
 MAX_TOKEN = 16 * 1024  # characters
+MAX_SEALED = 128 * 1024  # bytes of a file: two such tokens, escaped and in base64, and some more
 PURPOSE = "sign-in"
 
 
@@ -53,15 +54,16 @@ class CredentialStore:
         self._folder = folder
         self._sealer = Sealer(folder / "key", None)
 
-    def read(self, url: str) -> SignIn | None:
-        """Return the sign-in to the server at `url`, or None. Raises UsageError for a file that others can read."""
+    def read(self, url: str, *, is_ending: bool = False) -> SignIn | None:
+        """Return the sign-in to the server at `url`, or None. `is_ending` reads it to revoke its tokens, which others
+        may have read. Raises UsageError for any other file that others can read, and for one that can't be opened."""
         file = self._file(url)
         try:
             with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as opened:
                 status = os.fstat(opened.fileno())
-                if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+                if status.st_uid != os.geteuid() or (status.st_mode & 0o077 and not is_ending):
                     raise UsageError(f"{file} can be read by others: toolgate logout {url}, then sign in again")
-                sealed = opened.read(4 * MAX_TOKEN).decode("ascii", "replace")
+                sealed = opened.read(MAX_SEALED).decode("ascii", "replace")
         except FileNotFoundError:
             return None
         try:
@@ -70,23 +72,30 @@ class CredentialStore:
             raise UsageError(f"{file} can't be opened: its key is another: toolgate login {url}") from None
 
     def write(self, found: SignIn) -> None:
-        """Store a sign-in in one step: a reader sees the old one or the new one. Raises OSError."""
+        """Store a sign-in in one step: a reader sees the old one or the new one. Raises LoginError if it is too large,
+        OSError."""
         self._make_folder()
         file = self._file(found.url)
         draft = file.with_name(f".{file.name}.{os.getpid()}")
         sealed = self._sealer.seal(msgspec.to_builtins(found), PURPOSE, found.url).encode()
+        if len(sealed) > MAX_SEALED:
+            raise LoginError(f"{found.issuer} sends more than a sign-in needs: it is not kept")
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
-            opened.write(sealed)
-            opened.flush()
-            os.fsync(opened.fileno())
-        draft.rename(file)
+        try:
+            with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
+                opened.write(sealed)
+                opened.flush()
+                os.fsync(opened.fileno())
+            draft.rename(file)
+        finally:
+            draft.unlink(missing_ok=True)  # a full disk must leave no tokens behind
 
-    def remove(self, url: str) -> bool:
-        """Remove a sign-in, and return whether there was one."""
-        existed = self._file(url).exists()
+    def has(self, url: str) -> bool:
+        """Return whether there is a file for the server, also one that can't be read."""
+        return os.path.lexists(self._file(url))
+
+    def remove(self, url: str) -> None:
         self._file(url).unlink(missing_ok=True)  # the lock stays: another process may wait for it
-        return existed
 
     @asynccontextmanager
     async def hold_lock(self, url: str) -> AsyncGenerator[None]:

@@ -16,6 +16,7 @@ from toolgate.server.cli.sign_in.discovery import IssuerMetadata, discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
 from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable
 
 DONE, FAULT = 0, 1
@@ -65,17 +66,11 @@ async def logout(config: Config, *, url: str) -> int:
     """End the access of this machine, and remove its tokens."""
     url = normalize_url(url)
     store = CredentialStore(config.sign_in_folder)
-    found = store.read(url)
-    if found is None:
+    if not store.has(url):
         print(f"toolgate: nobody is signed in to {url} here", file=sys.stderr)
         return FAULT
-    fault = ""
     async with store.hold_lock(url):
-        found = store.read(url) or found  # another process may have renewed it
-        try:
-            fault = await _revoke(found)
-        except LoginError as error:
-            fault = str(error)
+        fault = await _revoke(store, url)
         store.remove(url)
     print(f"signed out of {url}")
     if fault:
@@ -83,12 +78,20 @@ async def logout(config: Config, *, url: str) -> int:
     return DONE
 
 
-async def _revoke(found: SignIn) -> str:
+async def _revoke(store: CredentialStore, url: str) -> str:
     """Revoke the tokens at the server (RFC 7009), and return why that failed, or ""."""
-    if not found.revocation_endpoint:
-        return "it takes no revocations"
-    fields = {"token": found.refresh_token or found.access_token, "client_id": found.client_id}
-    answer = await OAuthRequests(found.url).post_form(found.revocation_endpoint, fields)
+    try:
+        found = store.read(url, is_ending=True)
+        if found is None:  # another process has signed out
+            return ""
+        if not found.revocation_endpoint:
+            return "it takes no revocations"
+        fields = {"token": found.refresh_token or found.access_token, "client_id": found.client_id}
+        answer = await OAuthRequests(url).post_form(found.revocation_endpoint, fields)
+    except LoginError as error:
+        return escape_unprintable(str(error))
+    except (UsageError, OSError):
+        return "the tokens can't be read here"
     return "" if answer.status == 200 else answer.error
 
 
@@ -114,7 +117,7 @@ async def _register(requests: OAuthRequests, server: IssuerMetadata, redirect_ur
 
 def _tell_person(config: Config, authorize_url: str, local_url: str) -> None:
     """Open the browser, and print where to sign in without one."""
-    opener = _find_opener(config)
+    opener = find_opener(config)
     if opener:
         _open(config, [*opener, local_url])
     head = "sign in with the browser that opens; if none does, open" if opener else "sign in with a browser: open"
@@ -123,11 +126,14 @@ def _tell_person(config: Config, authorize_url: str, local_url: str) -> None:
         print("if the browser is on another machine and ends at a page it can't open, paste its URL:", file=sys.stderr)
 
 
-def _find_opener(config: Config) -> list[str]:
+def find_opener(config: Config) -> list[str]:
     """Return the command that opens a URL in a browser with windows, or []."""
     environment = config.environment
     if environment.get("BROWSER"):
-        return shlex.split(environment["BROWSER"])
+        try:
+            return shlex.split(environment["BROWSER"])
+        except ValueError:  # a quote is open
+            return []
     if sys.platform == "darwin":
         return ["/usr/bin/open"]
     if not any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME")):

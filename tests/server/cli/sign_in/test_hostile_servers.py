@@ -11,12 +11,14 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from toolgate.server.cli.mcp_client.http import HttpResponse, SignInRequiredError
-from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, find_token, renew_token
+from toolgate.server.cli.sign_in.credentials import MAX_TOKEN, CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
+from toolgate.server.cli.sign_in.main import find_opener, logout
 from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
@@ -167,7 +169,7 @@ def test_an_address_is_checked_and_used_from_one_answer_of_dns(monkeypatch: pyte
     requests = OAuthRequests("https://tools.example/mcp")
     asyncio.run(requests.get("https://rebinds.example/token"))
     assert used == ["8.8.4.4"]
-    with pytest.raises(LoginError, match="10.0.0.1 is not a public address"):
+    with pytest.raises(LoginError, match=r"10\.0\.0\.1 is not a public address"):
         asyncio.run(requests.get("https://inside.example/token"))
 
 
@@ -329,3 +331,48 @@ def test_a_file_that_others_can_read_or_of_another_key_is_not_used(lying: LyingS
     (config.sign_in_folder / "key").write_bytes(b"k" * 32)
     with pytest.raises(UsageError, match="can't be opened"):
         CredentialStore(config.sign_in_folder).read(url)
+
+
+@pytest.mark.parametrize("fault", ["shared", "other key", "link", "damaged key"])
+def test_signing_out_removes_tokens_that_are_no_longer_used(
+    lying: LyingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    config, store, url = kept(lying, tmp_path, revocation_endpoint=f"{lying.url}/token")
+    (file,) = config.sign_in_folder.glob("*.sealed")
+    match fault:
+        case "shared":
+            file.chmod(0o644)
+        case "link":
+            file.rename(tmp_path / "elsewhere")
+            file.symlink_to(tmp_path / "elsewhere")
+        case _:
+            (config.sign_in_folder / "key").write_bytes(b"k" * (32 if fault == "other key" else 31))
+    with pytest.raises((UsageError, OSError)):
+        CredentialStore(config.sign_in_folder).read(url)
+    assert asyncio.run(logout(config, url=url)) == 0
+    assert not store.has(url)
+    told = capsys.readouterr()
+    assert told.out == f"signed out of {url}\n"
+    assert [form["token"] for form in lying.forms] == (["r"] if fault == "shared" else [])
+    assert ("end the access on its account page" in told.err) == (fault != "shared")
+
+
+def test_tokens_that_can_not_be_kept_whole_leave_nothing(lying: LyingServer, tmp_path: Path) -> None:
+    config, store, url = kept(lying, tmp_path)
+    lying.answers["/token"] = {**TOKENS, "access_token": "\\" * MAX_TOKEN, "refresh_token": '"' * MAX_TOKEN}
+    assert asyncio.run(find_token(config, url)).text == "\\" * MAX_TOKEN
+    found = store.read(url)
+    assert found is not None
+    names = {file.name for file in config.sign_in_folder.iterdir()}
+    with pytest.raises(LoginError, match="more than a sign-in needs"):
+        store.write(SignIn(**{**msgspec.structs.asdict(found), "scope": "x " * MAX_BODY}))
+    next(config.sign_in_folder.glob("*.sealed")).unlink()
+    next(config.sign_in_folder.glob("*.lock")).unlink()
+    (config.sign_in_folder / next(name for name in names if name.endswith(".sealed"))).mkdir()
+    with pytest.raises(OSError, match="directory"):
+        store.write(found)
+    assert {file.name for file in config.sign_in_folder.iterdir()} == {n for n in names if not n.endswith(".lock")}
+
+
+def test_an_open_quote_in_browser_leaves_the_printed_url(lying: LyingServer, tmp_path: Path) -> None:
+    assert find_opener(load.load({}, {"HOME": str(tmp_path), "BROWSER": "it's"})) == []
