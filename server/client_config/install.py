@@ -11,7 +11,12 @@ from toolgate.server.client_config.config_file import ConfigFile, ConfigFileErro
 from toolgate.server.client_config.jsonc import ConfigSyntaxError
 from toolgate.server.text import escape_unprintable
 
-SERVER_KEYS = ("type", "source", "command", "args", "url", "serverUrl", "httpUrl", "required")  # that say which server
+URL_KEYS = ("url", "serverUrl", "httpUrl")
+SERVER_KEYS = ("type", "source", "command", "args", *URL_KEYS, "required")  # that say which server
+SECRET_KEYS = (  # that the server at the URL gets
+    *("headers", "headersHelper", "http_headers", "env_http_headers", "bearer_token_env_var"),
+    *("auth", "oauth", "authProviderType"),
+)
 CHOICES = ("tools",)  # members that a person changes: an entry that is there keeps its own
 
 
@@ -96,17 +101,22 @@ def _find_entry(client: ClientSpec, text: str) -> Entry | None:
 def _add_entry(client: ClientSpec, text: str, entry: Entry) -> str:
     path = (client.container, NAME)
     if client.notation == "toml":
-        return toml_table.set_table(text, path, entry, [key for key in SERVER_KEYS if key not in entry])
+        return toml_table.set_table(text, path, entry, _list_stale(_find_entry(client, text) or {}, entry))
     old = _find_entry(client, text)
     if old is None:
         return jsonc.set_member(text, path, entry)
-    for key in old:
-        if key in SERVER_KEYS and key not in entry:
-            text = jsonc.remove_member(text, (*path, key))
+    for key in _list_stale(old, entry):
+        text = jsonc.remove_member(text, (*path, key))
     for key, value in entry.items():
         if key not in old or (old[key] != value and key not in CHOICES):
             text = jsonc.set_member(text, (*path, key), value)
     return text
+
+
+def _list_stale(old: Entry, entry: Entry) -> list[str]:
+    """Return the members of an old entry that name another server, and the secrets for a server at another URL."""
+    is_same = all(old.get(key) == entry.get(key) for key in URL_KEYS)
+    return [key for key in (*SERVER_KEYS, *(() if is_same else SECRET_KEYS)) if key in old and key not in entry]
 
 
 def _remove_entry(client: ClientSpec, text: str) -> str:

@@ -53,6 +53,8 @@ def set_table(text: str, path: tuple[str, ...], entry: dict[str, Any], removed: 
         gap = newline if text.strip() else ""
         return _check(f"{text}{last}{gap}{format_table(path, entry, newline)}", text, path, merged)
     statements = list(_split(text))
+    for key in removed:
+        statements = _drop_table(statements, (*path, key))
     first, end = _find_lines(statements, path)
     lines: list[str] = []
     for statement in statements[first:end]:
@@ -72,18 +74,22 @@ def remove_table(text: str, path: tuple[str, ...]) -> str:
     """Return the text without the table at `path` and those below it. Raises ConfigSyntaxError."""
     if _find_table(parse_toml(text), path) is None:
         return text
-    statements = list(_split(text))
-    kept: list[str] = []
+    return _check("".join(each.text for each in _drop_table(list(_split(text)), path)), text, path, None)
+
+
+def _drop_table(statements: Sequence[TomlStatement], path: tuple[str, ...]) -> list[TomlStatement]:
+    """Return the statements without the table at `path` and those below it."""
+    rest: list[TomlStatement] = []
     at = 0
     while at < len(statements):
         if statements[at].header[: len(path)] != path:
-            kept.append(statements[at].text)
+            rest.append(statements[at])
             at += 1
             continue
         at = _find_end(statements, at)
-        if kept and not kept[-1].strip() and all(not each.text.strip() for each in statements[at:]):
-            kept.pop()  # the blank line before the last table
-    return _check("".join(kept), text, path, None)
+        if rest and not rest[-1].text.strip() and all(not each.text.strip() for each in statements[at:]):
+            rest.pop()  # the blank line before the last table
+    return rest
 
 
 def _check(text: str, before: str, path: tuple[str, ...], entry: dict[str, Any] | None) -> str:

@@ -142,6 +142,29 @@ def test_what_the_person_changed_stays(home: Home) -> None:
     assert "toolgate" in json.loads(backup(path).read_text())["mcpServers"]
 
 
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("cursor", '{"mcpServers": {"toolgate": {"url": "https://a.example/mcp", "headers": {"Authorization": "A"}}}}'),
+        ("qwen-code", '{"mcpServers": {"toolgate": {"httpUrl": "https://a.example/mcp", "headers": {"X-Key": "A"}}}}'),
+        ("opencode", '{"mcp": {"toolgate": {"url": "https://a.example/mcp", "oauth": {"clientSecret": "A"}}}}'),
+        ("codex", '[mcp_servers.toolgate]\nurl = "https://a.example/mcp"\nbearer_token_env_var = "A"\n'),
+        (
+            "codex",
+            '[mcp_servers.toolgate]\nurl = "https://a.example/mcp"\n'
+            '\n[mcp_servers.toolgate.http_headers]\nX-Key = "A"\n',
+        ),
+    ],
+)
+def test_the_secret_of_one_server_is_not_left_for_another(home: Home, client: str, text: str) -> None:
+    path = home.write(client, text)
+    home.run("install", client, "--url", "https://a.example")
+    assert '"A"' in path.read_text()
+    home.run("install", client, "--url", "https://b.example")
+    after = path.read_text()
+    assert "https://b.example/mcp" in after and '"A"' not in after
+
+
 def test_a_dry_run_shows_the_change_and_no_secret_and_writes_nothing(home: Home) -> None:
     secret = '{\n  "mcpServers": {\n    "a": {\n      "env": {"KEY": "s3cret\\u001b[2J"}\n    }\n  }\n}\n'
     path = home.write("cursor", secret)
