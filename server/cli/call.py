@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -33,6 +33,32 @@ from toolgate.server.text import escape_lines, escape_unprintable, suggest
 BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description
 MAX_PAGES = 100  # a longer list never ends: the server is broken
+T = TypeVar("T")
+
+
+class OfferedArgument(msgspec.Struct):
+    """An argument of a prompt."""
+
+    name: str
+    required: bool | None = None
+
+
+class InputSchema(msgspec.Struct):
+    """The parameters of a tool."""
+
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+
+
+class OfferedPart(msgspec.Struct, rename="camel"):
+    """A tool, prompt, resource or resource template that a server lists."""
+
+    name: str = ""
+    uri: str = ""
+    uri_template: str = ""
+    description: str | None = None
+    input_schema: InputSchema = msgspec.field(default_factory=InputSchema)
+    arguments: list[OfferedArgument] | None = None
 
 
 async def call(
@@ -43,23 +69,24 @@ async def call(
     person = TerminalElicitation()
     waiting = WaitingLine(tool, terminal_progress(config.environment), person.answer)
     async with _open_client(config, url, waiting.answer, waiting.note) as (client, _):
-        tools = {each["name"]: each for each in await _list_all(client, "tools/list", "tools")}
+        tools = {each.name: each for each in await _list_all(client, "tools/list", "tools")}
         if tool not in tools:
             raise UsageError(f"call: unknown tool {tool!r}{suggest(tool, tools)}; tools are {', '.join(tools)}")
-        values = _parse_arguments(tools[tool]["inputSchema"], arguments)
+        values = _parse_arguments(tools[tool].input_schema, arguments)
         try:
             async with waiting.show_line():
                 result = await client.call(tool, values, **waiting.meta)
+            content = _convert(result.get("content"), list[dict[str, Any]], "tools/call")
         except McpClientError as fault:
             print(f"toolgate: {escape_unprintable(str(fault))}", file=sys.stderr)
             return 1
     if json:
         print(msgspec.json.encode(result).decode())
     else:
-        for block in result["content"]:
+        for block in content:
             _print_block(block)
     if output is not None and not result.get("isError"):
-        _save_pictures(result["content"], Path(output))
+        _save_pictures(content, Path(output))
     return 1 if result.get("isError") or person.has_declined else 0
 
 
@@ -67,41 +94,48 @@ async def list_parts(config: Config, *, url: str | None) -> int:
     """Print what a server offers: its tools with their parameters (`*` = required), its prompts, its resources."""
     async with _open_client(config, url) as (client, hello):
         for tool in await _list_all(client, "tools/list", "tools"):
-            schema = tool["inputSchema"]
-            required = schema.get("required", [])
-            names = ", ".join(name + ("*" if name in required else "") for name in schema.get("properties", {}))
-            _print_part(f"{tool['name']}({names})", tool)
-        if "prompts" in hello["capabilities"]:
+            schema = tool.input_schema
+            names = ", ".join(name + ("*" if name in schema.required else "") for name in schema.properties)
+            _print_part(f"{tool.name}({names})", tool)
+        capabilities = _convert(hello.get("capabilities"), dict[str, Any], "the first answer")
+        if "prompts" in capabilities:
             print("\nPrompts:")
             for prompt in await _list_all(client, "prompts/list", "prompts"):
-                arguments = prompt.get("arguments", [])
-                names = ", ".join(each["name"] + ("*" if each.get("required") else "") for each in arguments)
-                _print_part(f"{prompt['name']}({names})", prompt)
-        if "resources" in hello["capabilities"]:
+                names = ", ".join(each.name + ("*" if each.required else "") for each in prompt.arguments or [])
+                _print_part(f"{prompt.name}({names})", prompt)
+        if "resources" in capabilities:
             print("\nResources:")
             for template in await _list_all(client, "resources/templates/list", "resourceTemplates"):
-                _print_part(template["uriTemplate"], template)
+                _print_part(template.uri_template, template)
             for resource in await _list_all(client, "resources/list", "resources"):
-                _print_part(resource["uri"], resource)
+                _print_part(resource.uri, resource)
     return 0
 
 
-async def _list_all(client: McpClient, method: str, field: str) -> list[dict[str, Any]]:
-    """Return all items of a paged list."""
-    found: list[dict[str, Any]] = []
+async def _list_all(client: McpClient, method: str, field: str) -> list[OfferedPart]:
+    """Return all items of a paged list. Raises McpClientError."""
+    found: list[OfferedPart] = []
     params: dict[str, Any] = {}
     for _ in range(MAX_PAGES):
         answer = await client.request(method, params)
-        found += answer[field]
+        found += _convert(answer.get(field), list[OfferedPart], method)
         if answer.get("nextCursor") is None:
             break
         params = {"cursor": answer["nextCursor"]}
     return found
 
 
-def _print_part(name: str, part: dict[str, Any]) -> None:
+def _convert(value: Any, kind: type[T], method: str) -> T:
+    """Return what a server answered as this type. Raises McpClientError."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise McpClientError(f"the server's answer to {method} is not valid: {error}") from None
+
+
+def _print_part(name: str, part: OfferedPart) -> None:
     """Print a part's name and the first sentence of its description."""
-    paragraph = " ".join((part.get("description") or "").strip().partition("\n\n")[0].split())
+    paragraph = " ".join((part.description or "").strip().partition("\n\n")[0].split())
     sentence = re.match(r".+?[.!?](?= |$)", paragraph)
     print(escape_unprintable(name))
     if paragraph:
@@ -144,14 +178,15 @@ async def _connect(
         yield opened
 
 
-def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, Any]:
+def _parse_arguments(schema: InputSchema, pairs: Sequence[str]) -> dict[str, Any]:
     """Return `key=value` words as arguments. A value is JSON unless the schema says string."""
     arguments: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"call: {pair!r} is not ARGUMENT=VALUE, such as {_example(schema)}")
-        kind = schema.get("properties", {}).get(key, {}).get("type", "string")
+        about = schema.properties.get(key)
+        kind = about.get("type", "string") if isinstance(about, dict) else "string"
         if key == "url" and re.fullmatch(BARE_ADDRESS, value):
             value = f"https://{value}"
         try:
@@ -161,8 +196,8 @@ def _parse_arguments(schema: dict[str, Any], pairs: Sequence[str]) -> dict[str, 
     return arguments
 
 
-def _example(schema: dict[str, Any]) -> str:
-    return f"{next(iter(schema.get('properties', {})), 'name')}=…"
+def _example(schema: InputSchema) -> str:
+    return f"{next(iter(schema.properties), 'name')}=…"
 
 
 def _print_block(block: dict[str, Any]) -> None:
@@ -174,13 +209,13 @@ def _print_block(block: dict[str, Any]) -> None:
 
 
 def _format_block(block: dict[str, Any]) -> str:
-    match block["type"]:
-        case "text":
-            return str(block["text"])
-        case "image" | "audio":
-            return f"[{block['mimeType']}, {len(block['data']) * 3 // 4} bytes; --output FILE saves it]"
-        case "resource_link":
-            return f"{block['name']}: {block['uri']}"
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio", "mimeType": kind, "data": str(data)}:
+            return f"[{kind}, {len(data) * 3 // 4} bytes; --output FILE saves it]"
+        case {"type": "resource_link", "name": name, "uri": uri}:
+            return f"{name}: {uri}"
         case _:
             return msgspec.json.encode(block).decode()
 
@@ -193,12 +228,16 @@ def _check_output(output: str | None) -> None:
 def _save_pictures(content: Sequence[dict[str, Any]], file: Path) -> None:
     """Save the images and sounds of an answer: the first to `file`, others beside it with a number. Raises
     McpClientError, OSError."""
-    pictures = [block for block in content if block["type"] in ("image", "audio")]
+    pictures = [block for block in content if block.get("type") in ("image", "audio")]
     if not pictures:
         raise McpClientError("--output: the answer has no image")
     for number, block in enumerate(pictures, start=1):
         place = file if number == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")
-        place.write_bytes(base64.b64decode(block["data"]))
+        try:
+            data = base64.b64decode(block.get("data") or "")
+        except (TypeError, ValueError):
+            raise McpClientError(f"--output: the {block['type']} in the answer is not valid base64") from None
+        place.write_bytes(data)
         print(f"saved {place}", file=sys.stderr)
 
 

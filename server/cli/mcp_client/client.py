@@ -95,8 +95,10 @@ class McpClient:
         state = {"requestState": result["requestState"]} if "requestState" in result else {}
         return {"inputResponses": answers, **state}
 
-    def receive(self, message: dict[str, Any]) -> None:
-        """Handle one message from the server."""
+    def receive(self, message: Any) -> None:
+        """Handle one message from the server. Raises McpClientError for what is no message."""
+        if not isinstance(message, dict):
+            raise McpClientError("the server's message is not a JSON object")
         if "method" not in message:
             self._receive_answer(message)
         elif "id" in message:
@@ -104,7 +106,8 @@ class McpClient:
             task = self._questions[id] = asyncio.get_running_loop().create_task(self._answer_request(message))
             task.add_done_callback(lambda _: self._questions.pop(id, None))
         else:
-            method, params = message["method"], message.get("params") or {}
+            method, params = message["method"], message.get("params")
+            params = params if isinstance(params, dict) else {}
             if method == "notifications/cancelled":
                 question = self._questions.get(msgspec.json.encode(params.get("requestId")))
                 if question is not None:
@@ -126,13 +129,14 @@ class McpClient:
         self._send_message({"jsonrpc": "2.0", **message})
 
     def _receive_answer(self, message: dict[str, Any]) -> None:
-        answer = self._waiting.pop(message.get("id") or 0, None)
+        id, result = message.get("id"), message.get("result")
+        answer = self._waiting.pop(id, None) if isinstance(id, int) else None
         if answer is None or answer.done():
             return
-        if "error" in message:
-            answer.set_exception(McpClientError(f"{message['error']['code']} {message['error']['message']}"))
+        if isinstance(result, dict):
+            answer.set_result(result)
         else:
-            answer.set_result(message["result"])
+            answer.set_exception(McpClientError(format_error(message.get("error"))))
 
     async def _answer_request(self, message: dict[str, Any]) -> None:
         try:
@@ -143,6 +147,13 @@ class McpClient:
             self._send({"id": message["id"], "error": {"code": -32601, "message": f"not served: {error}"}})
         else:
             self._send({"id": message["id"], "result": result})
+
+
+def format_error(error: Any) -> str:
+    """Return the code and the message of a JSON-RPC error."""
+    if isinstance(error, dict):
+        return f"{error.get('code')} {error.get('message')}"
+    return "the server's answer has neither a result nor an error"
 
 
 def initialize_params(revision: str, *, can_answer: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from toolgate.server.cli.mcp_client.client import (
     McpClientError,
     NotificationHandler,
     QuestionHandler,
+    format_error,
     initialize_params,
     wait_for_exit,
 )
@@ -105,8 +106,8 @@ class StreamableClient:
         body = b"".join([part async for part in response.body])
         if response.headers.get("content-type", "").startswith("application/json"):
             message = msgspec.json.decode(body)
-            if "error" in message and message.get("id") is None:
-                raise McpClientError(f"{message['error']['code']} {message['error']['message']}")
+            if isinstance(message, dict) and "error" in message and message.get("id") is None:
+                raise McpClientError(format_error(message["error"]))
             self.client.receive(message)
             return
         text = _describe_body(response, body)

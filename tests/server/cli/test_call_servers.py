@@ -1,9 +1,10 @@
-"""`toolgate call --url` at servers whose answers would control the terminal."""
+"""`toolgate call --url` at servers whose answers would control the terminal, or are none."""
 
 import http.server
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ class FakeMcpHandler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[FakeMcpServer]:
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeMcpServer]:
     monkeypatch.setenv("HOME", str(tmp_path))
     with FakeMcpServer() as listening:
         threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True).start()
@@ -68,3 +69,25 @@ def test_an_error_of_a_server_does_not_control_the_terminal(
     assert main.run(["call", "Look", "--url", server.url]) == code
     told = capsys.readouterr().err
     assert said in told and all(line.isprintable() for line in told.split("\n"))
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "said"),
+    [
+        ("tools/list", {"result": {}}, "answer to tools/list is not valid: Expected `array`, got `null`"),
+        ("tools/list", {"result": {"tools": [{"name": 7}]}}, "is not valid: Expected `str`, got `int`"),
+        ("tools/list", {"result": [1]}, "neither a result nor an error"),
+        ("tools/list", {"error": "no"}, "neither a result nor an error"),
+        ("tools/list", {"id": [1]}, "the response ended before it was complete"),
+        ("tools/call", {"result": {"content": 1}}, "answer to tools/call is not valid"),
+        ("tools/call", {"result": {"content": [{"type": "image", "data": "a"}]}}, "is not valid base64"),
+    ],
+)
+def test_an_answer_that_is_none_is_named(
+    server: FakeMcpServer, capfd: pytest.CaptureFixture[str], tmp_path: Path, method: str, answer: Any, said: str
+) -> None:
+    server.answers = {"tools/list": {"result": {"tools": [TOOL]}}, method: answer}
+    assert main.run(["call", "Look", "--url", server.url, "--output", str(tmp_path / "image")]) == 1
+    told = capfd.readouterr().err
+    assert said in told and "Traceback" not in told
+    assert not (tmp_path / "image").exists()
