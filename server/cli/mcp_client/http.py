@@ -103,7 +103,7 @@ class StreamableClient:
                 if name == "message" and data:
                     self.client.receive(msgspec.json.decode(data))
             return
-        body = b"".join([part async for part in response.body])
+        body = await read_body(response.body)
         if response.headers.get("content-type", "").startswith("application/json"):
             message = msgspec.json.decode(body)
             if isinstance(message, dict) and "error" in message and message.get("id") is None:
@@ -350,9 +350,22 @@ def bearer_headers(token: str, url: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def read_events(body: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, str], None]:
-    """Yield the name and data of server-sent events. Source: HTML Living Standard, "Server-sent events"."""
-    rest, name, data = b"", "message", list[str]()
+async def read_body(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> bytes:
+    """Return a whole body. Raises McpClientError if it has more than `limit` bytes."""
+    content = bytearray()
+    async for part in body:
+        content += part
+        if len(content) > limit:
+            raise McpClientError(f"the answer is larger than {limit:,} bytes")
+    return bytes(content)
+
+
+async def read_events(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> AsyncGenerator[tuple[str, str], None]:
+    """Yield the name and data of server-sent events. Raises McpClientError for one of more than `limit` bytes.
+
+    Source: HTML Living Standard, "Server-sent events".
+    """
+    rest, name, data, size = b"", "message", list[str](), 0
     async for part in body:
         *lines, rest = (rest + part).split(b"\n")
         for line in lines:
@@ -360,8 +373,11 @@ async def read_events(body: AsyncIterator[bytes]) -> AsyncGenerator[tuple[str, s
             value = value.removeprefix(" ")
             if field == "data":
                 data.append(value)
+                size += len(line)
             elif field == "event":
                 name = value
             elif not field and not value and (data or name != "message"):
                 yield name, "\n".join(data)
-                name, data = "message", []
+                name, data, size = "message", [], 0
+        if size + len(rest) > limit:
+            raise McpClientError(f"an event is larger than {limit:,} bytes")

@@ -5,7 +5,7 @@ import contextlib
 import gc
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,8 @@ import pytest
 from tests.tools.web.test_fetch import certificate
 from toolgate.server.cli.doctor.remote import connection
 from toolgate.server.cli.doctor.remote.target import RemoteTarget
-from toolgate.server.cli.mcp_client.http import open_response
+from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import open_response, read_body, read_events
 from toolgate.server.config import load
 
 
@@ -52,3 +53,21 @@ def test_nor_does_doctor_leave_a_connection_to_it_open(rude: str) -> None:
     found = asyncio.run(asyncio.wait_for(connection.tls(RemoteTarget(rude, load.load({}, {}))), 15))
     assert "verified" in str(found)
     gc.collect()  # what is left open is told of then, and fails the test
+
+
+async def send_parts(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+def test_an_answer_and_an_event_have_a_largest_size() -> None:
+    async def read_all(*parts: bytes) -> list[tuple[str, str]]:
+        return [event async for event in read_events(send_parts(*parts), 16)]
+
+    assert asyncio.run(read_all(*[b": alive\n", b"data: 12345678\n\n"] * 9)) == [("message", "12345678")] * 9
+    for parts in ([b"data: 123"] * 2, [b"data: 12\n"] * 3):
+        with pytest.raises(McpClientError, match="an event is larger than 16 bytes"):
+            asyncio.run(read_all(*parts))
+    assert asyncio.run(read_body(send_parts(b"1" * 16), 16)) == b"1" * 16
+    with pytest.raises(McpClientError, match="the answer is larger than 16 bytes"):
+        asyncio.run(read_body(send_parts(b"1" * 9, b"1" * 8), 16))
