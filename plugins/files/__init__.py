@@ -1,7 +1,7 @@
 """Read, Write, Edit, Glob and Grep: tools for files, with the rights of the caller's own Bash.
 
 Each call runs worker.py in the caller's sandbox, as its user: the kernel decides which files it may open. Over HTTP
-without namespaces (levels `uid` and `none`), paths must also be in the workspace.
+without namespaces (levels `uid` and `none`), paths must also be in the workspace, and not in the server's own folder.
 """
 
 import logging
@@ -101,7 +101,9 @@ async def _run(ctx: Context, task: str, arguments: dict[str, Any], *, changes_fi
     workspace, cwd = ctx.workspace, ctx.caller_state.cwd
     is_confined = not ctx.settings.any_file and workspace.sandbox != "bwrap"
     roots = [str(workspace.root), str(workspace.output_folder)] if is_confined else None
-    request = {"task": task, "arguments": arguments, "cwd": str(cwd or workspace.root), "roots": roots}
+    private = str(workspace.private_folder) if is_confined and workspace.private_folder is not None else None
+    where = {"cwd": str(cwd or workspace.root), "roots": roots, "private": private}
+    request = {"task": task, "arguments": arguments, **where}
     argv, modules = build_command(workspace.sandbox)
     try:
         end = await workspace.run_program(

@@ -25,11 +25,13 @@ class FileError(Exception):
 
 
 class Places:
-    """Where paths lead: relative ones begin at `cwd`. With `roots`, real paths must be in one of those folders."""
+    """Where paths lead: relative ones begin at `cwd`. With `roots`, real paths must be in one of those folders. What is
+    in `private` counts only for a root in there."""
 
-    def __init__(self, cwd: str, roots: list[str] | None) -> None:
+    def __init__(self, cwd: str, roots: list[str] | None, private: str | None) -> None:
         self.cwd = os.path.realpath(cwd)
         self.roots = None if roots is None else [os.path.realpath(root) for root in roots]
+        self._private = None if private is None else os.path.realpath(private)
 
     def resolve(self, path: str) -> str:
         """Return the real path of `path`, existing or not. Raises FileError."""
@@ -67,13 +69,25 @@ class Places:
         finally:
             os.close(parent)
 
+    def find_private(self, folder: str) -> str | None:
+        """Return the private folder if it is below `folder`, where no search may enter it."""
+        return self._private if self._private is not None and is_below(self._private, folder) else None
+
     def _root_of(self, real: str) -> str:
         if self.roots is None:
             return "/"
+        is_private = self._private is not None and is_below(real, self._private)
         for root in self.roots:
-            if f"{real}/".startswith(f"{root.rstrip('/')}/"):
+            if is_below(real, root) and (not is_private or is_below(root, str(self._private))):
                 return root
+        if is_private:
+            raise FileError("it is in the server's own folder")
         raise FileError(f"{show_name(real)} is outside the workspace {show_name(self.roots[0])}: use Bash")
+
+
+def is_below(real: str, folder: str) -> bool:
+    """Return whether the path is the folder's or one below it."""
+    return f"{real}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def _enter(here: int, folder: str, *, make: bool) -> int:

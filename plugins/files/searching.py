@@ -20,11 +20,12 @@ SECONDS = 12.0  # of a search: then what was found so far is the result
 
 
 class Walk:
-    """The files below a folder, without those that .gitignore files and version control leave out. `stopped` says that
-    the time was over."""
+    """The files below a folder, without those in `private`, and those that .gitignore files and version control leave
+    out. `stopped` says that the time was over."""
 
-    def __init__(self, folder: str, *, ignored_too: bool = False) -> None:
+    def __init__(self, folder: str, private: str | None, *, ignored_too: bool = False) -> None:
         self.folder = folder
+        self._private = private
         self.stopped = False
         self._ignored_too = ignored_too
 
@@ -45,7 +46,9 @@ class Walk:
             for entry in entries:
                 path = base + entry.name
                 is_folder = entry.is_dir(follow_symlinks=False)
-                if entry.name in ALWAYS or (rules is not None and rules.ignores(path, is_folder=is_folder)):
+                if entry.name in ALWAYS or entry.path == self._private:
+                    continue
+                if rules is not None and rules.ignores(path, is_folder=is_folder):
                     continue
                 if is_folder:
                     folders.append((f"{path}/", rules))
@@ -66,7 +69,7 @@ def glob(places: Places, pattern: str, path: str, ignored_too: bool) -> dict[str
     real = places.resolve(os.path.join(path, fixed))
     _must_be_folder(real)
     expression = compile_glob(pattern)
-    walk = Walk(real, ignored_too=ignored_too)
+    walk = Walk(real, places.find_private(real), ignored_too=ignored_too)
     count = 0
 
     def matching() -> Iterator[tuple[float, str]]:
@@ -100,16 +103,24 @@ def grep(
     if not is_folder:
         os.close(places.open_regular(real))  # raises for a pipe, a device …
     results = Results(mode, lambda below: places.show(os.path.join(real, below) if below else real))
-    program = find_ripgrep() if rg else None
+    private = places.find_private(real)
+    program = find_ripgrep() if rg and private is None else None
     if program is not None:
         search_with_ripgrep(program, real, pattern, glob, mode, context, any_case, results)
     else:
-        _search(real, is_folder, pattern, glob, context, any_case, results)
+        _search(real, private, is_folder, pattern, glob, context, any_case, results)
     return {"text": results.format(show_name(real))}
 
 
 def _search(
-    real: str, is_folder: bool, pattern: str, glob: str, context: int, any_case: bool, results: Results
+    real: str,
+    private: str | None,
+    is_folder: bool,
+    pattern: str,
+    glob: str,
+    context: int,
+    any_case: bool,
+    results: Results,
 ) -> None:
     try:
         expression = re.compile(pattern, re.IGNORECASE if any_case else 0)
@@ -119,7 +130,7 @@ def _search(
     if not is_folder:
         _search_file(os.path.dirname(real), os.path.basename(real), "", expression, context, results)
         return
-    walk = Walk(real)
+    walk = Walk(real, private)
     for below, entry in walk.files():
         if wanted is not None and not wanted.fullmatch(below):
             continue

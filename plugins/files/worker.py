@@ -16,7 +16,7 @@ if False:  # TYPE_CHECKING, without its import
 
 def answer(request: "dict[str, Any]") -> dict[str, str]:
     """Return the answer to a request: `text` and, for a file, its `key` and `stamp`; or `error`, for the model."""
-    places = Places(request["cwd"], request["roots"])
+    places = Places(request["cwd"], request["roots"], request["private"])
     given = request["arguments"]
     path = given["path"]
     try:

@@ -174,3 +174,25 @@ def test_limits_hold_and_what_is_full_says_so(people: People) -> None:
     assert people.text("Read", EVE, file_path="old") == "1\told"
     people.text("Bash", EVE, command="rm full*")
     assert people.text("Write", EVE, file_path="more", content="x") == "created more: 1 line"
+
+
+def test_the_servers_own_folder_is_closed_in_a_workspace_around_it(tmp_path: Path) -> None:
+    words = ["-p", "builtin:files", "--auth", "oauth", "--sandbox", "none", "--workspace", str(tmp_path)]
+    with site(tmp_path, *words, workspace=False) as opened:
+        people = People(Signed(opened), "none")
+        token = people.signed.token(ADA, granted=["tools:read"])
+        key = people.state / "keys" / "signing"
+        (tmp_path / "own.txt").write_text("own\n")
+        (tmp_path / "link").symlink_to(key)
+        for path in (str(key), "state/keys/signing", "link"):
+            for name, given in (("Read", {"file_path": path}), ("Grep", {"path": path, "pattern": "."})):
+                text, is_error = people.call(name, token=token, **given)
+                assert is_error and text.endswith("it is in the server's own folder"), text
+        assert "own folder" in people.refusal("Write", file_path=str(people.state / "new"), content="x")
+        assert "own folder" in people.refusal("Glob", pattern="**/*", path="state")
+        found = people.call("Glob", token=token, pattern="**/*", ignored=True)[0].splitlines()
+        found += people.call("Grep", token=token, pattern=".", mode="files")[0].splitlines()
+        assert "own.txt" in found and not [line for line in found if line.startswith("state/")]
+        people.text("Bash", command="seq 20000")
+        output = next(people.state.rglob("output"))
+        assert people.call("Read", token=token, file_path=str(output), offset=20_000)[0].startswith("20000\t20000")

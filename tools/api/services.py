@@ -139,6 +139,9 @@ class CallerWorkspace(Protocol):
     @property
     def output_folder(self) -> Path: ...  # of the files with the output of its commands
 
+    @property
+    def private_folder(self) -> Path | None: ...  # the server's own, if it may be inside `root`
+
     def check_file(self, path: str, *, suffix: str) -> None: ...  # ToolError if write_file would refuse the path
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes: ...
     async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path: ...

@@ -63,7 +63,7 @@ class Workspace:
         self._variables = variables
         self._notices = notices
         own = Path(os.path.realpath(private)) if private is not None else None
-        self._private = None if own is None or self.root.is_relative_to(own) else own
+        self.private_folder = None if own is None or self.root.is_relative_to(own) else own
         self._runs = RunStore(spool, command_environment)
         self._live = self._runs.live
         self.limits = LimitChecks(command_environment, self.root, self._live)
@@ -241,25 +241,27 @@ class Workspace:
         await self._runs.open()
         reach = None if anywhere else self.root
         async with self._reading:
-            return await asyncio.to_thread(files.read, path, limit, reach, self._private, self._environment.uid)
+            return await asyncio.to_thread(files.read, path, limit, reach, self.private_folder, self._environment.uid)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
         """Open the same kind of file, to be read piece by piece. Raises ToolError."""
         await self._runs.open()
         reach = None if anywhere else self.root
-        return await asyncio.to_thread(files.open_regular, path, limit, reach, self._private, self._environment.uid)
+        return await asyncio.to_thread(
+            files.open_regular, path, limit, reach, self.private_folder, self._environment.uid
+        )
 
     async def stat_path(self, path: str) -> files.FileEntry:
         """Return the entry at the absolute `path`, links followed. Raises NotFound, also for one outside the root."""
-        return await asyncio.to_thread(files.stat_path, path, self.root, self._private)
+        return await asyncio.to_thread(files.stat_path, path, self.root, self.private_folder)
 
     async def entries(self, path: str, limit: int) -> tuple[Sequence[files.FileEntry], bool]:
         """Return at most `limit` entries by name, and whether there are more. Raises NotFound, ToolError."""
-        return await asyncio.to_thread(files.entries, path, self.root, limit, self._private)
+        return await asyncio.to_thread(files.entries, path, self.root, limit, self.private_folder)
 
     async def resolve(self, path: str) -> Path:
         """Return the real path of the absolute `path`, existing or not. Raises NotFound if it is outside the root."""
-        return Path(await asyncio.to_thread(files.resolve_inside, path, self.root, self._private))
+        return Path(await asyncio.to_thread(files.resolve_inside, path, self.root, self.private_folder))
 
     def check_file(self, path: str, *, suffix: str) -> None:
         """Raise ToolError for a path that `write_file` would refuse whatever is on disk."""

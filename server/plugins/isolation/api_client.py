@@ -158,6 +158,7 @@ class RemoteWorkspace(RemoteObject):
         self.root = Path(standing.root)
         self.sandbox = standing.sandbox
         self.output_folder = Path(standing.output_folder)
+        self.private_folder = None if standing.private_folder is None else Path(standing.private_folder)
 
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)

@@ -57,6 +57,7 @@ def context_data(context: Context) -> messages.ContextData:
         root=str(workspace.root),
         sandbox=workspace.sandbox,
         output_folder=str(workspace.output_folder),
+        private_folder=None if workspace.private_folder is None else str(workspace.private_folder),
         skills=[str(folder) for folder in context.service(Skills).folders],
     )
 

@@ -114,6 +114,7 @@ class ContextData(msgspec.Struct, frozen=True):
     root: str
     sandbox: str
     output_folder: str
+    private_folder: str | None
     skills: list[str]  # the folders, in order
 
 
