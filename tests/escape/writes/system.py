@@ -100,6 +100,8 @@ HARMFUL = {  # never tried without a plan
     "opens the server's descriptors": "for number in range(64):\n    try:\n"
     "        os.open(f'/proc/{SERVER}/fd/{number}', os.O_WRONLY | os.O_NONBLOCK)\n        print('CHANGED', number)\n"
     "    except OSError:\n        pass",
+    "sets the priority of its user's processes": "os.setpriority(os.PRIO_USER, 0, os.nice(0))\nprint('CHANGED')",
+    "sets the I/O priority of its user's processes": "call(30 if ARM else 251, 3, 0, 0)\nprint('CHANGED')",
     "names the machine": "socket.sethostname(socket.gethostname())\nprint('CHANGED')",
     "sets the time": "time.clock_settime(time.CLOCK_REALTIME, time.time())\nprint('CHANGED')",
     "makes a link of the network": "s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n"
