@@ -146,6 +146,20 @@ def check_writes(name: str, writes: Sequence[Write]) -> None:
         assert mine.signed.site.process.poll() is None
 
 
+@pytest.mark.parametrize("name", LEVELS)
+def test_the_record_of_the_folder_holds_no_more_than_a_path(name: str) -> None:
+    level, user = LEVELS[name]
+    with folder() as made, planner(made, level, user) as mine:
+        mine.call("PlanMode", action="enter", goal="look")
+        assert mine.bash("cd /usr/lib; pwd") == "/usr/lib\n"
+        record = "$(trap -p EXIT | grep -o '>|[^ ]*' | cut -c3-)"
+        shown = mine.bash(f"file={record}; trap - EXIT; head -c 1M /dev/zero >$file; stat -c %s $file; seq 20000")
+        assert "\n1048576\n1\n" in shown  # so long that its files are kept
+        sizes = [each.stat().st_size for each in (mine.signed.site.state / "spool").rglob("cwd")]
+        assert sizes and max(sizes) <= 4096
+        assert mine.bash("pwd") == "/usr/lib\n"
+
+
 def test_there_are_enough_ways_and_each_has_a_name_of_its_own() -> None:
     assert len({each.name for each in WRITES}) == len(WRITES) >= 200
 

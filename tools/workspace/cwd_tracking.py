@@ -53,3 +53,16 @@ def read_cwd(cwd_file: Path, *, must_exist: bool) -> Path | None:
     if len(data) > MAX_PATH or not folder.startswith("/") or "\0" in folder:
         return None
     return Path(folder) if not must_exist or os.path.isdir(folder) else None
+
+
+def empty_if_large(cwd_file: Path) -> None:
+    """Empty a file that is longer than a path: a command that may write nothing else could store data there."""
+    try:
+        descriptor = open_regular(cwd_file, os.O_WRONLY | os.O_NOCTTY)
+    except OSError:
+        return
+    try:
+        if os.fstat(descriptor).st_size > MAX_PATH:
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)

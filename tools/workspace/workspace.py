@@ -360,6 +360,8 @@ class Workspace:
         run = running.run
         self.limits.command_ended()
         del self._live[run.id]
+        if run.read_only:
+            cwd_tracking.empty_if_large(self._runs.cwd_file(run.id))
         if run.background:
             self.limits.find_reached(run, self._runs.read_tail(run))
             self._runs.save(run)
