@@ -28,11 +28,17 @@ def search_with_ripgrep(
     """Search below `real`. Raises FileError with ripgrep's own words about the pattern."""
     import subprocess  # only here: it takes 10 ms
 
-    words = [program, *SAFE, *(["--ignore-case"] if any_case else []), *(["--glob", glob] if glob else [])]
+    words = [
+        program,
+        *SAFE,
+        *(["--ignore-case"] if any_case else []),
+        *(["--glob", _to_own_glob(glob)] if glob else []),
+    ]
     words += {"lines": ["--json", f"--context={context}"], "files": ["-l", "--null"]}.get(mode, ["-cH", "--null"])
     words += ["-e", pattern, "--", real]
+    folder = real if os.path.isdir(real) else "/"  # globs with a slash are relative to it
     with subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         if mode == "lines":
@@ -49,6 +55,12 @@ def search_with_ripgrep(
         report = running.stderr.read(4096).decode("utf-8", "replace")
     if running.returncode == 2 and not results.is_full and report:
         raise FileError(f"the pattern or the glob is wrong: {report[:MAX_REPORT].strip()}")
+
+
+def _to_own_glob(glob: str) -> str:
+    """Return ripgrep's spelling of a glob, in which a ! at the beginning is a character."""
+    glob = glob.removeprefix("./")
+    return f"\\{glob}" if glob.startswith("!") else glob
 
 
 def _take(line: bytes, real: str, results: Results) -> None:

@@ -253,7 +253,10 @@ def test_both_engines_find_the_same(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         with files(tmp_path / name, env={"PATH": path}) as (server, _):  # type: ignore[arg-type]
             asked = [{"pattern": r"fo+|impo", "mode": mode, "context": 1} for mode in ("lines", "files", "counts")]
+            globs = ("sub/*.py", "/a.py", "./a.py", "**/*.py")
+            asked += [{"pattern": "foo", "mode": "files", "glob": glob} for glob in globs]
             found.append([server.text("Grep", each) for each in asked])
+            assert server.text("Grep", {"pattern": "foo", "glob": "!*.py"}).startswith("[nothing in")
     assert found[0] == found[1]
 
 
