@@ -18,6 +18,7 @@ from .memory import SeenFiles
 
 MAX_CONTENT = 8 * 2**20  # characters
 MAX_ANSWER = 2**20  # bytes; texts are far shorter
+MAX_REMEMBERED = 200  # characters; other commands of the caller could forge an answer at levels `uid` and `none`
 SECONDS = 20.0  # of a call, which ends what never would: clients give up after about 60
 log = logging.getLogger("toolgate.plugins.files")
 seen = SeenFiles()
@@ -27,8 +28,8 @@ class Answer(msgspec.Struct, frozen=True):
     """The worker's answer."""
 
     text: str = ""
-    key: str = ""
-    stamp: str = ""
+    key: Annotated[str, Meta(max_length=MAX_REMEMBERED)] = ""
+    stamp: Annotated[str, Meta(max_length=MAX_REMEMBERED)] = ""
     error: str = ""
 
 

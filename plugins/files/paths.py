@@ -10,6 +10,7 @@ import stat
 PASS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # folders may be unreadable
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC  # never wait for a pipe
 MAX_DIGEST = 16 * 2**20  # bytes: of a larger file size and times say whether it changed
+MAX_PATH = 4_096  # characters: the system's limit is as many bytes (limits.h)
 CHUNK = 2**20
 KINDS = {
     stat.S_IFDIR: "a folder: Glob lists its files",
@@ -37,6 +38,8 @@ class Places:
         """Return the real path of `path`, existing or not. Raises FileError."""
         if not path or "\0" in path:
             raise FileError("the path is empty" if not path else "the path holds a NUL character")
+        if len(path) > MAX_PATH:
+            raise FileError(f"the path is longer than {MAX_PATH:,} characters")
         real = os.path.realpath(os.path.join(self.cwd, os.path.expanduser(path)))
         self._root_of(real)
         return real

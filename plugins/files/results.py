@@ -6,6 +6,7 @@ from .paths import show_text
 
 MAX_LINES = 250  # of a result, those of the context too
 MAX_TEXT = 20_000  # characters
+MAX_PATHS = 30_000  # characters of a result that is paths alone
 MAX_FILES = 250
 MAX_LINE = 300  # characters of a line
 
@@ -68,7 +69,21 @@ class Results:
                 found = sorted(map(self._show, self._counts))
             case _:
                 found = sorted(f"{self._show(path)}:{count}" for path, count in self._counts.items())
+        if not self.wants_lines:
+            kept = fit_paths(found)
+            self.is_full |= len(kept) < len(found)
+            found = kept
         if not found:
             found = [f"[nothing in {where} matches]"]
         notes = [*self.notes, *(["there is more: narrow the pattern, path or glob"] if self.is_full else [])]
         return "\n".join([*found, *([f"[{'; '.join(notes)}]"] if notes else [])])
+
+
+def fit_paths(paths: list[str]) -> list[str]:
+    """Return the first of the paths, as many as a result may hold."""
+    size = 0
+    for count, path in enumerate(paths):
+        size += len(path) + 1
+        if size > MAX_PATHS:
+            return paths[:count]
+    return paths

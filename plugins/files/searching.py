@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from .paths import FileError, Places, open_at, show_name
 from .patterns import ALWAYS, compile_glob, read_ignore_file, read_rules_above
-from .results import Results
+from .results import Results, fit_paths
 from .ripgrep import find_ripgrep, search_with_ripgrep
 
 MAX_GLOBBED = 200  # paths of a result
@@ -83,7 +83,7 @@ def glob(places: Places, pattern: str, path: str, ignored_too: bool) -> dict[str
                     continue  # it is gone
 
     newest = heapq.nlargest(MAX_GLOBBED, matching())
-    lines = [places.show(os.path.join(real, below)) for _, below in newest]
+    lines = fit_paths([places.show(os.path.join(real, below)) for _, below in newest])
     if not lines:
         left_out = "" if ignored_too else " (files that .gitignore names are left out)"
         lines = [f"[no file in {show_name(real)} matches{left_out}]"]

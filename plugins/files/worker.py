@@ -8,7 +8,7 @@ import os
 import sys
 from _json import encode_basestring_ascii
 
-from .paths import FileError, Places, show_name
+from .paths import MAX_PATH, FileError, Places, show_name
 
 if False:  # TYPE_CHECKING, without its import
     from typing import Any
@@ -19,6 +19,7 @@ def answer(request: "dict[str, Any]") -> dict[str, str]:
     places = Places(request["cwd"], request["roots"], request["private"])
     given = request["arguments"]
     path = given["path"]
+    name = show_name(path[:MAX_PATH])
     try:
         match request["task"]:
             case "read":
@@ -42,17 +43,17 @@ def answer(request: "dict[str, Any]") -> dict[str, str]:
 
                 return searching.grep(places, **given)
     except FileError as error:
-        return {"error": f"{show_name(path)}: {error}"}
+        return {"error": f"{name}: {error}"}
     except FileNotFoundError:
         from .near import find_near_names
 
         near = find_near_names(os.path.realpath(os.path.join(places.cwd, path)))
         hint = f"; did you mean {' or '.join(map(show_name, near))}?" if near else ""
-        return {"error": f"{show_name(path)} does not exist{hint}"}
+        return {"error": f"{name} does not exist{hint}"}
     except MemoryError:
-        return {"error": f"{show_name(path)}: the limit of memory was reached (--limit memory)"}
+        return {"error": f"{name}: the limit of memory was reached (--limit memory)"}
     except (OSError, ValueError) as error:
-        return {"error": f"{show_name(path)}: {(getattr(error, 'strerror', None) or str(error)).lower()}"}
+        return {"error": f"{name}: {(getattr(error, 'strerror', None) or str(error)).lower()}"}
 
 
 def main() -> None:

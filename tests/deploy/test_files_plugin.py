@@ -228,6 +228,19 @@ def test_results_are_bounded(shared: tuple[Server, Path]) -> None:
         (folder / f"{number}.txt").write_text("match\n" * 20)
     names = server.text("Glob", {"pattern": "many/*"}).splitlines()
     assert len(names) == 201 and names[-1] == "[the newest 200 of 300: narrow the pattern]"
+    deep = folder / "/".join(["語" * 80] * 14)
+    deep.mkdir(parents=True)
+    for number in range(300):
+        (deep / f"{number}.long").write_text("long\n")
+    for name, given in (
+        ("Glob", {"pattern": "**/*.long"}),
+        ("Grep", {"pattern": "long", "mode": "files"}),
+        ("Grep", {"pattern": "long", "mode": "counts"}),
+    ):
+        text = server.text(name, {**given, "path": "many"})
+        assert len(text) < 31_000 and text.splitlines()[-1].endswith("]") and ".long" in text
+    said = server.error("Read", {"file_path": "x" * 100_000})
+    assert said.endswith("longer than 4,096 characters") and len(said) < 5_000
     lines = server.text("Grep", {"pattern": "match", "path": "many"}).splitlines()
     assert len(lines) == 251 and lines[-1] == "[there is more: narrow the pattern, path or glob]"
 
