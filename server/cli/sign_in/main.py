@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, apply_tokens
 from toolgate.server.cli.sign_in.discovery import IssuerMetadata, discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
@@ -88,7 +89,7 @@ async def _revoke(store: CredentialStore, url: str) -> str:
             return "it takes no revocations"
         fields = {"token": found.refresh_token or found.access_token, "client_id": found.client_id}
         answer = await OAuthRequests(url).post_form(found.revocation_endpoint, fields)
-    except LoginError as error:
+    except McpClientError as error:
         return escape_unprintable(str(error))
     except (UsageError, OSError):
         return "the tokens can't be read here"

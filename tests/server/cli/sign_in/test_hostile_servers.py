@@ -357,6 +357,15 @@ def test_signing_out_removes_tokens_that_are_no_longer_used(
     assert ("end the access on its account page" in told.err) == (fault != "shared")
 
 
+def test_signing_out_of_a_server_that_is_gone_removes_the_tokens(
+    lying: LyingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, store, url = kept(lying, tmp_path, revocation_endpoint="http://127.0.0.1:1/revoke")
+    assert asyncio.run(logout(config, url=url)) == 0
+    assert not store.has(url)
+    assert "the server was not told (http://127.0.0.1:1/revoke: " in capsys.readouterr().err
+
+
 def test_tokens_that_can_not_be_kept_whole_leave_nothing(lying: LyingServer, tmp_path: Path) -> None:
     config, store, url = kept(lying, tmp_path)
     lying.answers["/token"] = {**TOKENS, "access_token": "\\" * MAX_TOKEN, "refresh_token": '"' * MAX_TOKEN}
