@@ -328,6 +328,12 @@ def parse_url(url: str) -> SplitResult:
     raise UsageError(f"--url: {url!r} is not an http or https URL{_suggest_scheme(url)}")
 
 
+def get_origin(url: str) -> tuple[str, str, int | None]:
+    """Return scheme, host and port of a valid URL."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
+
+
 def _suggest_scheme(url: str) -> str:
     """Return " (did you mean …?)" for a host without a scheme, or ""."""
     found = re.fullmatch(r"([A-Za-z0-9.-]+)(:[0-9]+)?(/\S*)?", url)

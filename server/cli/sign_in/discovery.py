@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from toolgate.server.cli.mcp_client.client import initialize_params
-from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, origin_of, require_secure
+from toolgate.server.cli.mcp_client.http import get_origin
+from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, require_secure
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
 from toolgate.server.text import to_line
 
@@ -65,7 +66,7 @@ async def _find_resource(requests: OAuthRequests, url: str, named: str | None) -
     place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
     if named is not None:
         place = require_secure(named, "the metadata of the resource")
-        if origin_of(place) != origin_of(url):
+        if get_origin(place) != get_origin(url):
             raise LoginError(f"{url} names metadata of another origin, {to_line(place, 200)}")
     answer = await requests.get(place)
     if answer.status != 200 or not answer.json:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import msgspec
 
 from toolgate.server.cli.mcp_client.client import McpClientError
-from toolgate.server.cli.mcp_client.http import open_response, parse_url
+from toolgate.server.cli.mcp_client.http import get_origin, open_response, parse_url
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import to_line
@@ -46,7 +46,7 @@ class OAuthRequests:
     """Send requests to the server at `url`, and to the authorization server that it names."""
 
     def __init__(self, url: str) -> None:
-        self._origin = origin_of(url)
+        self._origin = get_origin(url)
         self._is_public: bool | None = None  # None: not looked up yet
 
     async def get(self, url: str) -> OAuthAnswer:
@@ -82,7 +82,7 @@ class OAuthRequests:
         if self._is_public is None:
             own = self._origin[1]
             self._is_public = not is_loopback(own) and not _find_private(own, await _resolve(own))
-        if not self._is_public or origin_of(url) == self._origin:
+        if not self._is_public or get_origin(url) == self._origin:
             return None
         host = urlsplit(url).hostname or ""
         addresses = await _resolve(host)  # once: another answer could name another address
@@ -124,12 +124,6 @@ def require_secure(url: object, what: str) -> str:
         except ValueError:
             pass
     raise LoginError(f"{what} must be an https URL, not {to_line(str(url), MAX_SHOWN)!r}")
-
-
-def origin_of(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
 
 
 def normalize_url(url: str) -> str:

@@ -14,10 +14,10 @@ from toolgate.server.cli.doctor.remote.target import (
     PUBLIC_URL,
     RemoteTarget,
     get_list,
-    get_origin,
     is_secure_url,
 )
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
+from toolgate.server.cli.mcp_client.http import get_origin
 
 METHODS = "token_endpoint_auth_methods_supported"
 REDIRECT = "http://127.0.0.1:33418/"  # nothing listens there: no code is ever requested

@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import McpClientError
-from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
+from toolgate.server.cli.mcp_client.http import HttpResponse, get_origin, open_response, parse_url
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 from toolgate.tools.web.address_policy import AddressPolicy, check_host
@@ -178,12 +178,6 @@ def is_secure_url(value: object) -> bool:
     except ValueError:
         return False
     return good and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
-
-
-def get_origin(url: str) -> tuple[str, str, int | None]:
-    """Return scheme, host and port of a valid URL."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or {"https": 443, "http": 80}.get(parts.scheme)
 
 
 def get_list(document: Mapping[str, Any], name: str) -> list[Any]:
