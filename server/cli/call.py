@@ -28,7 +28,7 @@ from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import escape_lines, escape_unprintable, suggest
+from toolgate.server.text import escape_invisible, escape_lines, escape_unprintable, suggest
 
 BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description
@@ -81,7 +81,8 @@ async def call(
             print(f"toolgate: {escape_unprintable(str(fault))}", file=sys.stderr)
             return 1
     if json:
-        print(msgspec.json.encode(result).decode())
+        text = msgspec.json.encode(result).decode()
+        print(escape_invisible(text) if sys.stdout.isatty() else text)  # its escapes are those of JSON
     else:
         for block in content:
             _print_block(block)

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,3 +92,15 @@ def test_an_answer_that_is_none_is_named(
     told = capfd.readouterr().err
     assert said in told and "Traceback" not in told
     assert not (tmp_path / "image").exists()
+
+
+def test_json_on_a_terminal_has_escapes_that_programs_read(
+    server: FakeMcpServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = [{"type": "text", "text": f"Grüße{CLEAR}\u202e"}]
+    server.answers = {"tools/list": {"result": {"tools": [TOOL]}}, "tools/call": {"result": {"content": content}}}
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main.run(["call", "Look", "--json", "--url", server.url]) == 0
+    told = capsys.readouterr().out
+    assert json.loads(told) == {"content": content}
+    assert "Grüße" in told and told.removesuffix("\n").isprintable()
