@@ -12,7 +12,7 @@ import pytest
 from tests.clients.raw_client import COMMAND
 from toolgate.server.cli import main
 from toolgate.server.client_config.clients import CLIENTS
-from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
+from toolgate.server.client_config.config_file import MAX_SIZE, ConfigFileError, read_config_file
 from toolgate.server.client_config.locations import PLACES, Platform, find_file
 
 LINUX = {
@@ -220,6 +220,8 @@ def test_what_is_no_writable_text_file_of_this_user_is_refused(home: Home) -> No
     path.chmod(0o644)
     path.write_bytes(b"{\xff}")
     assert "is not UTF-8 text (byte 1)" in home.run("install", "cursor", code=1)
+    os.truncate(path, MAX_SIZE + 1)
+    assert f"has more than {MAX_SIZE} bytes" in home.run("install", "cursor", code=1)
     path.unlink()
     os.mkfifo(path)
     assert "is not a regular file" in home.run("install", "cursor", code=1)
