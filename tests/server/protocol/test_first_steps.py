@@ -39,7 +39,8 @@ def test_work_that_never_waits_has_a_current_task_but_leaves_none() -> None:
         return steps.run(work()), steps.run(work()), asyncio.current_task(), len(asyncio.all_tasks())
 
     assert in_callback(run) == (None, None, None, 1)
-    assert all(isinstance(task, asyncio.Task) for task in seen)
+    assert isinstance(seen[0], asyncio.Task)
+    assert seen[0] is seen[1]
 
 
 def test_work_that_waits_goes_on_in_the_task_it_began_in() -> None:
@@ -141,6 +142,18 @@ def test_no_trace_of_work_is_left_for_the_next(mark: str) -> None:
 
     assert in_callback(run) == "nothing"
     assert len(called) == (mark == "callback")
+
+
+def test_work_has_none_of_the_variables_of_the_work_that_starts_it() -> None:
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return MARK.get("nothing")
+
+    def run(steps: FirstSteps) -> Any:
+        MARK.set("other")
+        return steps.run(work())
+
+    assert in_callback(run) == "nothing"
 
 
 def test_an_exception_at_the_first_step_or_later_is_the_task_s() -> None:
