@@ -81,9 +81,11 @@ def test_a_token_that_ended_is_refused_at_the_next_request_with_a_known_head(
     async def body(protocol: HttpProtocol, served: Served) -> None:
         ada = token_of("ada")
         assert [await site.call(protocol, served, ada) for _ in range(4)] == [b"204"] * 4
+        assert protocol.principal.startswith("u-")
         end(site)
         assert [await site.call(protocol, served, ada) for _ in range(2)] == [b"401"] * 2
         assert served.parsed == 2  # the head was known, and stays so
+        assert protocol.principal == ""
 
     with_connection(monkeypatch, body, site.app)
 
@@ -94,6 +96,20 @@ def test_a_token_that_never_passed_is_refused_with_a_known_head(monkeypatch: pyt
     async def body(protocol: HttpProtocol, served: Served) -> None:
         assert [await site.call(protocol, served, "eve") for _ in range(4)] == [b"401"] * 4
         assert (served.parsed, site.callers) == (2, [])
+
+    with_connection(monkeypatch, body, site.app)
+
+
+def test_a_token_in_the_url_is_refused_beside_a_good_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = SignedSite()
+
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        ada = token_of("ada")
+        assert await site.call(protocol, served, ada) == b"204"
+        for _ in range(3):
+            protocol.data_received(signed_post(ada).replace(b"/a%20b ", b"/a%20b?access_token=x ", 1))
+            await settle()
+        assert [data.split(b" ")[1] for _, data in served.writes] == [b"204"] + [b"400"] * 3
 
     with_connection(monkeypatch, body, site.app)
 

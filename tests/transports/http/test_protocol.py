@@ -12,7 +12,9 @@ from tests.transports.http.test_answer_queue import connected
 from toolgate.server.telemetry.log_format import LOG_CONTEXT
 from toolgate.transports.http import known_head
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue
+from toolgate.transports.http.body import take_small_body
 from toolgate.transports.http.guard import RequestGuard
+from toolgate.transports.http.known_head import MAX_KNOWN, learn_head
 from toolgate.transports.http.protocol import HttpProtocol
 
 ODD_HEADS = (b"Expect: 100-continue\r\n", b"Upgrade: h2c\r\nConnection: upgrade\r\n", b"Connection: close\r\n")
@@ -148,6 +150,64 @@ def test_a_head_that_the_parser_acts_on_is_not_known(monkeypatch: pytest.MonkeyP
     with_connection(monkeypatch, body)
 
 
+@pytest.mark.parametrize(
+    "data", [post(b"x") + post(b"y"), post(b"x")[:-1], post(b"x", b"X-Long: %b\r\n" % (b"a" * MAX_KNOWN))]
+)
+def test_only_one_whole_request_with_a_short_head_is_learned(data: bytes) -> None:
+    scope = {"headers": [(b"content-length", b"1")]}
+    assert learn_head(post(b"x"), scope) is not None
+    assert learn_head(data, scope) is None
+
+
+def test_a_request_never_takes_the_body_of_the_one_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[bytes | None] = []
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        taken.append(take_small_body(scope, dict(scope["headers"])))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        protocol.data_received(post(b"alone"))
+        await settle()
+        protocol.data_received(post(b"first") + post(b"second"))
+        await settle()
+        assert taken == [b"alone", None, b"second"]
+
+    with_connection(monkeypatch, body, app)
+
+
+def test_a_known_request_is_the_last_of_a_connection_that_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        for _ in range(3):
+            protocol.data_received(post(b"known"))
+            await settle()
+        protocol.close_after_answer()
+        served.writes.clear()
+        protocol.data_received(post(b"last"))
+        await settle()
+        assert served.parsed == 2
+        assert b"connection: close\r\n" in served.writes[0][1]
+        assert served.writes[-1] == ("ada", "closed")
+
+    with_connection(monkeypatch, body)
+
+
+def test_a_known_request_is_refused_while_there_are_too_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        for _ in range(3):
+            protocol.data_received(post(b"known"))
+            await settle()
+        protocol._connections.lower_limit(0)
+        served.writes.clear()
+        protocol.data_received(post(b"known"))
+        await settle()
+        assert served.writes[0][1].startswith(b"HTTP/1.1 503 ")
+        assert len(served.requests) == 3
+
+    with_connection(monkeypatch, body)
+
+
 def test_a_known_request_waits_for_the_answer_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(protocol: HttpProtocol, served: Served) -> None:
         for _ in range(2):
@@ -195,6 +255,7 @@ def test_an_answer_in_one_write_has_the_bytes_of_an_answer_in_two(monkeypatch: p
             await settle()
         assert is_whole == [False, True] * 2
         assert protocol.server_state.total_requests == 4
+        assert protocol._queue.unstarted == 0
         assert [data for _, data in served.writes] == [served.writes[0][1]] * 4
         assert served.writes[0][1].startswith(b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: a/b\r\n")
 
@@ -205,12 +266,14 @@ def test_an_answer_in_one_write_has_the_bytes_of_an_answer_in_two(monkeypatch: p
 @pytest.mark.parametrize("waits", [False, True])
 def test_each_request_has_a_log_context_of_its_own(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     ids: list[str] = []
+    tasks: set[asyncio.Task[Any] | None] = set()
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
         for _ in range(2):
             about = LOG_CONTEXT.get()
             assert about is not None
             ids.append(about.request)
+            tasks.add(asyncio.current_task())
             if waits:
                 await asyncio.sleep(0)
         assert send.send_whole(200, b"content-length: 0\r\n", b"")
@@ -223,6 +286,7 @@ def test_each_request_has_a_log_context_of_its_own(monkeypatch: pytest.MonkeyPat
         assert len(served.writes) == 6
         assert ids[::2] == ids[1::2]
         assert len(set(ids)) == 6
+        assert len(tasks) == (6 if waits else 3)  # a parsed request leaves its context in its task
 
     with_connection(monkeypatch, body, RequestGuard(app, ["x"], [], loopback=True, behind_proxy=True))
 
@@ -283,6 +347,24 @@ def test_an_idle_connection_is_closed_after_its_last_answer_and_no_earlier(monke
             while served.writes[-1] != ("ada", "closed"):
                 await asyncio.sleep(0.01)
         assert loop.time() - answered >= 0.19
+
+    with_connection(monkeypatch, body)
+
+
+def test_a_request_that_takes_longer_than_a_connection_may_be_idle_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        protocol.timeout_keep_alive = 0.05  # type: ignore[assignment]
+        protocol.data_received(post(b"x"))
+        await settle()
+        served.release = asyncio.Event()
+        protocol.data_received(post(b"slow"))
+        async with asyncio.timeout(5):
+            while protocol._idle_timer is not None:
+                await asyncio.sleep(0.01)
+        served.release.set()
+        await settle()
+        assert [text for _, text in served.requests] == [b"x", b"slow"]
+        assert ("ada", "closed") not in served.writes
 
     with_connection(monkeypatch, body)
 
