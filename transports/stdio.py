@@ -41,7 +41,7 @@ LARGE = 64 * 1024  # bytes of one
 DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 STALL = 5.0  # seconds between checks of a client that reads nothing
 FLUSH_TIME = 0.3  # seconds for the client to read the last answers
-NOTHING = memoryview(b"")  # the empty rest of a large answer would hold all of it
+EMPTY = memoryview(b"")  # the empty rest of a large answer would hold all of it
 
 
 def take_descriptors() -> tuple[int, int]:
@@ -96,7 +96,7 @@ class StdoutChannel:
         self._loop = loop
         self._sink = sink
         self._lines: list[bytes] = []  # to be written, each without its line break
-        self._rest = NOTHING  # of what the pipe took in part
+        self._rest = EMPTY  # of what the pipe took in part
         self._is_flush_due = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -160,7 +160,7 @@ class StdoutChannel:
                 await self._idle.wait()
 
     def _take_lines(self) -> bytes:
-        """Return many small answers for one write, but large ones by themselves: these are copied here."""
+        """Return the answers for the next write: all, or some PIPE_SIZE bytes of them: joining copies them."""
         lines, self._lines = self._lines, []
         if self.unread_size > PIPE_SIZE:
             sizes = accumulate(map(len, lines))
@@ -170,7 +170,7 @@ class StdoutChannel:
         return b"\n".join(lines)
 
     def _advance(self, written: int) -> None:
-        self._rest = self._rest[written:] or NOTHING
+        self._rest = self._rest[written:] or EMPTY
         had_room = self.unread_size < RESUME_BELOW
         self.unread_size -= written
         self.taken_size += written
@@ -187,7 +187,7 @@ class StdoutChannel:
         log.info("the client no longer reads: %s", error)
         self.is_broken = True
         self._lines.clear()
-        self._rest = NOTHING
+        self._rest = EMPTY
         self.unread_size = 0
         if not self._idle.is_set():
             self._loop.remove_writer(self._sink)
@@ -285,7 +285,7 @@ class StdioConnection:
             await taken.wait()
 
     def _feed_from_file(self, data: bytes, taken: asyncio.Event) -> None:
-        """Call `_feed` from a callback: it starts tasks, which a task can't do (asyncio_tasks)."""
+        """Call `_feed` from a callback: `FirstSteps` runs no work within another task."""
         self._feed(data)
         taken.set()
 
@@ -326,7 +326,7 @@ class StdioConnection:
             self._loop.call_soon(self._start_tasks)
 
     def _start_tasks(self) -> None:
-        """Start a task for each line read, and write their immediate answers at once."""
+        """Begin the work on each line read, and write the answers to those that do not wait."""
         self._work_due = False
         output = self._output
         try:

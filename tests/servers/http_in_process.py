@@ -64,7 +64,7 @@ class Exchange:
         }
         self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
         self._gone = asyncio.Event()
-        self._leave: Callable[[], None] | None = None
+        self._on_disconnect: Callable[[], None] | None = None
         self._came: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._started = asyncio.Event()
         self.status = 0
@@ -91,14 +91,14 @@ class Exchange:
     def take_body(self, _scope: Any) -> bytes | None:
         return None
 
-    def begin_stream(self, scope: Any, leave: Callable[[], None]) -> None:
+    def begin_stream(self, scope: Any, on_disconnect: Callable[[], None]) -> None:
         scope.clear()
-        self._leave = leave
+        self._on_disconnect = on_disconnect
         if self._gone.is_set():
-            leave()
+            on_disconnect()
 
     def end_stream(self) -> None:
-        self._leave = None
+        self._on_disconnect = None
 
     async def started(self) -> "Exchange":
         async with asyncio.timeout(PATIENCE):
@@ -139,8 +139,8 @@ class Exchange:
 
     async def hang_up(self) -> None:
         self._gone.set()
-        if self._leave is not None:
-            self._leave()
+        if self._on_disconnect is not None:
+            self._on_disconnect()
         async with asyncio.timeout(PATIENCE):
             await self.task
 

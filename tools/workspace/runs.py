@@ -13,7 +13,7 @@ from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.spool import FULL, MemoryOutput, Run, RunOutput, Spool
 
-REMOVED_AFTER = 0.05  # seconds
+REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
 MAX_TAIL = 4096  # bytes of output that may show a reached limit
 
 log = logging.getLogger(__name__)
@@ -187,8 +187,8 @@ class RunStore:
         self._in_memory.pop(run_id, None)
 
     def _remove_later(self, run_id: int) -> None:
-        if not self._unneeded:  # after the answer, and for several runs at once
-            asyncio.get_running_loop().call_later(REMOVED_AFTER, self._start_removing)
+        if not self._unneeded:
+            asyncio.get_running_loop().call_later(REMOVE_DELAY, self._start_removing)
         self._unneeded.append(run_id)
 
     def _start_removing(self) -> None:

@@ -51,7 +51,7 @@ else:  # a program has no package: the files lie beside this one
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 REMOVING = b"removing"
-LEFT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
+START_NEXT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
 QUICK = 0.05  # seconds after which a command is waited for no longer: the next gets another supervisor
@@ -68,12 +68,12 @@ def serve(fd: int, *, same_limits: bool) -> NoReturn:
     channel.set_inheritable(False)
     tell = zygote(channel)
     if tell is not None:
-        supervise(Place(channel, tell, same_limits=same_limits))
+        supervise(ChannelSlot(channel, tell, same_limits=same_limits))
     os._exit(0)  # no clean-up: it would touch, and so copy, the memory shared with the zygote
 
 
 def zygote(channel: socket.socket) -> int | None:
-    """Keep one supervisor waiting. Returns in each of them, with where to say LEFT; in the zygote None, at the end."""
+    """Keep one supervisor waiting. Return in each the pipe for START_NEXT, and in the zygote None at the end."""
     process_tree.become_subreaper()
     server = os.getppid()
     news, tell = wake_on_child()
@@ -91,7 +91,7 @@ def zygote(channel: socket.socket) -> int | None:
             supervisors.add(waiting)
         data = os.read(news, 4096)
         reap_supervisors(supervisors)
-        if LEFT in data:
+        if START_NEXT in data:
             waiting = 0
         elif waiting not in supervisors:  # it was killed, or saw the end of the channel
             if has_ended(channel):
@@ -137,17 +137,17 @@ def reap_supervisors(supervisors: set[int]) -> None:
             process_tree.send(signal.SIGKILL, [orphan, *process_tree.descendants(orphan)])
 
 
-class Place:
-    """A supervisor's place at the zygote's channel. Until it leaves, the zygote starts no other to wait there."""
+class ChannelSlot:
+    """A supervisor's slot at the zygote's channel. Until it leaves, the zygote starts no other to wait there."""
 
     def __init__(self, channel: socket.socket, tell: int, *, same_limits: bool) -> None:
         self.channel = channel
         self.is_held = True
         self._tell = tell
         self._same_limits = same_limits
-        self._limits: list[bytes] = []  # that the supervisor has taken on, for good
+        self._limits: list[bytes] = []  # of this process, for good
 
-    def take(self) -> list[int]:
+    def wait_command(self) -> list[int]:
         """Wait for a command. Return its control socket, output and maybe input: fewer at its end, or out of them."""
         _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
         for descriptor in descriptors:
@@ -159,16 +159,16 @@ class Place:
         self.is_held = False
         self.channel.close()
         try:
-            os.write(self._tell, LEFT)
+            os.write(self._tell, START_NEXT)
         except OSError:  # it was killed: the server starts another
             return
 
-    def is_wanted(self) -> bool:
+    def is_readable(self) -> bool:
         """Return whether another command waits, or the server is gone."""
         return bool(select.select([self.channel], [], [], 0)[0])
 
-    def take_on(self, limits: list[bytes], root: bytes) -> None:
-        """Take the command's limits on; it inherits them."""
+    def apply_limits(self, limits: list[bytes], root: bytes) -> None:
+        """Apply the limits to this process: the command inherits them."""
         new = [each for each in limits if each not in self._limits]
         self._limits += new
         command_start.limit([each for each in new if each != REMOVING])
@@ -181,21 +181,21 @@ class Place:
         return self.is_held and can_have_them and time.process_time() < MAX_OWN_CPU
 
 
-def supervise(place: Place) -> None:
+def supervise(slot: ChannelSlot) -> None:
     """Wait for commands and see them through, one after another. Before the first, a kill of the zygote's group kills
     this too."""
     process_tree.become_subreaper()
     wake, _ = wake_on_child()
     earlier: socket.socket | None = None
-    while len(descriptors := place.take()) >= 2:
+    while len(descriptors := slot.wait_command()) >= 2:
         if earlier is None:
             os.setsid()
         else:
             wait_closed(earlier)  # until then the server may take this process for that command's supervisor
-        if place.is_wanted():
-            place.leave()
+        if slot.is_readable():
+            slot.leave()
         earlier = socket.socket(fileno=descriptors[0])
-        if not CommandSupervisor(earlier, [descriptors[1], *descriptors[1:]], wake, place).run():
+        if not CommandSupervisor(earlier, [descriptors[1], *descriptors[1:]], wake, slot).run():
             return
 
 
@@ -301,12 +301,12 @@ class Supervisor:
 
 
 class CommandSupervisor(Supervisor):
-    """The tree of a command, started at a `place` that it keeps while the command may be a quick one."""
+    """The tree of a command, started from a `slot` that it keeps while the command may be a quick one."""
 
-    def __init__(self, control: socket.socket, streams: list[int], wake: int, place: Place) -> None:
+    def __init__(self, control: socket.socket, streams: list[int], wake: int, slot: ChannelSlot) -> None:
         super().__init__(control, wake)
         self.streams = streams  # for 1, 2 and, if it has input, 0
-        self.place = place
+        self.slot = slot
 
     def run(self) -> bool:
         """Return whether the next command may run under this supervisor too."""
@@ -322,13 +322,13 @@ class CommandSupervisor(Supervisor):
             return False
         self.say(f"started {fell_back:d}")
         self.see_through()
-        return self.deadline is None and self.place.is_free()
+        return self.deadline is None and self.slot.is_free()
 
     def see_through(self) -> None:
-        """Watch the tree, and leave the place when something else is to be done or the command is not quick."""
-        if self.place.is_held:
+        """Watch the tree, and leave the slot when something else is to be done or the command is not quick."""
+        if self.slot.is_held:
             poller = select.poll()
-            for each in (self.wake, self.control, self.place.channel):
+            for each in (self.wake, self.control, self.slot.channel):
                 poller.register(each, select.POLLIN)
             until = time.monotonic() + QUICK
             while self.reap():
@@ -338,7 +338,7 @@ class CommandSupervisor(Supervisor):
                 os.read(self.wake, 4096)
             else:
                 return
-            self.place.leave()
+            self.slot.leave()
         self.watch()
 
     def request(self) -> list[list[bytes]] | None:
@@ -367,7 +367,7 @@ class CommandSupervisor(Supervisor):
         """Start the command; true when in the second directory. Raises OSError: nothing runs."""
         fell_back = command_start.enter(directories)
         limits, confinement = read_only.split(limits)
-        self.place.take_on(limits, directories[1])
+        self.slot.apply_limits(limits, directories[1])
         variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
         self.shell = command_start.spawn(argv, variables, self.streams, confinement)
         for each in set(self.streams):

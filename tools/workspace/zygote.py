@@ -86,25 +86,25 @@ class CommandRunner:
         self._busy = 0  # commands that run or start
         self._ending: asyncio.Future[None] | None = None
 
-    async def start(self, launch: Launch, sink: Callable[[bytes], bool], given: int | None = None) -> Process:
-        """Start a command; `sink` gets its output and returns whether it was kept. `given` is the descriptor of its
+    async def start(self, launch: Launch, sink: Callable[[bytes], bool], stdin: int | None = None) -> Process:
+        """Start a command; `sink` gets its output and returns whether it was kept. `stdin` is the descriptor of its
         input; None: empty. Raises CommandStartError."""
         request = launch.encode()
         self._busy += 1
         self._idle_sandboxes.remove(self)
         try:
-            process = await self._start_process(request, sink, given)
+            process = await self._start_process(request, sink, stdin)
         except BaseException:
             self._on_gone()
             raise
         process.gone.add_done_callback(self._on_gone)
         return process
 
-    async def _start_process(self, request: bytes, sink: Callable[[bytes], bool], given: int | None) -> Process:
+    async def _start_process(self, request: bytes, sink: Callable[[bytes], bool], stdin: int | None) -> Process:
         for _ in range(2):  # a zygote that was killed or stopped is replaced, once
             try:
                 zygote = await self._ready()
-                control, output = await zygote.fork_supervisor(given)
+                control, output = await zygote.fork_supervisor(stdin)
             except OSError as error:
                 raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
             process = Process(control, output, sink, None if self._sandbox is None else zygote.kill, self._rate)
@@ -225,8 +225,8 @@ class Zygote:
             with contextlib.suppress(OSError):
                 os.kill(self._process.pid, signal.SIGCONT)
 
-    async def fork_supervisor(self, given: int | None = None) -> tuple[socket.socket, int]:
-        """Return a new supervisor's control socket, and the read end of its command's output. `given`: see `start`.
+    async def fork_supervisor(self, stdin: int | None = None) -> tuple[socket.socket, int]:
+        """Return a new supervisor's control socket, and the read end of its command's output. `stdin`: see `start`.
         Raises OSError."""
         self.wake()
         control, theirs = socket.socketpair()
@@ -237,7 +237,7 @@ class Zygote:
                 control.close()
                 raise
             try:
-                await self._send([theirs.fileno(), write_end, *([] if given is None else [given])])
+                await self._send([theirs.fileno(), write_end, *([] if stdin is None else [stdin])])
             except BaseException:
                 control.close()
                 os.close(output)

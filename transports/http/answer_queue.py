@@ -4,9 +4,8 @@ A system call after each request leaves the processor's caches cold for the next
 tenth less processor time if the requests of a turn are worked on first, and their answers sent then. An answer waits
 for the first steps of other requests until it is MAX_WAIT old, and for none with a large body.
 
-The kernel names ready connections in the order of the last turn, with newcomers at the end. Whose answer is sent last
-would therefore miss the next turn, and be last again: with 64 clients some waited twice as long as the others, always.
-So those who had their last answer longest ago go first.
+The kernel names ready connections in the order of the last turn, with newcomers at the end. A client whose answer
+is sent last would miss the next turn and be last again. So the client with the oldest last answer goes first.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ class AnswerQueue:
         self._waiting: list[HeadJoiningTransport] = []
         self._arrived: list[tuple[float, int, Callable[[], None]]] = []
 
-    def begin(self, request: Callable[[], None], answered: float) -> None:
-        """Call `request` when all that has come is read. `answered` is the loop time of its client's last answer."""
+    def begin(self, request: Callable[[], None], last_answer: float) -> None:
+        """Call `request` when all that has come is read. `last_answer` is the loop time of its client's last one."""
         if not self._arrived:
             self._loop.call_soon(self._begin_all)
-        self._arrived.append((answered, len(self._arrived), request))
+        self._arrived.append((last_answer, len(self._arrived), request))
 
     def _begin_all(self) -> None:
         arrived, self._arrived = self._arrived, []

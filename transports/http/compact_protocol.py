@@ -9,7 +9,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from toolgate.transports.http.asgi import Scope
 
-UNHEARD = asyncio.Event()  # for all streams: nobody waits for it
+SHARED_EVENT = asyncio.Event()  # of all streams: none waits for it
 
 
 class CompactProtocol(HttpToolsProtocol):
@@ -20,7 +20,7 @@ class CompactProtocol(HttpToolsProtocol):
 
     __slots__ = (
         "_is_lost",
-        "_leave",
+        "_on_disconnect",
         "_streaming",
         "access_log",
         "access_logger",
@@ -57,7 +57,7 @@ class CompactProtocol(HttpToolsProtocol):
         self.pipeline = _Pipeline()  # type: ignore[assignment]  # all of a deque that uvicorn uses
         self._is_lost = False
         self._streaming: RequestResponseCycle | None = None  # the request that is answered by a stream
-        self._leave: Callable[[], None] | None = None  # called when that stream's reader disconnects
+        self._on_disconnect: Callable[[], None] | None = None  # called when that stream's reader disconnects
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -66,30 +66,30 @@ class CompactProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._is_lost = True
-        if self._leave is not None:
-            self._leave()
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
     def on_body(self, body: bytes) -> None:
         if self.cycle is not self._streaming:  # else nobody reads the rest
             super().on_body(body)
 
-    def begin_stream(self, scope: Scope, leave: Callable[[], None]) -> None:
-        """Drop the request of `scope`, whose answer has begun and may stay open for days. Call `leave` when its client
-        disconnects, or now if it has. Nothing may be received for this request from now on."""
-        self._leave = leave
+    def begin_stream(self, scope: Scope, on_disconnect: Callable[[], None]) -> None:
+        """Drop the request of `scope`, whose answer has begun and may stay open for days. Call `on_disconnect` when its
+        client disconnects, or now if it has. Nothing may be received for this request from now on."""
+        self._on_disconnect = on_disconnect
         if self.cycle.scope is scope:  # else the client has sent more requests already
             self._streaming = self.cycle
-            self.cycle.message_event = UNHEARD
+            self.cycle.message_event = SHARED_EVENT
         if self.scope is scope:  # else the head of another request is coming
             self.headers = []
         method = scope["method"]
         scope.clear()
         scope["method"] = method  # which uvicorn reads as it sends
         if self._is_lost:
-            leave()
+            on_disconnect()
 
     def end_stream(self) -> None:
-        self._leave = self._streaming = None
+        self._on_disconnect = self._streaming = None
 
 
 class _Pipeline(list[Any]):

@@ -14,15 +14,15 @@ MAX_DIGITS = 4  # of Content-Length: a larger body may come in parts
 MAX_LEARNED = 16  # heads that a connection learns: beyond that its client changes them each time
 LENGTH_HEADER = b"content-length"
 LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % MAX_DIGITS, re.IGNORECASE)
-UNSUITED = frozenset((b"transfer-encoding", b"expect", b"upgrade"))  # the parser acts on these
+PARSER_HEADERS = frozenset((b"transfer-encoding", b"expect", b"upgrade"))  # the parser acts on them
 
 
 class KnownHead:
-    """A head up to the value of Content-Length, and from there on, with the `scope` of the request that it was read of.
+    """A head up to the value of Content-Length, and from there on, with the `scope` of the request it was read from.
 
-    `checked` are its headers, once the guard let them pass, and `forms` what its endpoint found it to accept.
-    `repeated` are the revision, method and name in a body that its headers repeated rightly. `token_key` is the hash of
-    its bearer token, which is looked up at each request.
+    `checked` are its headers once the guard has let them pass, `forms` are the answers it accepts. `repeated` are the
+    revision, method and name of the last body that its headers matched. `token_key` is the hash of its bearer token,
+    which is looked up at each request.
     """
 
     __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms", "repeated", "token_key")
@@ -54,12 +54,12 @@ class KnownHead:
 
 
 def learn_head(data: bytes, scope: Scope) -> KnownHead | None:
-    """Return the head of the request that was parsed as `scope`, or None if `data` is not that request alone, or if its
-    head is unsuited."""
+    """Return the head of the request that was parsed as `scope`, or None if `data` is more than that request, or if
+    the parser must see each such head."""
     end = data.find(b"\r\n\r\n") + 4
     found = LENGTH.search(data, 0, end) if end <= MAX_KNOWN else None
     names = [name for name, _ in scope["headers"]]
-    if found is None or names.count(LENGTH_HEADER) != 1 or not UNSUITED.isdisjoint(names):
+    if found is None or names.count(LENGTH_HEADER) != 1 or not PARSER_HEADERS.isdisjoint(names):
         return None
     if len(data) != end + int(found[1]):
         return None

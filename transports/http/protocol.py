@@ -215,7 +215,7 @@ class HttpProtocol(CompactProtocol):
         """Send the whole answer to the request of `scope` in one write, and return True, if it is small and ordinary.
 
         `lines` are its header lines with their line ends; nothing checks them. uvicorn's `send`, called twice, writes
-        the same bytes, but costs 8 us more. It sends all other answers: to HEAD, to HTTP/1.0, with `connection: close`,
+        the same bytes at a higher cost. It sends all other answers: to HEAD, to HTTP/1.0, with `connection: close`,
         to a reader who is behind, and to a client that has sent more requests meanwhile.
         """
         cycle = self.cycle

@@ -55,17 +55,17 @@ class StreamSender:
         back, or None. `until`: when it is disconnected in any case, in seconds since 1970. `scope` is emptied.
         """
         reader, connection = object(), scope["toolgate.connection"]
-        leave = partial(stream.release, reader)
+        release = partial(stream.release, reader)
         stream.attach(reader)
         ends = [poll] if poll is not None else []
         ends += [until - time.time()] if until is not None else []
-        timer = asyncio.get_running_loop().call_later(min(ends), leave) if ends else None
+        timer = asyncio.get_running_loop().call_later(min(ends), release) if ends else None
         self._add(stream)
-        place = self._budgets.streams.take(principal.name, 1, leave)
+        place = self._budgets.streams.take(principal.name, 1, release)
         has_room = partial(self._budgets.answers.has_room, principal.name)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
-            connection.begin_stream(scope, leave)
+            connection.begin_stream(scope, release)
             first = OPEN if poll is None else stream.format_primer(cursor, RETRY)
             await send({"type": "http.response.body", "body": first, "more_body": True})
             whole = await _write(stream, cursor, send, reader, has_room, keep=keep, polled=poll is not None)

@@ -60,7 +60,7 @@ class TokenVerifier(Protocol):
 
 
 def hash_token(token: bytes) -> bytes:
-    """Return the key under which a token is cached: who reads it learns no token."""
+    """Return the key under which a token is cached. It does not reveal the token."""
     return sha256(token).digest()
 
 
