@@ -104,16 +104,17 @@ def _to_request(call: Call, tool: Tool, arguments: Mapping[str, Any], context: C
     """Return what the person is asked to approve. The time limit of a built-in shell's command does not matter."""
     from toolgate.server.calls import display  # start-up: most servers never ask
 
-    command, root, folder = arguments.get("command"), context.workspace.root, _cwd(context)
+    workspace, command, folder = context.workspace, arguments.get("command"), _cwd(context)
     others = {name: value for name, value in arguments.items() if name != "command" or not isinstance(command, str)}
     covered = {name: value for name, value in others.items() if name != "timeout" or tool.plugin is not None}
-    call_key = [tool.name, tool.plugin, command, covered, folder, str(root), str(rule)]
+    where = [folder, str(workspace.root), workspace.sandbox]  # the person sees the level, and approves it too
+    call_key = [tool.name, tool.plugin, command, covered, *where, str(rule)]
     session = call.session
     return ApprovalRequest(
         tool=tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})",
         command=display.format_command(command) if isinstance(command, str) else None,
         arguments=display.format_arguments(others),
-        folder=escape_invisible(_format_folder(folder, root)),
+        folder=escape_invisible(_format_folder(folder, workspace.root)),
         rule=str(rule),
         key=hashlib.sha256(to_stable_json(call_key)).hexdigest(),
         session=f"{session.owner} {session.client} {session.right} {session.place.key}",

@@ -1,7 +1,8 @@
 """Remember what a person has approved for longer than one call: for a session in memory, for good in the state.
 
-An approval covers one tool with the same arguments in the same folder, under the rule that asked (`ApprovalRequest`).
-It is looked up only for a call that would be asked about, so it never widens what --deny and other rules say.
+An approval covers one tool with the same arguments, in the same folder, at the same sandbox level and under the rule
+that asked (`ApprovalRequest`). It is looked up only for a call that would be asked about, so it never
+widens what --deny and other rules say.
 """
 
 import logging

@@ -203,7 +203,7 @@ class ApprovalRequest(msgspec.Struct, frozen=True):
     """What a person is asked to approve.
 
     `command` is a shell command as shown, or None; `arguments` are the others. `folder` is where it runs, `rule` asks.
-    `key` is equal for the same call under the same rule; `session` names the client's session.
+    `key` is equal for the same call under the same rule and sandbox level; `session` names the client's session.
     """
 
     tool: str

@@ -125,7 +125,7 @@ approval = _table(  # that a person gave for good
     "approval",
     Column("id", String, primary_key=True, nullable=False),
     Column("principal", String, nullable=False),
-    Column("key", String, nullable=False),  # digest of the tool, its arguments, the folder and the rule that asked
+    Column("key", String, nullable=False),  # digest of all that `ApprovalRequest` covers
     Column("tool", String, nullable=False),
     Column("shown", String, nullable=False),  # the command, or the arguments
     Column("folder", String, nullable=False),

@@ -81,6 +81,22 @@ def test_an_approval_is_remembered_for_exactly_this_call_under_this_rule(tmp_pat
     on_page(tmp_path, body)
 
 
+def test_an_approval_under_one_sandbox_level_does_not_hold_under_another(tmp_path: Path) -> None:
+    async def body(page: Page) -> None:
+        approvals = page.held.app.server.policy.remembered = RememberedApprovals(page.held.app.store)
+        set_rules(page, approve="Bash(echo*)")
+        assert (await page.said("Bash", RUN)).startswith("!")
+        await approve(page, "always", approvals)
+        assert not (await page.said("Bash", RUN)).startswith("!")
+        workspace = page.held.app.workspaces.find(ADA)
+        assert workspace is not None
+        workspace.sandbox = "uid"  # as after a restart with another --sandbox
+        assert (await page.said("Bash", RUN)).startswith("!")
+        page.questions.drop_all(ADA)
+
+    on_page(tmp_path, body)
+
+
 def test_a_person_has_a_limited_number_and_all_end_with_the_person(tmp_path: Path) -> None:
     async def body(page: Page) -> None:
         approvals = RememberedApprovals(page.held.app.store)
