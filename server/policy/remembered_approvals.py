@@ -51,6 +51,7 @@ class RememberedApprovals:
         if duration == "session":
             own = self._in_sessions.setdefault(principal, OrderedDict())
             own[request.session, request.key] = self._now() + SESSION_LIFETIME
+            own.move_to_end((request.session, request.key))  # it may be a renewal
             while len(own) > MAX_IN_SESSIONS:
                 own.popitem(last=False)
             return

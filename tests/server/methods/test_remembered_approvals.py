@@ -5,7 +5,13 @@ from pathlib import Path
 from tests.server.calls.test_pending_questions import ADA, Page, on_page
 from tests.servers.http_in_process import named
 from toolgate.server.methods import tools as tools_method
-from toolgate.server.policy.remembered_approvals import MAX_FOR_GOOD, SESSION_LIFETIME, Duration, RememberedApprovals
+from toolgate.server.policy.remembered_approvals import (
+    MAX_FOR_GOOD,
+    MAX_IN_SESSIONS,
+    SESSION_LIFETIME,
+    Duration,
+    RememberedApprovals,
+)
 from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.protocol.session import ApprovalRequest
 
@@ -93,6 +99,18 @@ def test_an_approval_under_one_sandbox_level_does_not_hold_under_another(tmp_pat
         workspace.sandbox = "uid"  # as after a restart with another --sandbox
         assert (await page.said("Bash", RUN)).startswith("!")
         page.questions.drop_all(ADA)
+
+    on_page(tmp_path, body)
+
+
+def test_a_session_has_a_limited_number_and_the_oldest_is_dropped(tmp_path: Path) -> None:
+    async def body(page: Page) -> None:
+        approvals = RememberedApprovals(page.held.app.store)
+        requests = [ApprovalRequest("Bash", "", "", "", "Bash", f"key-{n}", "one") for n in range(MAX_IN_SESSIONS + 1)]
+        for request in (*requests[:-1], requests[0], requests[-1]):  # the first is renewed before the last comes
+            await approvals.add(ADA, request, "client", "session")
+        dropped = [request.key for request in requests if await approvals.find(ADA, request) is None]
+        assert dropped == ["key-1"]
 
     on_page(tmp_path, body)
 
