@@ -72,3 +72,17 @@ def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: Ap
     assert "101 lines" in page.locator(".question").inner_text()
     page.get_by_role("button", name="Deny").click()
     told(page, "You refused this call.")
+
+
+def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], ada: AppUser) -> None:
+    assert "can answer at" in result(ada, "rm -f " + "x" * 800)
+    assert "can answer at" in str(ada.call("echo", text="y" * 3_000))
+    page = arrive("ada", "phone")
+    blocks = page.locator(".question pre")
+    hides = "each => each.scrollHeight > each.clientHeight"
+    says = "each => /characters: scroll/.test(each.nextElementSibling.textContent)"
+    assert [(block.evaluate(hides), block.evaluate(says)) for block in blocks.all()] == [(True, True)] * 2
+    for _ in range(2):
+        page.get_by_role("button", name="Deny").first.click()
+        told(page, "You refused this call.")
+        page.reload()
