@@ -13,20 +13,24 @@ from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.transports.web.consent import describe_scope
 from toolgate.transports.web.http import read_form, with_headers
-from toolgate.transports.web.page_context import Visitor, format_sentence, principal_of
-from toolgate.transports.web.sign_in_context import SESSION, SignInContext
+from toolgate.transports.web.page_context import (
+    ALREADY_ENDED,
+    APPROVAL_ENDED,
+    NO_ACTION,
+    REVOKED,
+    Visitor,
+    format_sentence,
+    principal_of,
+)
+from toolgate.transports.web.sign_in_context import SESSION, SignInContext, format_wait
 
 if TYPE_CHECKING:
     from toolgate.server.policy.remembered_approvals import RememberedApprovals
 
-REVOKED = "Access was revoked. The app’s tokens no longer work."  # for people
-ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."
-APPROVAL_ENDED = "You will be asked again."
+ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."  # for people
 SIGNED_OUT = "That browser is signed out."
-ALREADY_ENDED = "It has already ended."
 CHANGE_REFUSED = "The current password is wrong. Nothing was changed."
 DIFFERENT = "The two new passwords differ. Nothing was changed."
-NO_ACTION = "The form named no action, so nothing was done. Reload this page and try again."
 
 Result = tuple[str, bool]  # a sentence for the person, and whether it is good news
 Act = Callable[[Visitor, str], Awaitable[Result]]
@@ -83,11 +87,11 @@ class AccountPage:
             return await self.page(request, 403, problem=fault)
         if "new-password" in fields:
             return await self._change_password(request, visitor.person, fields)
-        named = [name for name in self._actions if name in fields]
-        if len(named) != 1:
+        names = [name for name in self._actions if name in fields]
+        if len(names) != 1:
             return await self.page(request, 400, problem=NO_ACTION)
-        told, is_good = await self._actions[named[0]](visitor, fields[named[0]])
-        return await self.page(request, done=told) if is_good else await self.page(request, 404, problem=told)
+        sentence, is_good = await self._actions[names[0]](visitor, fields[names[0]])
+        return await self.page(request, done=sentence) if is_good else await self.page(request, 404, problem=sentence)
 
     async def _revoke_grant(self, visitor: Visitor, id: str) -> Result:
         is_ended = await self._context.authorization.grants.revoke_grant(visitor.person, id)
@@ -122,7 +126,7 @@ class AccountPage:
             await accounts.set_password(person.name, new)
         except ThrottledError as error:
             self._context.sign_in.record(THROTTLED, PASSWORD.name, address, person.name)
-            page = await self.page(request, 429, problem=f"Too many attempts. Wait {error.wait} s and try again.")
+            page = await self.page(request, 429, problem=format_wait(error))
             return with_headers(page, ("retry-after", str(error.wait)))
         except SignInError as error:
             return await self.page(request, 400, problem=format_sentence(error))

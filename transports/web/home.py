@@ -20,7 +20,17 @@ from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
 from toolgate.transports.web import elicitation_form
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
-from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence, principal_of
+from toolgate.transports.web.page_context import (
+    ALREADY_ENDED,
+    ANONYMOUS,
+    APPROVAL_ENDED,
+    NO_ACTION,
+    REVOKED,
+    PageContext,
+    Visitor,
+    format_sentence,
+    principal_of,
+)
 from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
 
 if TYPE_CHECKING:
@@ -49,14 +59,12 @@ SANDBOXES = {  # the level of the sandbox, for people
     "uid": "Commands run as a separate system user for each person.",
     "none": "There is no sandbox: commands have all the server’s permissions.",
 }
-ALREADY_ENDED = "It has already ended."  # for people
 RESULTS = {  # what a button did, and whether it answered an approval → for people
     ("accept", False): "Your answer was sent.",
     ("decline", False): "You declined to answer.",
     ("accept", True): "You allowed this call.",
     ("decline", True): "You refused this call.",
 }
-APPROVAL_ENDED = "You will be asked again."
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
@@ -253,7 +261,7 @@ class HomePage:
             return ActionResult(fault, 403)
         names = [name for name in self._actions if name in fields]
         if len(names) != 1:
-            return ActionResult("The form named no action, so nothing was done. Reload this page and try again.", 400)
+            return ActionResult(NO_ACTION, 400)
         return await self._actions[names[0]](visitor, fields[names[0]], fields)
 
     async def _stop(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
@@ -277,7 +285,7 @@ class HomePage:
         person = visitor.person
         if self._grants is None or person is None or not await self._grants.revoke_grant(person, id):
             return ActionResult(ALREADY_ENDED, 404)
-        return ActionResult("Access was revoked. The app’s tokens no longer work.")
+        return ActionResult(REVOKED)
 
     async def _answer(self, action: str, visitor: Visitor, id: str, fields: Mapping[str, str]) -> ActionResult:
         principal = principal_of(visitor)

@@ -14,7 +14,7 @@ from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.transports.web.http import read_form, read_query, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, format_sentence
-from toolgate.transports.web.sign_in_context import SESSION, SignInContext
+from toolgate.transports.web.sign_in_context import SESSION, SignInContext, format_wait
 from toolgate.transports.web.templates import SCRIPT_POLICY
 
 CALLBACK = "/callback"  # operators have registered it at their providers
@@ -59,8 +59,7 @@ class LoginPages:
         try:
             person, problem = await self._check_and_record(request, fields)
         except ThrottledError as error:
-            wait = f"Too many attempts. Wait {error.wait} second{'s' * (error.wait > 1)} and try again."
-            page = await self._page(request, question, 429, wait, name, switch)
+            page = await self._page(request, question, 429, format_wait(error), name, switch)
             return with_headers(page, ("retry-after", str(error.wait)))
         if person is None:
             return await self._page(request, question, 403, problem, name, switch)

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person, SignInError, normalize_name_or_empty
 from toolgate.server.auth.login.methods import REFUSED, SignInMethods
 from toolgate.server.auth.login.sessions import LIFETIME
+from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.policy.sign_in_methods import HEADER
@@ -147,6 +148,11 @@ class SignInContext(PageContext):
         """Return the page for a question that no longer waits."""
         title, *sentences = ANSWERED if question in self.replays else EXPIRED
         return self.pages.notice(410, title, *sentences, **self.first_page_link())
+
+
+def format_wait(error: ThrottledError) -> str:
+    """Return for how long a person must wait, as a sentence."""
+    return f"Too many attempts. Wait {error.wait} second{'s' * (error.wait > 1)} and try again."
 
 
 def name_browser(user_agent: str) -> str:
