@@ -1,5 +1,6 @@
 """Show a person's account: the apps they approved, what they always allow, their browsers and their password."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."  
 SIGNED_OUT = "That browser is signed out."
 CHANGE_REFUSED = "The current password is wrong. Nothing was changed."
 DIFFERENT = "The two new passwords differ. Nothing was changed."
+
+log = logging.getLogger("toolgate.auth")
 
 Result = tuple[str, bool]  # a sentence for the person, and whether it is good news
 Act = Callable[[Visitor, str], Awaitable[Result]]
@@ -124,6 +127,7 @@ class AccountPage:
                 self._context.sign_in.record(REFUSED, PASSWORD.name, address, person.name)
                 return await self.page(request, 403, problem=CHANGE_REFUSED)
             await accounts.set_password(person.name, new)
+            log.info("password changed: from %s as %s", address or "unknown", person.name)
         except ThrottledError as error:
             self._context.sign_in.record(THROTTLED, PASSWORD.name, address, person.name)
             page = await self.page(request, 429, problem=format_wait(error))

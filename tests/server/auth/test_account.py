@@ -69,6 +69,15 @@ def test_a_password_is_not_changed_without_the_old_one_or_to_a_bad_one(server: S
     assert server.browser(accept="text/html").sign_in().location == "/"
 
 
+def test_a_changed_password_is_logged_without_it(server: SignInServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "toolgate.auth")
+    browser = server.browser(accept="text/html")
+    browser.sign_in()
+    assert change(browser, PASSWORD, NEW).status == 200
+    assert "password changed: from 127.0.0.1 as ada" in caplog.text
+    assert NEW not in caplog.text and PASSWORD not in caplog.text
+
+
 def test_guesses_at_the_old_password_are_throttled_as_those_at_the_login(server: SignInServer) -> None:
     browser = server.browser(accept="text/html")
     browser.sign_in()
