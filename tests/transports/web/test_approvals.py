@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.clients.raw_client import PATIENCE
+from tests.server.auth.sign_in_server import Browser
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
 
@@ -45,6 +46,28 @@ def test_a_command_is_shown_as_it_is_and_allowed_for_good_until_that_is_ended(
         asked = thread.submit(result, ada, COMMAND)
         card.get_by_role("button", name="Deny").click()
         assert "declined" in asked.result(PATIENCE)
+
+
+def test_an_approval_is_given_and_ended_by_its_person_alone(ada: AppUser, bob: AppUser) -> None:
+    command = "rm -f account.tmp; echo gone"
+    assert "can answer at" in result(ada, command)
+    mine, other = ada.browser(), bob.browser()
+
+    def press(browser: Browser, button: str, id: str) -> int:
+        page = browser.get("/account" if button == "forget" else "/").text.rpartition("<main>")[2]
+        csrf = page.split('name="csrf" value="', 1)[1].partition('"')[0]
+        return browser.post("/account" if button == "forget" else "/", {"csrf": csrf, button: id}).status
+
+    def find(path: str, button: str) -> str:
+        return mine.get(path).text.split(f'name="{button}" value="', 1)[1].partition('"')[0]
+
+    question = find("/", "always")
+    assert [press(browser, "always", question) for browser in (other, mine, mine)] == [404, 200, 404]
+    assert "gone" in result(ada, command)
+    approval = find("/account", "forget")
+    assert [press(browser, "forget", approval) for browser in (other, mine, mine)] == [404, 200, 404]
+    assert "can answer at" in result(ada, command)
+    assert press(mine, "decline", find("/", "decline")) == 200
 
 
 def test_an_approval_for_the_session_ends_with_it_and_works_without_a_script(
