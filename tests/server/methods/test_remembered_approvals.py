@@ -129,3 +129,18 @@ def test_a_person_has_a_limited_number_and_all_end_with_the_person(tmp_path: Pat
         assert await approvals.find(ADA, ApprovalRequest("Bash", "echo 1", "", "", "Bash", "key-1", "")) is None
 
     on_page(tmp_path, body)
+
+
+def test_approvals_of_two_people_are_apart(tmp_path: Path) -> None:
+    async def body(page: Page) -> None:
+        approvals, bob = RememberedApprovals(page.held.app.store), named("bob")
+        requests = {who: ApprovalRequest("Bash", who, "", "", "Bash", f"key of {who}", "") for who in (ADA, bob)}
+        for who, request in requests.items():
+            await approvals.add(who, request, "client", "always")
+        (standing,) = await approvals.list_standing(ADA)
+        assert not await approvals.end(bob, standing.id)
+        assert await approvals.find(bob, requests[ADA]) is None
+        await approvals.end_all(bob)
+        assert await approvals.list_standing(ADA) == [standing]
+
+    on_page(tmp_path, body)
