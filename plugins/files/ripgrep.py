@@ -5,11 +5,18 @@ import os
 from .paths import FileError
 from .results import Results
 
+TYPE_CHECKING = False  # type checkers take it as true; a call need not import typing
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import IO
+
 SAFE = [  # what a search does is ours to say: a configuration could run programs
     *("--no-config", "--no-messages", "--hidden", "--sort", "path", "--glob", "!.git", "--glob", "!.hg"),
     *("--glob", "!.svn", "--no-require-git", "--no-ignore-dot", "--no-ignore-global", "--no-ignore-exclude"),
 ]
 MAX_OUTPUT = 2**22  # bytes of file names
+MAX_EVENT = 2**22  # bytes of ripgrep's JSON about a line of a file, which may have gigabytes
+LEFT_OUT = f"matches in lines of more than about {MAX_EVENT:,} bytes are left out: use Bash"
 MAX_REPORT = 300  # characters of ripgrep's own error
 
 
@@ -42,7 +49,7 @@ def search_with_ripgrep(
     ) as running:
         assert running.stdout is not None and running.stderr is not None
         if mode == "lines":
-            for line in running.stdout:
+            for line in _read_lines(running.stdout, results):
                 _take(line, real, results)
                 if results.is_full:
                     break
@@ -61,6 +68,17 @@ def _to_own_glob(glob: str) -> str:
     """Return ripgrep's spelling of a glob, in which a ! at the beginning is a character."""
     glob = glob.removeprefix("./")
     return f"\\{glob}" if glob.startswith("!") else glob
+
+
+def _read_lines(output: "IO[bytes]", results: Results) -> "Iterator[bytes]":
+    is_rest = False
+    while line := output.readline(MAX_EVENT):
+        is_whole = line.endswith(b"\n")
+        if is_whole and not is_rest:
+            yield line
+        elif not is_rest and LEFT_OUT not in results.notes:
+            results.notes.append(LEFT_OUT)
+        is_rest = not is_whole
 
 
 def _take(line: bytes, real: str, results: Results) -> None:

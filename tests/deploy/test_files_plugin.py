@@ -270,6 +270,10 @@ def test_both_engines_find_the_same(tmp_path: Path) -> None:
             asked += [{"pattern": "foo", "mode": "files", "glob": glob} for glob in globs]
             found.append([server.text("Grep", each) for each in asked])
             assert server.text("Grep", {"pattern": "foo", "glob": "!*.py"}).startswith("[nothing in")
+    with files(tmp_path) as (server, work):
+        (work / "long").write_text("x" * 2**23 + "needle\nneedle\n")
+        text = server.text("Grep", {"pattern": "needle"})
+        assert text.startswith("long\n2:needle\n[matches in lines of more than") and text.count("\n") == 2
     assert found[0] == found[1]
 
 
