@@ -131,7 +131,7 @@ conformance: .venv/.dev tests/interop/node_modules/.installed ## run the whole o
 check: .venv/.dev ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy .links/toolgate
+	$(BIN)/mypy .links/toolgate plugins
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
 	@$(MAKE) --no-print-directory check-deploy
 

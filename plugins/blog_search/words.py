@@ -14,7 +14,7 @@ class Words:
 
     def __init__(self, texts: Sequence[str]) -> None:
         try:
-            from sklearn.feature_extraction.text import TfidfVectorizer
+            from sklearn.feature_extraction.text import TfidfVectorizer  # type: ignore[import-untyped]
         except ImportError:
             raise ToolError("searching needs scikit-learn: pip install scikit-learn") from None
         views = (
@@ -32,7 +32,7 @@ class Words:
 
     def scores(self, query: str) -> list[float]:
         """The mean of both similarities for each text."""
-        from sklearn.metrics.pairwise import cosine_similarity
+        from sklearn.metrics.pairwise import cosine_similarity  # type: ignore[import-untyped]
 
         means = [0.0] * self._count
         for view, matrix in self._views:

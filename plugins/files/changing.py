@@ -67,7 +67,8 @@ def edit(places: Places, path: str, old: str, new: str, every: bool) -> dict[str
 
 
 def _find_lines(data: bytes, sought: bytes) -> str:
-    numbers, at, number = [], 0, 1
+    numbers: list[str] = []
+    at, number = 0, 1
     while len(numbers) <= MAX_LINES and (found := data.find(sought, at)) >= 0:
         number += data.count(b"\n", at, found)
         numbers.append(str(number))

@@ -10,7 +10,8 @@ from _json import encode_basestring_ascii
 
 from .paths import MAX_PATH, FileError, Places, show_name
 
-if False:  # TYPE_CHECKING, without its import
+TYPE_CHECKING = False  # type checkers take it as true; a call need not import typing
+if TYPE_CHECKING:
     from typing import Any
 
 
