@@ -95,25 +95,33 @@ def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structur
 
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
     """Run a tool, unless a plan, a rule or the person refuses. Raises CannotAskError."""
-    if tool.is_held_by_plan and await context.plan.active():
-        why = await _find_plan_obstacle(tool, context)
-        if why is not None:
-            call.decision = "plan"
-            return _refusal(
-                f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first{why}"
-            )
-        call.is_read_only, context = True, context.read_only()
-    if not server.policy.rules:
-        return await tool.run(arguments, context)
     try:
-        context = await approval.require_approval(server, call, tool, arguments, context)
+        if tool.is_held_by_plan:
+            context = await _hold_to_plan(call, tool, context)
+        if server.policy.rules:
+            context = await approval.require_approval(server, call, tool, arguments, context)
+            if tool.is_held_by_plan:  # a plan may have begun while the person was asked
+                context = await _hold_to_plan(call, tool, context)
     except ToolError as refusal:
         return _refusal(refusal.text)
     try:
         return await tool.run(arguments, context)
     except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group
-        approval.carry_approval(server, call, context)
+        if server.policy.rules:
+            approval.carry_approval(server, call, context)
         raise
+
+
+async def _hold_to_plan(call: Call, tool: Tool, context: Context) -> Context:
+    """Return the context to run the tool with: one that changes nothing if a plan is active. Raises ToolError."""
+    if call.is_read_only or not await context.plan.active():
+        return context
+    why = await _find_plan_obstacle(tool, context)
+    if why is not None:
+        call.decision = "plan"
+        raise ToolError(f"{tool.name} is refused while a plan is active: finish planning with PlanMode exit first{why}")
+    call.is_read_only = True
+    return context.read_only()
 
 
 async def _find_plan_obstacle(tool: Tool, context: Context) -> str | None:

@@ -518,6 +518,20 @@ def test_a_read_only_command_takes_an_approval_too(start: Start, tmp_path: Path)
     assert runs(tmp_path) == 0
 
 
+@pytest.mark.parametrize(("tool", "told"), [("BackgroundBash", "a plan is active"), ("Bash", "while a plan is active")])
+def test_a_plan_that_begins_during_the_question_holds_too(start: Start, tmp_path: Path, tool: str, told: str) -> None:
+    def answer(*_: Any) -> Any:
+        server.begin("tools/call", {"name": "PlanMode", "arguments": {"action": "enter", "goal": "think"}})
+        threading.Event().wait(0.5)
+        return ACCEPT
+
+    server = start("--approve", "*Bash", capabilities=FORMS, answer=answer)
+    result = server.call(tool, {"command": RUN["command"]})
+    assert told in said(result)
+    assert server.notes("elicitation/create")
+    assert runs(tmp_path) == 0
+
+
 def test_rules_may_come_from_the_environment(start: Start) -> None:
     server = start(env={"TOOLGATE_DENY": "Bash(git push *:main)", "TOOLGATE_APPROVE": "scope:tools:shell"})
     assert "--deny Bash(git push *:main)" in server.error("Bash", {"command": "git push origin a:main"})
