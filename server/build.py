@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolgate.server.config.load import Config
+from toolgate.server.config.load import Config, check_utf8
 from toolgate.server.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
@@ -189,6 +189,7 @@ def workspace_root(config: Config) -> Path | None:
         raise UsageError(
             f"--workspace: {root} is not a folder" if root.exists() else f"--workspace: there is no folder {root}"
         )
+    check_utf8("--workspace", str(root.resolve()))
     return root.resolve()
 
 

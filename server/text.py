@@ -28,6 +28,11 @@ def describe_os_error(error: OSError) -> str:
     return f"{error.filename}: {reason}" if error.filename else reason
 
 
+def show_bytes(word: str) -> str:
+    """Return a word with \\xff for each of its bytes that is not UTF-8, as Python has read it from the system."""
+    return "".join(f"\\x{ord(each) & 0xFF:02x}" if "\ud800" <= each <= "\udfff" else each for each in word)
+
+
 def suggest(word: str, choices: Iterable[str]) -> str:
     """Return " (did you mean X?)", or "" if no name is close."""
     from toolgate.tools.api.text import closest  # start-up

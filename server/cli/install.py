@@ -1,6 +1,5 @@
 """Add this server to an MCP client's own configuration, and remove it (`toolgate install CLIENT`)."""
 
-import difflib
 import os
 import shutil
 import subprocess
@@ -13,7 +12,7 @@ import msgspec
 from toolgate.server.client_config import links, program, snippets
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
-from toolgate.server.client_config.install import FileEdit, has_entry, plan_install, plan_uninstall
+from toolgate.server.client_config.install import FileEdit, format_change, has_entry, plan_install, plan_uninstall
 from toolgate.server.client_config.locations import PLACES, WSL_APPS, Platform, find_file
 from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
@@ -40,18 +39,20 @@ def install(
             print(f"{spec.title} already has Toolgate, in {edit.file}")
             return 0
         if dry_run:
-            return _show_edit(edit)
+            return _show_edit(spec, edit, entry)
         claude = None if project else _find_claude(client, config.environment)
         if claude:
             _run_claude(claude, config.own_environment, entry, replace=has_entry(spec, edit.file))
             print(f"Added Toolgate to {spec.title}, in {edit.file}")
         else:
-            _apply(edit, f"Added Toolgate to {spec.title}, in")
+            _apply(edit, f"Added Toolgate to {spec.title}, in", is_new_client=not project)
     except (ConfigFileError, OSError) as error:
         _print_failure("install", error)
         print("To add it by hand, put this into the file:", file=sys.stderr)
         return _print_entry(client, spec, entry)
-    print(f"{PLACES[client].last_step.format(title=spec.title)}{spec.sign_in if public_url else ''}.")
+    place = PLACES[client]
+    last_step = (project and place.project_step) or place.last_step
+    print(f"{last_step.format(title=spec.title)}{spec.sign_in if public_url else ''}.")
     return 0
 
 
@@ -68,7 +69,7 @@ def uninstall(*, client: str, project: bool = False, dry_run: bool = False) -> i
             print(f"{spec.title} has no Toolgate in {edit.file}")
             return 0
         if dry_run:
-            return _show_edit(edit)
+            return _show_edit(spec, edit)
         claude = None if project else _find_claude(client, environment)
         if claude:
             own = {name: value for name, value in environment.items() if not name.startswith("TOOLGATE_")}
@@ -121,7 +122,9 @@ def _find_path(client: str, spec: ClientSpec, platform: Platform, project: bool,
     path = find_file(client, platform, Path.cwd() if project else None)
     if path is None:
         known = ", ".join(name for name, place in PLACES.items() if place.project)
-        raise UsageError(f"{command}: {spec.title} reads no file of a project; those that do are {known}")
+        raise UsageError(
+            f"{command}: {spec.title} reads no file of a project: omit --project; those that do are {known}"
+        )
     return path
 
 
@@ -143,8 +146,8 @@ def _print_entry(client: str, spec: ClientSpec, entry: Entry) -> int:
     return 1
 
 
-def _apply(edit: FileEdit, done: str) -> None:
-    is_new = not edit.file.target.parent.exists()
+def _apply(edit: FileEdit, done: str, is_new_client: bool = False) -> None:
+    is_new = is_new_client and not edit.file.target.parent.exists()
     has_backup = edit.apply()
     print(f"{done} {edit.file}")
     if has_backup:
@@ -153,11 +156,10 @@ def _apply(edit: FileEdit, done: str) -> None:
         print(f"note: {escape_unprintable(str(edit.file.target.parent))} was not there; is the client installed?")
 
 
-def _show_edit(edit: FileEdit) -> int:
-    """Print the changed lines only: others may hold secrets."""
-    print(f"Dry run: nothing is written. {edit.file} would change so:")
-    before, after = (edit.file.text or "").splitlines(), (edit.after or "").splitlines()
-    for line in list(difflib.unified_diff(before, after, n=0, lineterm=""))[2:]:
+def _show_edit(spec: ClientSpec, edit: FileEdit, entry: Entry | None = None) -> int:
+    """Print how this server's entry would change, and nothing else of the file: it may hold secrets."""
+    print(f"Dry run: nothing is written. In {edit.file}, {spec.container} would change so:")
+    for line in format_change(spec, edit, entry):
         print(escape_unprintable(line))
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error, escape_lines, escape_unprintable
+from toolgate.server.text import describe_os_error, escape_lines, escape_unprintable, show_bytes
 
 DONE, FAULT, USAGE = 0, 1, 2
 
@@ -26,7 +26,8 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return FAULT
     except UnicodeEncodeError as error:
-        print(f"toolgate: {error.object[error.start : error.end]!r} can't be printed here", file=sys.stderr)
+        around = error.object[max(0, error.start - 20) : error.end + 20]
+        print(f"toolgate: not UTF-8: {escape_unprintable(show_bytes(around))}", file=sys.stderr)
         return FAULT
     except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

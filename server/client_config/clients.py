@@ -85,14 +85,14 @@ CLIENTS = {
     ),
     "zed": ClientSpec(
         "Zed",
-        "in Zed's settings.json",
+        "in Zed's settings.json, or .zed/settings.json of a project",
         container="context_servers",
         from_command=_start_with(source="custom"),
         from_url=_reach,
     ),
     "codex": ClientSpec(
         "Codex",
-        "in ~/.codex/config.toml",
+        "in ~/.codex/config.toml, or .codex/config.toml of a trusted project",
         container="mcp_servers",
         from_command=_start_codex,
         from_url=_reach,
@@ -123,7 +123,7 @@ CLIENTS = {
     ),
     "copilot": ClientSpec(
         "Copilot CLI",
-        "in ~/.copilot/mcp-config.json",
+        "in ~/.copilot/mcp-config.json, or .github/mcp.json of a trusted project",
         from_command=_start_with(type="local", tools=["*"]),
         from_url=_reach_with(type="http", tools=["*"]),
         sign_in="; then /mcp signs in",

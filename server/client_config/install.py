@@ -1,5 +1,6 @@
 """Add this server to a client's own file, and remove it again, so that all else in the file stays as it is."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from toolgate.server.client_config import jsonc, toml_table
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFile, ConfigFileError
 from toolgate.server.client_config.jsonc import ConfigSyntaxError
+from toolgate.server.client_config.snippets import NOTATIONS
 from toolgate.server.text import escape_unprintable
 
 URL_KEYS = ("url", "serverUrl", "httpUrl")
@@ -17,6 +19,7 @@ SECRET_KEYS = (  # that the server at the URL gets
     *("headers", "headersHelper", "http_headers", "env_http_headers", "bearer_token_env_var"),
     *("auth", "oauth", "authProviderType"),
 )
+HIDDEN = "…"  # instead of a value that may be a secret
 CHOICES = ("tools",)  # members that a person changes: an entry that is there keeps its own
 
 
@@ -68,11 +71,30 @@ def plan_uninstall(client: ClientSpec, file: ConfigFile) -> FileEdit:
         original = _find_original(client, file, entry)
         if original is not None:
             return FileEdit(file, original, is_restored=True)
-        if file.read_backup() is None and _add_entry(client, "", entry) == text:
+        if file.read_backup() is None and _is_alone(client, text, entry):
             return FileEdit(file, None, is_restored=True)
         return FileEdit(file, _remove_entry(client, text))
     except ConfigSyntaxError as error:
         raise ConfigFileError(f"{file}: {error}") from None
+
+
+def format_change(client: ClientSpec, edit: FileEdit, entry: Entry | None) -> list[str]:
+    """Return the lines of this server's entry as a diff. Of what a person put there the names are shown, and the values
+    hidden, since they may be secrets; other servers may be on the same line of the file."""
+    before, after = (_format_shown(client, text, entry) for text in (edit.file.text, edit.after))
+    return list(difflib.unified_diff(before, after, n=len(before), lineterm=""))[3:]
+
+
+def _format_shown(client: ClientSpec, text: str | None, entry: Entry | None) -> list[str]:
+    found = _find_entry(client, text or "")
+    if found is None:
+        return []
+    own = dict(entry or {})
+    if isinstance(command := found.get("command"), str):
+        own["command"] = command  # the program alone: its arguments have a key of their own
+    shown = {key: own[key] if own.get(key) == value else HIDDEN for key, value in found.items()}
+    lines = NOTATIONS["json" if client.notation == "shell" else client.notation](client.container, shown).splitlines()
+    return lines if client.notation == "toml" else lines[2:-2]  # without the object of the servers
 
 
 def has_entry(client: ClientSpec, file: ConfigFile) -> bool:
@@ -89,6 +111,14 @@ def _find_original(client: ClientSpec, file: ConfigFile, entry: Entry) -> str | 
         return backup if _add_entry(client, backup, entry) == file.text else None
     except ConfigSyntaxError:
         return None
+
+
+def _is_alone(client: ClientSpec, text: str, entry: Entry) -> bool:
+    """Return whether the file is what adding the entry to an empty one makes."""
+    try:
+        return _add_entry(client, "", entry) == text
+    except (ConfigSyntaxError, TypeError):  # a member that Toolgate does not write, such as a table or a date in TOML
+        return False
 
 
 def _find_entry(client: ClientSpec, text: str) -> Entry | None:
@@ -131,9 +161,9 @@ def _check_own(client: ClientSpec, file: ConfigFile, entry: Mapping[str, Any] | 
         return
     words = [*(command if isinstance(command, list) else [command]), *_as_list(entry.get("args"))]
     if not any(Path(str(word)).name == "toolgate" for word in words):
-        shown = escape_unprintable(" ".join(map(str, words))[:200])
+        program = escape_unprintable(str(words[0])[:200].split(" ")[0])  # arguments may be secrets
         raise ConfigFileError(
-            f"{file}: {client.container}.{NAME} starts another program ({shown}): remove or rename it first"
+            f"{file}: {client.container}.{NAME} starts another program ({program}): remove or rename it first"
         )
 
 

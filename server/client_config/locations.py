@@ -40,15 +40,18 @@ class Platform:
 @dataclass(frozen=True, slots=True)
 class FilePlace:
     """Where a client's file is: `folder` in the home ("support" and "config" are those of the platform), the path in
-    it, and the path in a project. The last step makes the client read it. `variable` names another folder."""
+    it, and the path in a project. The last step, or the project's own, makes the client read it. `variable` names
+    another folder."""
 
     folder: str
     file: str
     project: str = ""
     last_step: str = "Restart {title}"
     variable: str = ""
+    project_step: str = ""
 
 
+TRUST = "Open the project in {title}, and trust its folder"  # its servers do not start before that
 SESSION = "Start a new session of {title}"
 PLACES = {
     "claude-desktop": FilePlace(
@@ -69,12 +72,14 @@ PLACES = {
     "windsurf": FilePlace(
         ".codeium/windsurf", "mcp_config.json", last_step="Press the refresh button of {title}'s MCP servers"
     ),
-    "zed": FilePlace("config", "zed/settings.json", last_step="{title} reads it by itself"),
-    "codex": FilePlace(".codex", "config.toml", "", SESSION, "CODEX_HOME"),
+    "zed": FilePlace(
+        "config", "zed/settings.json", ".zed/settings.json", "{title} reads it by itself", project_step=TRUST
+    ),
+    "codex": FilePlace(".codex", "config.toml", ".codex/config.toml", SESSION, "CODEX_HOME", TRUST),
     "gemini-cli": FilePlace(".gemini", "settings.json", ".gemini/settings.json", SESSION),
     "opencode": FilePlace("config", "opencode/opencode.json", "opencode.json", SESSION),
     "qwen-code": FilePlace(".qwen", "settings.json", ".qwen/settings.json", SESSION),
-    "copilot": FilePlace(".copilot", "mcp-config.json", "", SESSION, "COPILOT_HOME"),
+    "copilot": FilePlace(".copilot", "mcp-config.json", ".github/mcp.json", SESSION, "COPILOT_HOME", TRUST),
 }
 
 

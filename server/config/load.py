@@ -21,7 +21,7 @@ from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import FALSE_WORDS, is_loopback
 from toolgate.server.config.variables import ACCESS, refuse_unknown
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.text import describe_os_error, suggest
+from toolgate.server.text import describe_os_error, show_bytes, suggest
 
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
 CLASSIC_FILE = "scorpiox-env.txt"
@@ -213,11 +213,23 @@ def _convert(option: Option, source: str, raw: Any) -> Any:
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         form = 'a list of strings, such as ["a", "b"]' if option.is_repeatable else "one value"
         raise UsageError(f"{source} must be {form}")
+    for part in parts:
+        check_utf8(source, part)
     try:
         converted = [option.parse(part) for part in parts]
     except ValueError as error:
         raise UsageError(f"{source}: {error}") from None
     return tuple(converted) if option.is_repeatable else converted[0]
+
+
+def check_utf8(source: str, word: str) -> None:
+    """Raise UsageError for a word that is not UTF-8, as messages and the files of clients are."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        raise UsageError(
+            f"{source}: {show_bytes(word)} is not UTF-8: rename the file or folder, or type it again"
+        ) from None
 
 
 def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, tuple[str, Any]]:

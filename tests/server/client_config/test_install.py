@@ -165,6 +165,47 @@ def test_the_secret_of_one_server_is_not_left_for_another(home: Home, client: st
     assert "https://b.example/mcp" in after and '"A"' not in after
 
 
+@pytest.mark.parametrize(
+    ("client", "text"),
+    [
+        ("cursor", '{"mcpServers": {"a": {"command": "x", "env": {"KEY": "s3cret"}}}}'),
+        (
+            "cursor",
+            '{"mcpServers": {"toolgate": {"url": "https://a.example/mcp?k=s3cret", "headers": {"A": "s3cret"}}}}',
+        ),
+        (
+            "cursor",
+            '{"mcpServers": {"toolgate": {"command": "/opt/toolgate", "args": ["s3cret"], "env": {"A": "s3cret"}}}}',
+        ),
+        ("opencode", '{"mcp": {"toolgate": {"command": ["/opt/toolgate", "s3cret"], "environment": {"A": "s3cret"}}}}'),
+        ("codex", '[mcp_servers.toolgate]\ncommand = "/opt/toolgate"\nargs = ["s3cret"]\nenv = {A = "s3cret"}\n'),
+    ],
+)
+def test_a_dry_run_shows_this_entry_alone_and_hides_what_others_put_there(home: Home, client: str, text: str) -> None:
+    path = home.write(client, text)
+    told = home.run("install", client, "--dry-run")
+    assert "s3cret" not in told and f"+{'' if client == 'codex' else '    '}" in told and COMMAND in told
+    assert '"a"' not in told and path.read_text() == text
+    if '"a"' not in text:
+        assert "…" in told and "s3cret" not in home.run("uninstall", client, "--dry-run")
+
+
+def test_the_program_of_another_server_is_named_without_its_arguments(home: Home) -> None:
+    home.write("cursor", '{"mcpServers": {"toolgate": {"command": "/opt/other --key s3cret", "args": ["s3cret"]}}}')
+    told = home.run("install", "cursor", code=1)
+    assert "starts another program (/opt/other): remove or rename it first" in told and "s3cret" not in told
+
+
+def test_a_path_that_is_not_utf8_is_refused_and_named(home: Home) -> None:
+    odd = os.fsdecode(os.fsencode(home.folder) + b"/od\xffd")
+    os.mkdir(odd)
+    told = home.run("install", "cursor", "--workspace", odd, code=2)
+    assert f"--workspace: {home.folder}/od\\xffd is not UTF-8: rename the file or folder" in told
+    assert not (home.folder / LINUX["cursor"]).exists()
+    home.environment.chdir(odd)
+    assert "od\\xffd is not UTF-8" in home.run(code=2)  # the workspace of a server over stdio
+
+
 def test_a_dry_run_shows_the_change_and_no_secret_and_writes_nothing(home: Home) -> None:
     secret = '{\n  "mcpServers": {\n    "a": {\n      "env": {"KEY": "s3cret\\u001b[2J"}\n    }\n  }\n}\n'
     path = home.write("cursor", secret)
@@ -251,8 +292,11 @@ def test_the_file_of_a_project_is_used_and_no_link_leads_out_of_it(home: Home) -
     project = home.folder / "project"
     project.mkdir()
     home.environment.chdir(project)
-    for client in ("cursor", "vscode", "claude-code", "gemini-cli", "qwen-code", "opencode"):
+    clients = [client for client in PLACES if PLACES[client].project]
+    assert sorted(set(PLACES) - set(clients)) == ["claude-desktop", "windsurf"]
+    for client in clients:
         told = home.run("install", client, "--project")
+        assert ("trust its folder" in told) == (client in ("zed", "codex", "copilot"))
         path = project / PLACES[client].project
         assert str(path) in told and COMMAND in path.read_text() and stat.S_IMODE(path.stat().st_mode) == 0o644
         home.run("uninstall", client, "--project")
@@ -261,7 +305,8 @@ def test_the_file_of_a_project_is_used_and_no_link_leads_out_of_it(home: Home) -
     (project / ".mcp.json").symlink_to("../secrets.json")
     assert "leads out of the project" in home.run("install", "claude-code", "--project", code=1)
     assert (home.folder / "secrets.json").read_text() == "{}"
-    assert "Zed reads no file of a project" in home.run("install", "zed", "--project", code=2)
+    told = home.run("install", "windsurf", "--project", code=2)
+    assert "Windsurf reads no file of a project: omit --project; those that do are claude-code, cursor" in told
 
 
 def test_a_client_without_such_a_file_is_refused_with_what_to_do(home: Home) -> None:
