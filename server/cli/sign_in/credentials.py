@@ -34,7 +34,8 @@ PURPOSE = "sign-in"
 
 
 class SignIn(msgspec.Struct, frozen=True):
-    """One sign-in: the server's endpoints, our client there, and the tokens. Times are seconds since 1970."""
+    """One sign-in: the server's endpoints, our client there, and the tokens. Times are seconds since 1970.
+    `redirect_port` is the port that our client is registered with, 0 for any."""
 
     url: str
     issuer: str
@@ -45,6 +46,7 @@ class SignIn(msgspec.Struct, frozen=True):
     expires_at: float
     refresh_token: str = ""
     scope: str = ""
+    redirect_port: int = 0
 
 
 class CredentialStore:

@@ -37,6 +37,7 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
     registration_endpoint: str
     revocation_endpoint: str
     sends_issuer: bool  # in each redirect (RFC 9207)
+    takes_documents: bool  # a client's id may be the URL of its metadata
 
 
 async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, list[str]]:
@@ -107,4 +108,5 @@ def _parse_server(told: dict[str, Any], issuer: str) -> IssuerMetadata:
         require_secure(told.get("token_endpoint"), "token_endpoint"),
         **optional,
         sends_issuer=told.get("authorization_response_iss_parameter_supported") is True,
+        takes_documents=told.get("client_id_metadata_document_supported") is True,
     )

@@ -41,8 +41,12 @@ class LoopbackReceiver:
         return f"http://127.0.0.1:{self._port}{PATH}"
 
     @contextlib.asynccontextmanager
-    async def listen(self) -> AsyncGenerator[None]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD)
+    async def listen(self, port: int = 0) -> AsyncGenerator[None]:
+        """Listen at `port`, or at a free one if that is 0 or taken."""
+        try:
+            server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=MAX_HEAD)
+        except OSError:
+            server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEAD)
         self._port = server.sockets[0].getsockname()[1]
         try:
             yield

@@ -9,34 +9,34 @@ import subprocess
 import sys
 from urllib.parse import urlencode
 
-import msgspec
-
 from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.sign_in.client_choice import choose_client, find_port
 from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, apply_tokens
-from toolgate.server.cli.sign_in.discovery import IssuerMetadata, discover
+from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
-from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, normalize_url
+from toolgate.server.cli.sign_in.requests import OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable
 
 DONE, FAULT = 0, 1
-CLIENT_NAME = "toolgate command line"
-HOW_TO_REGISTER = "have its operator run: toolgate client add NAME http://127.0.0.1/callback, and give --client ID"
 
 
 async def login(config: Config, *, url: str, client: str | None) -> int:
-    """Sign in to the server at `url`. `client` is the id of a client that is registered there."""
+    """Sign in to the server at `url`, and end the earlier sign-in of this machine. `client` is the id of a client that
+    the server knows."""
     url = normalize_url(url)
     requests = OAuthRequests(url)
     server, scopes = await discover(requests, url)
+    store = CredentialStore(config.sign_in_folder)
+    earlier = _find_earlier(store, url)
     receiver = LoopbackReceiver(server.issuer, sends_issuer=server.sends_issuer)
     verifier = secrets.token_urlsafe(48)
-    async with receiver.listen():
-        client_id = client or await _register(requests, server, receiver.redirect_uri)
+    async with receiver.listen(0 if client else find_port(server, earlier)):
+        chosen = await choose_client(requests, server, receiver.redirect_uri, client, earlier)
         query = {
             "response_type": "code",
-            "client_id": client_id,
+            "client_id": chosen.id,
             "redirect_uri": receiver.redirect_uri,
             "code_challenge": base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("="),
             "code_challenge_method": "S256",
@@ -49,16 +49,28 @@ async def login(config: Config, *, url: str, client: str | None) -> int:
         _tell_person(config, authorize_url, receiver.lead_to(authorize_url))
         code = await receiver.wait()
     fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": receiver.redirect_uri}
-    fields |= {"client_id": client_id, "code_verifier": verifier, "resource": url}
+    fields |= {"client_id": chosen.id, "code_verifier": verifier, "resource": url}
     answer = await requests.post_form(server.token_endpoint, fields)
-    empty = SignIn(url, server.issuer, server.token_endpoint, server.revocation_endpoint, client_id, "", 0.0)
-    found = apply_tokens(empty, answer)
-    store = CredentialStore(config.sign_in_folder)
+    empty = SignIn(
+        url,
+        server.issuer,
+        server.token_endpoint,
+        server.revocation_endpoint,
+        chosen.id,
+        "",
+        0.0,
+        redirect_port=chosen.port,
+    )
+    signed_in = apply_tokens(empty, answer)
     async with store.hold_lock(url):
-        store.write(found)
+        earlier = _find_earlier(store, url)  # another process may have renewed it, or signed in meanwhile
+        store.write(signed_in)
+    fault = await _revoke(requests, earlier) if earlier is not None and not _shares_token(earlier, signed_in) else ""
     print(f"signed in to {url}")
-    if found.scope:
-        print(f"you allowed: {escape_unprintable(found.scope)}", file=sys.stderr)
+    if fault:
+        print(f"toolgate: the earlier sign-in goes on ({fault}): end it on the account page", file=sys.stderr)
+    if signed_in.scope:
+        print(f"you allowed: {escape_unprintable(signed_in.scope)}", file=sys.stderr)
     print(f"try it: toolgate tools --url {url}", file=sys.stderr)
     return DONE
 
@@ -71,7 +83,7 @@ async def logout(config: Config, *, url: str) -> int:
         print(f"toolgate: nobody is signed in to {url} here", file=sys.stderr)
         return FAULT
     async with store.hold_lock(url):
-        fault = await _revoke(store, url)
+        fault = await _end_stored(store, url)
         store.remove(url)
     print(f"signed out of {url}")
     if fault:
@@ -79,41 +91,42 @@ async def logout(config: Config, *, url: str) -> int:
     return DONE
 
 
-async def _revoke(store: CredentialStore, url: str) -> str:
-    """Revoke the tokens at the server (RFC 7009), and return why that failed, or ""."""
+async def _end_stored(store: CredentialStore, url: str) -> str:
+    """Revoke the stored tokens at the server, and return why that failed, or ""."""
     try:
-        found = store.read(url, is_ending=True)
-        if found is None:  # another process has signed out
-            return ""
-        if not found.revocation_endpoint:
-            return "it takes no revocations"
-        fields = {"token": found.refresh_token or found.access_token, "client_id": found.client_id}
-        answer = await OAuthRequests(url).post_form(found.revocation_endpoint, fields)
-    except McpClientError as error:
-        return escape_unprintable(str(error))
+        signed_in = store.read(url, is_ending=True)
     except (UsageError, OSError):
         return "the tokens can't be read here"
+    return await _revoke(OAuthRequests(url), signed_in) if signed_in is not None else ""  # None: ended meanwhile
+
+
+def _find_earlier(store: CredentialStore, url: str) -> SignIn | None:
+    """Return the sign-in that a new one replaces, or None, also for one that can't be read."""
+    try:
+        return store.read(url, is_ending=True)
+    except (UsageError, OSError):
+        return None
+
+
+def _shares_token(earlier: SignIn, signed_in: SignIn) -> bool:
+    """Return whether revoking the earlier sign-in would revoke the new one."""
+    return _token_to_revoke(earlier) in (signed_in.refresh_token, signed_in.access_token)
+
+
+def _token_to_revoke(signed_in: SignIn) -> str:
+    return signed_in.refresh_token or signed_in.access_token
+
+
+async def _revoke(requests: OAuthRequests, signed_in: SignIn) -> str:
+    """Revoke the tokens at the server (RFC 7009), and return why that failed, or ""."""
+    if not signed_in.revocation_endpoint:
+        return "the server takes no revocations"
+    fields = {"token": _token_to_revoke(signed_in), "client_id": signed_in.client_id}
+    try:
+        answer = await requests.post_form(signed_in.revocation_endpoint, fields)
+    except McpClientError as error:
+        return escape_unprintable(str(error))
     return "" if answer.status == 200 else answer.error
-
-
-async def _register(requests: OAuthRequests, server: IssuerMetadata, redirect_uri: str) -> str:
-    """Register a client for this sign-in (RFC 7591), and return its id."""
-    if not server.registration_endpoint:
-        raise LoginError(f"{server.issuer} registers no clients: {HOW_TO_REGISTER}")
-    client = {
-        "client_name": CLIENT_NAME,
-        "redirect_uris": [redirect_uri],
-        "grant_types": ["authorization_code", "refresh_token"],
-        "response_types": ["code"],
-        "token_endpoint_auth_method": "none",
-        "application_type": "native",
-    }
-    headers = {"Content-Type": "application/json", "Accept": "application/json"}
-    answer = await requests.send("POST", server.registration_endpoint, headers, msgspec.json.encode(client))
-    id = answer.json.get("client_id")
-    if answer.status not in (200, 201) or not isinstance(id, str) or not 0 < len(id) <= 2_000:
-        raise LoginError(f"{server.registration_endpoint} refuses: {answer.error}; {HOW_TO_REGISTER}")
-    return id
 
 
 def _tell_person(config: Config, authorize_url: str, local_url: str) -> None:

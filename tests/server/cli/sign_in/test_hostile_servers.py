@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from toolgate.server.cli.mcp_client.http import HttpResponse, SignInRequiredError
+from toolgate.server.cli.sign_in.client_choice import ChosenClient, choose_client
 from toolgate.server.cli.sign_in.credentials import MAX_TOKEN, CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
@@ -184,6 +185,17 @@ def test_an_address_is_checked_and_used_from_one_answer_of_dns(monkeypatch: pyte
 )
 def test_an_address_is_completed(typed: str, url: str) -> None:
     assert normalize_url(typed) == url
+
+
+def test_a_url_is_a_clients_id_where_the_server_takes_one(lying: LyingServer) -> None:
+    id = "https://app.example/client.json"
+    choose = choose_client(OAuthRequests(lying.url), look(lying)[0], "http://127.0.0.1:1/callback", id, None)
+    with pytest.raises(LoginError, match="takes no URL as a client's id: leave out --client https://app"):
+        asyncio.run(choose)
+    change(METADATA, client_id_metadata_document_supported=True)(lying)
+    choose = choose_client(OAuthRequests(lying.url), look(lying)[0], "http://127.0.0.1:1/callback", id, None)
+    assert asyncio.run(choose) == ChosenClient(id)
+    assert lying.forms == []
 
 
 # -- the redirect

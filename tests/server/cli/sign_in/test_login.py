@@ -1,8 +1,12 @@
 """`toolgate login` against a real server: a person signs in, calls need no token, and access ends everywhere."""
 
+import contextlib
+import fcntl
 import os
 import pty
 import re
+import socket
+import sqlite3
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.clients.raw_client import COMMAND, PATIENCE
+from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.http_browser import Person
 from tests.server.cli.test_cli import run
@@ -97,6 +101,69 @@ def test_revoked_access_says_how_to_sign_in_again(place: Site, tmp_path: Path) -
     told = run(tmp_path, "tools", "--url", f"{place.url}/mcp")
     assert (told.returncode, told.stdout) == (1, "")
     assert f"sign in again: toolgate login {place.url}/mcp" in told.stderr
+
+
+def count(place: Site, table: str, where: str = "TRUE") -> int:
+    """Return how many rows of the server's state match."""
+    with contextlib.closing(sqlite3.connect(place.state / "state.db")) as connection:
+        return int(connection.execute(f"SELECT count(*) FROM {table} WHERE {where}").fetchone()[0])
+
+
+def grants_and_clients(place: Site) -> tuple[int, int]:
+    """Return how many valid grants and how many registered clients the server has."""
+    return count(place, "oauth_grant", "revoked_at IS NULL AND used_at IS NOT NULL"), count(place, "oauth_client")
+
+
+def test_a_second_sign_in_uses_the_same_client_and_ends_the_first(place: Site, tmp_path: Path) -> None:
+    assert sign_in(place, tmp_path)[0] == 0
+    first = stored(place, tmp_path)[1]
+    grants, clients = grants_and_clients(place)
+    code, _, told = sign_in(place, tmp_path)
+    assert code == 0 and "toolgate: " not in told
+    second = stored(place, tmp_path)[1]
+    assert (second.client_id, second.redirect_port) == (first.client_id, first.redirect_port)
+    assert second.refresh_token != first.refresh_token
+    assert grants_and_clients(place) == (grants, clients)
+    url = f"{place.url}/mcp"
+    assert run(tmp_path, "tools", "--url", url, TOOLGATE_TOKEN=first.access_token).returncode == 1
+    assert run(tmp_path, "tools", "--url", url).returncode == 0
+    with socket.create_server(("127.0.0.1", first.redirect_port)):  # another program has the port
+        assert sign_in(place, tmp_path)[0] == 0
+    third = stored(place, tmp_path)[1]
+    assert third.client_id != first.client_id and third.redirect_port != first.redirect_port
+    assert grants_and_clients(place) == (grants, clients + 1)
+    removed = run(tmp_path, "client", "remove", third.client_id, "--state", str(place.state))
+    assert removed.returncode == 0, removed.stderr
+    assert sign_in(place, tmp_path)[0] == 0  # as a new client: the server has forgotten the other
+    assert stored(place, tmp_path)[1].client_id not in (first.client_id, third.client_id)
+    assert grants_and_clients(place) == (grants, clients + 1)
+
+
+def test_two_processes_renew_a_token_once(place: Site, tmp_path: Path) -> None:
+    assert sign_in(place, tmp_path)[0] == 0
+    store, first = stored(place, tmp_path)
+    store.write(msgspec.structs.replace(first, expires_at=0.0))
+    (lock,) = (tmp_path / ".config" / "toolgate" / "sign-ins").glob("*.lock")
+    issued = f"client = '{first.client_id}'"
+    before = count(place, "oauth_access", issued)
+    with lock.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        own = {"HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+        command = [COMMAND, "call", "Bash", "command=echo hi", "--url", f"{place.url}/mcp"]
+        calls = [subprocess.Popen(command, cwd=tmp_path, env=own, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        assert eventually(lambda: all(has_open(call.pid, lock) for call in calls))  # both want to renew it
+    assert [call.communicate(timeout=PATIENCE)[0] for call in calls] == ["hi\n"] * 2
+    assert count(place, "oauth_access", issued) == before + 1
+    second = stored(place, tmp_path)[1]
+    store.write(msgspec.structs.replace(second, expires_at=0.0))
+    assert run(tmp_path, "call", "Bash", "command=echo hi", "--url", f"{place.url}/mcp").stdout == "hi\n"
+
+
+def has_open(pid: int, file: Path) -> bool:
+    """Return whether a process has the file open."""
+    with contextlib.suppress(OSError):
+        return str(file) in [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+    return False
 
 
 def test_the_url_where_a_browser_elsewhere_ends_can_be_pasted(place: Site, tmp_path: Path) -> None:
