@@ -58,8 +58,8 @@ class RememberedApprovals:
 
         def write(connection: "approval_rows.Connection") -> None:
             shown = request.arguments if request.command is None else request.command
-            told = {"tool": request.tool, "shown": shown, "folder": request.folder, "rule": request.rule}
-            approval_rows.add(connection, principal, request.key, client=client, made_at=self._now(), **told)
+            row = {"tool": request.tool, "shown": shown, "folder": request.folder, "rule": request.rule}
+            approval_rows.add(connection, principal, request.key, client=client, made_at=self._now(), **row)
             approval_rows.trim(connection, principal, MAX_FOR_GOOD)
             self._store.set_flag(FLAG, principal, True)
 

@@ -73,15 +73,15 @@ class CredentialStore:
         except (InvalidParams, msgspec.ValidationError):
             raise UsageError(f"{file} can't be opened: its key is another: toolgate login {url}") from None
 
-    def write(self, found: SignIn) -> None:
+    def write(self, sign_in: SignIn) -> None:
         """Store a sign-in in one step: a reader sees the old one or the new one. Raises LoginError if it is too large,
         OSError."""
         self._make_folder()
-        file = self._file(found.url)
+        file = self._file(sign_in.url)
         draft = file.with_name(f".{file.name}.{os.getpid()}")
-        sealed = self._sealer.seal(msgspec.to_builtins(found), PURPOSE, found.url).encode()
+        sealed = self._sealer.seal(msgspec.to_builtins(sign_in), PURPOSE, sign_in.url).encode()
         if len(sealed) > MAX_SEALED:
-            raise LoginError(f"{found.issuer} sends more than a sign-in needs: it is not kept")
+            raise LoginError(f"{sign_in.issuer} sends more than a sign-in needs: it is not kept")
         draft.unlink(missing_ok=True)
         try:
             with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as opened:
@@ -140,69 +140,71 @@ async def find_token(config: Config, url: str) -> CallToken:
         return CallToken(url, config.access_token)
     url = normalize_url(url)
     store = CredentialStore(config.sign_in_folder)
-    found = store.read(url)
-    if found is None:
+    stored = store.read(url)
+    if stored is None:
         return CallToken(url)
-    if time.time() > found.expires_at - MARGIN:
-        found = await _renew(store, found)
-    return CallToken(url, found.access_token, is_stored=True)
+    if time.time() > stored.expires_at - MARGIN:
+        stored = await _renew(store, stored)
+    return CallToken(url, stored.access_token, is_stored=True)
 
 
 async def renew_token(config: Config, refused: CallToken) -> CallToken:
     """Return another token after the server has refused this one. Raises SignInRequiredError."""
     store = CredentialStore(config.sign_in_folder)
-    found = store.read(refused.url)
-    if found is None:
+    stored = store.read(refused.url)
+    if stored is None:
         raise _sign_in_again(refused.url, "the sign-in was removed")
-    if found.access_token == refused.text:
-        found = await _renew(store, found)
-    return CallToken(refused.url, found.access_token, is_stored=True)
+    if stored.access_token == refused.text:
+        stored = await _renew(store, stored)
+    return CallToken(refused.url, stored.access_token, is_stored=True)
 
 
 async def _renew(store: CredentialStore, old: SignIn) -> SignIn:
     """Return a sign-in with a fresh token: another process may have renewed it meanwhile."""
     async with store.hold_lock(old.url):
-        found = store.read(old.url)
-        if found is None:
+        stored = store.read(old.url)
+        if stored is None:
             raise _sign_in_again(old.url, "the sign-in was removed")
-        if found.access_token != old.access_token:
-            return found
-        if not found.refresh_token:
+        if stored.access_token != old.access_token:
+            return stored
+        if not stored.refresh_token:
             raise _sign_in_again(old.url, "the access token has expired")
-        fields = {"grant_type": "refresh_token", "refresh_token": found.refresh_token}
-        fields |= {"client_id": found.client_id, "resource": found.url}
-        answer = await OAuthRequests(found.url).post_form(found.token_endpoint, fields)
+        fields = {"grant_type": "refresh_token", "refresh_token": stored.refresh_token}
+        fields |= {"client_id": stored.client_id, "resource": stored.url}
+        answer = await OAuthRequests(stored.url).post_form(stored.token_endpoint, fields)
         if answer.json.get("error") in ("invalid_grant", "invalid_client", "unauthorized_client"):
             raise _sign_in_again(old.url, "access has ended or was revoked")
-        renewed = apply_tokens(found, answer)
+        renewed = apply_tokens(stored, answer)
         store.write(renewed)
         return renewed
 
 
-def apply_tokens(found: SignIn, answer: OAuthAnswer) -> SignIn:
+def apply_tokens(sign_in: SignIn, answer: OAuthAnswer) -> SignIn:
     """Return the sign-in with the tokens of an answer (RFC 6749 section 5.1). Raises LoginError."""
-    told = answer.json
+    tokens = answer.json
     if answer.status != 200:
-        raise LoginError(f"{found.token_endpoint} refuses: {answer.error}")
-    kind, lifetime = told.get("token_type"), told.get("expires_in", DEFAULT_LIFETIME)
+        raise LoginError(f"{sign_in.token_endpoint} refuses: {answer.error}")
+    kind, lifetime = tokens.get("token_type"), tokens.get("expires_in", DEFAULT_LIFETIME)
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise LoginError(f"{found.token_endpoint} gives no bearer token")
+        raise LoginError(f"{sign_in.token_endpoint} gives no bearer token")
     if isinstance(lifetime, bool) or not isinstance(lifetime, (int, float)) or not 0 < lifetime <= MAX_LIFETIME:
         lifetime = DEFAULT_LIFETIME
     return msgspec.structs.replace(
-        found,
-        access_token=_read_token(told, "access_token", found),
-        refresh_token=_read_token(told, "refresh_token", found) if "refresh_token" in told else found.refresh_token,
+        sign_in,
+        access_token=_read_token(tokens, "access_token", sign_in),
+        refresh_token=_read_token(tokens, "refresh_token", sign_in)
+        if "refresh_token" in tokens
+        else sign_in.refresh_token,
         expires_at=time.time() + lifetime,
-        scope=told["scope"] if isinstance(told.get("scope"), str) else found.scope,
+        scope=tokens["scope"] if isinstance(tokens.get("scope"), str) else sign_in.scope,
     )
 
 
-def _read_token(told: dict[str, Any], name: str, found: SignIn) -> str:
-    token = told.get(name)
+def _read_token(tokens: dict[str, Any], name: str, sign_in: SignIn) -> str:
+    token = tokens.get(name)
     is_token = isinstance(token, str) and token.isascii() and token.isprintable() and " " not in token
     if not isinstance(token, str) or not is_token or not 0 < len(token) <= MAX_TOKEN:
-        raise LoginError(f"{found.token_endpoint} gives no usable {name.replace('_', ' ')}")
+        raise LoginError(f"{sign_in.token_endpoint} gives no usable {name.replace('_', ' ')}")
     return token
 
 

@@ -54,27 +54,27 @@ async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, l
     servers = resource.get("authorization_servers")
     if not isinstance(servers, list) or not servers:
         raise LoginError(f"{url} names no authorization server")
-    issuer = require_secure(servers[0], "the authorization server")
+    issuer = require_secure(servers[0], "the authorization server", url)
     scopes = challenge.get("scope", "").split() or resource.get("scopes_supported")
-    named = scopes if isinstance(scopes, list) else []
-    listed = [word for word in named if isinstance(word, str) and SCOPE.fullmatch(word)]
-    return await _find_server(requests, issuer), listed[:MAX_SCOPES]
+    words = scopes if isinstance(scopes, list) else []
+    valid = [word for word in words if isinstance(word, str) and SCOPE.fullmatch(word)]
+    return await _find_server(requests, issuer), valid[:MAX_SCOPES]
 
 
-async def _find_resource(requests: OAuthRequests, url: str, named: str | None) -> dict[str, Any]:
+async def _find_resource(requests: OAuthRequests, url: str, metadata_url: str | None) -> dict[str, Any]:
     """Return the metadata of the resource. Raises LoginError if they are of another one."""
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource{parts.path.rstrip('/')}"
-    if named is not None:
-        place = require_secure(named, "the metadata of the resource")
+    if metadata_url is not None:
+        place = require_secure(metadata_url, "the metadata of the resource")
         if get_origin(place) != get_origin(url):
             raise LoginError(f"{url} names metadata of another origin, {to_line(place, 200)}")
     answer = await requests.get(place)
     if answer.status != 200 or not answer.json:
         raise LoginError(f"{place} answers {answer.status} without metadata: the server does not say how to sign in")
-    told = answer.json.get("resource")
-    if not isinstance(told, str) or told.rstrip("/") != url.rstrip("/"):
-        raise LoginError(f"{url} calls itself {to_line(str(told), 200)}: paste that URL, if you trust it")
+    resource = answer.json.get("resource")
+    if not isinstance(resource, str) or resource.rstrip("/") != url.rstrip("/"):
+        raise LoginError(f"{url} calls itself {to_line(str(resource), 200)}: paste that URL, if you trust it")
     return answer.json
 
 
@@ -91,22 +91,22 @@ async def _find_server(requests: OAuthRequests, issuer: str) -> IssuerMetadata:
     raise LoginError(f"{issuer} has no metadata of an authorization server")
 
 
-def _parse_server(told: dict[str, Any], issuer: str) -> IssuerMetadata:
+def _parse_server(metadata: dict[str, Any], issuer: str) -> IssuerMetadata:
     """Check the metadata (RFC 8414 section 3.3)."""
-    if told.get("issuer") != issuer:
-        raise LoginError(f"the metadata of {issuer} are of {to_line(str(told.get('issuer')), 200)}: refused")
-    methods = told.get("code_challenge_methods_supported")
+    if metadata.get("issuer") != issuer:
+        raise LoginError(f"the metadata of {issuer} are of {to_line(str(metadata.get('issuer')), 200)}: refused")
+    methods = metadata.get("code_challenge_methods_supported")
     if not isinstance(methods, list) or "S256" not in methods:
         raise LoginError(f"{issuer} does not support PKCE with S256, which keeps others from using your sign-in")
     optional = {
-        name: require_secure(told[name], name) if told.get(name) is not None else ""
+        name: require_secure(metadata[name], name, issuer) if metadata.get(name) is not None else ""
         for name in ("registration_endpoint", "revocation_endpoint")
     }
     return IssuerMetadata(
         issuer,
-        require_secure(told.get("authorization_endpoint"), "authorization_endpoint"),
-        require_secure(told.get("token_endpoint"), "token_endpoint"),
+        require_secure(metadata.get("authorization_endpoint"), "authorization_endpoint", issuer),
+        require_secure(metadata.get("token_endpoint"), "token_endpoint", issuer),
         **optional,
-        sends_issuer=told.get("authorization_response_iss_parameter_supported") is True,
-        takes_documents=told.get("client_id_metadata_document_supported") is True,
+        sends_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
+        takes_documents=metadata.get("client_id_metadata_document_supported") is True,
     )

@@ -88,11 +88,11 @@ class LoopbackReceiver:
             return "that is the end of another sign-in: its state differs"
         issuer = fields.get("iss")
         if (issuer is None and self._sends_issuer) or issuer not in (None, self._issuer):
-            named = to_line(str(issuer), MAX_SHOWN)
-            self._fail(f"the answer comes from {named}, not from {self._issuer}: it is refused")
+            sender = to_line(str(issuer), MAX_SHOWN)
+            self._fail(f"the answer comes from {sender}, not from {self._issuer}: it is refused")
         elif "error" in fields:
-            told = ": ".join(filter(None, (fields["error"], fields.get("error_description"))))
-            self._fail(f"the server refuses: {to_line(told, MAX_SHOWN)}")
+            error = ": ".join(filter(None, (fields["error"], fields.get("error_description"))))
+            self._fail(f"the server refuses: {to_line(error, MAX_SHOWN)}")
         elif not fields.get("code"):
             self._fail("the answer has no code")
         elif not self._answer.done():

@@ -152,8 +152,8 @@ def find_opener(config: Config) -> list[str]:
         return ["/usr/bin/open"]
     if not any(environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME")):
         return []
-    found = [shutil.which(name, path=environment.get("PATH")) for name in ("xdg-open", "wslview")]
-    return [path for path in found if path][:1]
+    openers = [shutil.which(name, path=environment.get("PATH")) for name in ("xdg-open", "wslview")]
+    return [path for path in openers if path][:1]
 
 
 def _open(config: Config, command: list[str]) -> None:

@@ -4,18 +4,18 @@ The server is not trusted: a server on a public address can't choose addresses i
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.foreign_urls import PrivateAddressError, find_public_address, is_secure_url
 from toolgate.server.cli.mcp_client.http import get_origin, open_response, parse_url
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import to_line
-from toolgate.tools.web.address_policy import AddressPolicy, check_host
 
 TIMEOUT = 20.0  # seconds for an answer
 MAX_BODY = 256 * 1024  # bytes of a document or a token answer: real ones have a few KiB
@@ -38,14 +38,15 @@ class OAuthAnswer(msgspec.Struct, frozen=True):
     def error(self) -> str:
         """Return OAuth's error with its description, or the status."""
         parts = [self.json.get("error"), self.json.get("error_description")]
-        told = ": ".join(part for part in parts if isinstance(part, str))
-        return to_line(told, MAX_SHOWN) or f"HTTP {self.status}"
+        text = ": ".join(part for part in parts if isinstance(part, str))
+        return to_line(text, MAX_SHOWN) or f"HTTP {self.status}"
 
 
 class OAuthRequests:
     """Send requests to the server at `url`, and to the authorization server that it names."""
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._origin = get_origin(url)
         self._is_public: bool | None = None  # None: not looked up yet
 
@@ -56,7 +57,7 @@ class OAuthRequests:
         return await self.send("POST", url, FORM, urlencode(fields).encode())
 
     async def send(self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"") -> OAuthAnswer:
-        """Return the response. Raises LoginError."""
+        """Return the response. Raises McpClientError."""
         require_secure(url, "the address")
         own = {"User-Agent": "toolgate-cli", "Content-Type": "", **headers}
         try:
@@ -77,52 +78,36 @@ class OAuthRequests:
             raise LoginError(f"{to_line(url, MAX_SHOWN)} is not a usable URL") from None
 
     async def _find_address(self, url: str) -> str | None:
-        """Return the address to connect to if the URL is of another origin. Raises LoginError for an address inside
+        """Return the address to connect to if the URL is of another origin. Raises McpClientError for an address inside
         this network that a public server names."""
         if self._is_public is None:
-            own = self._origin[1]
-            self._is_public = not is_loopback(own) and not _find_private(own, await _resolve(own))
+            self._is_public = not is_loopback(self._origin[1]) and await self._has_public_address()
         if not self._is_public or get_origin(url) == self._origin:
             return None
-        host = urlsplit(url).hostname or ""
-        addresses = await _resolve(host)  # once: another answer could name another address
-        if found := _find_private(host, addresses):
-            raise LoginError(f"{url} is not asked: {found} is not a public address")
-        return addresses[0]
+        return await find_public_address(url)
 
-
-async def _resolve(host: str) -> list[str]:
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        raise LoginError(f"{host} has no address: check the URL") from None
-    return sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
-
-
-def _find_private(host: str, addresses: Sequence[str]) -> str:
-    """Return an address of the host that is not public, or ""."""
-    found = check_host(host, addresses, AddressPolicy())
-    return found[0] if found else ""
+    async def _has_public_address(self) -> bool:
+        try:
+            await find_public_address(self._url)
+        except PrivateAddressError:
+            return False
+        return True
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:
     try:
-        found = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def require_secure(url: object, what: str) -> str:
-    """Return the URL if it is https, or http on this machine. Raises LoginError."""
-    if isinstance(url, str) and url.isascii() and url.isprintable() and " " not in url:
-        try:
-            parts = urlsplit(url)
-            is_local = parts.scheme == "http" and is_loopback(parts.hostname or "")
-            if (parts.scheme == "https" or is_local) and parts.hostname and parts.port != 0 and "@" not in parts.netloc:
-                return url
-        except ValueError:
-            pass
+def require_secure(url: object, what: str, home: str = "") -> str:
+    """Return the URL if it is https, or http on this machine. A server at `home` on another machine can't name the
+    latter. Raises LoginError."""
+    is_far = bool(home) and not is_loopback(get_origin(home)[1])
+    if isinstance(url, str) and is_secure_url(url) and not (is_far and url.startswith("http:")):
+        return url
     raise LoginError(f"{what} must be an https URL, not {to_line(str(url), MAX_SHOWN)!r}")
 
 

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from toolgate.server.cli.doctor.remote.target import PROXY, STATUSES, TIMEOUT, RemoteTarget, resolve_host
+from toolgate.server.cli.doctor.remote.target import PROXY, STATUSES, TIMEOUT, RemoteTarget
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import initialize_params
+from toolgate.server.cli.mcp_client.foreign_urls import HostUnknownError, resolve_host
 from toolgate.server.cli.mcp_client.http import close_connection
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION
@@ -33,7 +34,10 @@ INTERCEPTED = "have the proxy pass errors on as they come: proxy_intercept_error
 
 async def name(target: RemoteTarget) -> str:
     host = target.parts.hostname or ""
-    addresses = await resolve_host(host, "set its A record; names of a private network won't do")
+    try:
+        addresses = await resolve_host(host)
+    except HostUnknownError as fault:
+        raise CheckError(str(fault), "set its A record; names of a private network won't do") from None
     told = f"{host} is {', '.join(addresses)}"
     if is_loopback(host):
         return f"{told}: this machine; hosted clients can't reach it"

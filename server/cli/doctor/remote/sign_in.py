@@ -14,9 +14,9 @@ from toolgate.server.cli.doctor.remote.target import (
     PUBLIC_URL,
     RemoteTarget,
     get_list,
-    is_secure_url,
 )
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
+from toolgate.server.cli.mcp_client.foreign_urls import is_secure_url
 from toolgate.server.cli.mcp_client.http import get_origin
 
 METHODS = "token_endpoint_auth_methods_supported"

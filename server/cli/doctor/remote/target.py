@@ -7,16 +7,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 import msgspec
 
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.foreign_urls import (
+    HostUnknownError,
+    PrivateAddressError,
+    find_public_address,
+    is_secure_url,
+)
 from toolgate.server.cli.mcp_client.http import HttpResponse, get_origin, open_response, parse_url
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
-from toolgate.tools.web.address_policy import AddressPolicy, check_host
 
 TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer
 FIRST_EVENT_TIMEOUT = 5.0  # seconds of those for a stream's first event
@@ -84,7 +89,7 @@ class HttpProbe:
             if get_origin(parse_url(url).geturl()) != self._origin and not is_secure_url(url) and not clear:
                 raise CheckError(f"{url} is not an https URL", PUBLIC_URL)
             async with asyncio.timeout(TIMEOUT):
-                address = await _public_address(url) if self._public else None
+                address = await _find_address(url) if self._public else None
                 async with open_response(method, url, given, body, address=address) as response:
                     content = await _read_body(method, response)
                     return ProbeResponse(response.status, response.headers, content, response.version)
@@ -103,7 +108,7 @@ class HttpProbe:
         """
         began, pieces = time.monotonic(), 0
         try:
-            address = await _public_address(url) if self._public else None
+            address = await _find_address(url) if self._public else None
             async with asyncio.timeout(within), open_response("GET", url, headers, b"", address=address) as response:
                 if response.status != 200:
                     raise CheckError(f"a second stream is answered {response.status}", PROXY)
@@ -125,23 +130,15 @@ class HttpProbe:
         return got, told
 
 
-async def _public_address(url: str) -> str:
-    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError for a private address."""
-    host = parse_url(url).hostname or ""
-    addresses = await resolve_host(host, "set its A record, or look at what names it")
-    if found := check_host(host, addresses, AddressPolicy()):
-        address, kind = found
-        raise CheckError(f"{url} is not asked for: {address} is {kind}", "hosted clients reach public addresses alone")
-    return addresses[0]
-
-
-async def resolve_host(host: str, remedy: str) -> list[str]:
-    """Return the addresses of a host, IPv4 first. Raises CheckError if it has none."""
+async def _find_address(url: str) -> str:
+    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        raise CheckError(f"{host} has no address", remedy) from None
-    return sorted({str(row[4][0]) for row in found}, key=lambda address: (":" in address, address))
+        return await find_public_address(url)
+    except PrivateAddressError as fault:
+        what = f"{url} is not asked for: {fault.address} is {fault.kind}"
+        raise CheckError(what, "hosted clients reach public addresses alone") from None
+    except HostUnknownError as fault:
+        raise CheckError(str(fault), "set its A record, or look at what names it") from None
 
 
 async def _read_body(method: str, response: HttpResponse) -> bytes:
@@ -166,18 +163,6 @@ STATUSES: Mapping[int, str] = {
     429: "wait a minute; then look at the proxy's limits: hosted platforms share few addresses",
     **dict.fromkeys((502, 503, 504), "start the server, and look at where the proxy sends requests"),
 }
-
-
-def is_secure_url(value: object) -> bool:
-    """Return whether it is an https URL, or http on this machine: no other URL from a server is asked."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        return False
-    try:
-        parts = urlsplit(value)
-        good = bool(parts.hostname) and parts.port != 0 and " " not in value
-    except ValueError:
-        return False
-    return good and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")))
 
 
 def get_list(document: Mapping[str, Any], name: str) -> list[Any]:

@@ -14,13 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolgate.server.cli.mcp_client.foreign_urls import MAX_URL, PrivateAddressError
 from toolgate.server.cli.mcp_client.http import HttpResponse, SignInRequiredError
 from toolgate.server.cli.sign_in.client_choice import ChosenClient, choose_client
 from toolgate.server.cli.sign_in.credentials import MAX_TOKEN, CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
 from toolgate.server.cli.sign_in.main import find_opener, logout
-from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url
+from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url, require_secure
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
 
@@ -134,6 +135,9 @@ def opened(server: LyingServer) -> None:
         (change(RESOURCE, authorization_servers=["http://evil.example"]), "must be an https URL"),
         (change(RESOURCE, authorization_servers=[]), "names no authorization server"),
         (change(RESOURCE, authorization_servers=["https://e\x1b[2J.example"]), "must be an https URL"),
+        (change(METADATA, authorization_endpoint=f"https://a.example/{'x' * MAX_URL}"), "must be an https URL"),
+        (change(METADATA, authorization_endpoint="https://a.example/authorize#"), "must be an https URL"),
+        (change(METADATA, token_endpoint="https://a.example@evil.example/"), "must be an https URL"),
         (elsewhere, "names metadata of another origin"),
         (huge, "larger than 256 KiB"),
         (redirected, "answers 302 without metadata"),
@@ -170,8 +174,15 @@ def test_an_address_is_checked_and_used_from_one_answer_of_dns(monkeypatch: pyte
     requests = OAuthRequests("https://tools.example/mcp")
     asyncio.run(requests.get("https://rebinds.example/token"))
     assert used == ["8.8.4.4"]
-    with pytest.raises(LoginError, match=r"10\.0\.0\.1 is not a public address"):
+    with pytest.raises(PrivateAddressError, match=r"10\.0\.0\.1 is not a public address"):
         asyncio.run(requests.get("https://inside.example/token"))
+
+
+def test_a_server_elsewhere_names_nothing_on_this_machine() -> None:
+    here = "http://127.0.0.1:631/authorize"
+    assert require_secure(here, "it") == require_secure(here, "it", "http://localhost:8080/mcp") == here
+    with pytest.raises(LoginError, match="must be an https URL"):
+        require_secure(here, "it", "https://tools.example/mcp")
 
 
 @pytest.mark.parametrize(
