@@ -80,7 +80,7 @@ class RequestGuard:
             return
         id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
         labelled_send = LabelledSend(id, scope, send, self.answered)
-        log_context = LOG_CONTEXT.set(LogContext(id))  # the server runs each request in its own task
+        LOG_CONTEXT.set(LogContext(id))  # each request has context variables of its own
         self.running += 1
         try:
             head: KnownHead | None = scope.get("toolgate.head")
@@ -89,7 +89,6 @@ class RequestGuard:
                 scope["toolgate.headers"] = {**head.checked, LENGTH_HEADER: scope["toolgate.length"]}
                 scope["root_path"] = self._prefix
                 await self._app(scope, receive, labelled_send)
-                LOG_CONTEXT.reset(log_context)  # so that the next request may have the same task
                 return
             headers = _merge_headers(scope["headers"])
             if "toolgate.starts" in scope:

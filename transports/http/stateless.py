@@ -80,14 +80,16 @@ class StatelessPosts:
         reply = PostReply(create_stream)
         task = self._begin(post, reply)
         if not await reply.wait_decided(self._patience, post.receive):
-            task.cancel()
+            if task is not None:
+                task.cancel()
             return
         status = STATUS.get(reply.answer.error.code, 200) if isinstance(reply.answer, Failure) else 200
         stream = reply.choose_stream(post.accepts, is_refused=status != 200)
         if stream is not None:
             post.headers = {}  # frees memory: a thousand subscriptions may stay open for days
             try:
-                if not await self._streams.send(stream, 0, post.principal, post.scope, post.send, keep=False):
+                is_whole = await self._streams.send(stream, 0, post.principal, post.scope, post.send, keep=False)
+                if task is not None and not is_whole:
                     task.cancel()
             finally:
                 stream.close()
@@ -96,7 +98,7 @@ class StatelessPosts:
         else:
             await post.send_answer(reply.answer, status)
 
-    def _begin(self, post: Post, reply: PostReply) -> "asyncio.Task[None]":
+    def _begin(self, post: Post, reply: PostReply) -> "asyncio.Task[None] | None":
         principal = post.principal
         session = Session(
             principal.name,
@@ -110,7 +112,7 @@ class StatelessPosts:
             transport=self._services.row.name,
         )
         task = self._running.start_reply(post, session, reply)
-        if not task.done():
+        if task is not None:
             self._callers[task] = principal
             task.add_done_callback(self._callers.pop)
         return task

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.config.transports import HttpTransport
 from toolgate.server.principal import GrantKey, Principal
-from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.first_steps import FirstSteps
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.session import Channel, Session
 from toolgate.transports.http import body as bodies
@@ -92,6 +92,7 @@ class RunningMessages:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_ending = False  # no new request starts; answers and cancellations still arrive
         self._dispatcher = dispatcher
+        self._steps: FirstSteps | None = None  # of the loop that serves
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -103,24 +104,30 @@ class RunningMessages:
         channel: Channel,
         claim: Claim | None,
         tasks: "set[asyncio.Task[None]] | None" = None,
-    ) -> "asyncio.Task[None]":
-        """Start the work on a message. Until it is done, it is in `tasks` and holds the `claim` of its body."""
-        work = self._dispatcher.handle_message(message, session, channel)
-        task = asyncio_tasks.start(asyncio.get_running_loop(), work)
+    ) -> "asyncio.Task[None] | None":
+        """Start the work on a message, and return its task, or None if it is done. Until then it is in `tasks` and
+        holds the `claim` of its body."""
+        if self._steps is None:
+            self._steps = FirstSteps(asyncio.get_running_loop())
+        task = self._steps.run_within(self._dispatcher.handle_message(message, session, channel))
+        if task is None:
+            if claim is not None:
+                claim.release()
+            return None
         if claim is not None:
             task.add_done_callback(lambda _: claim.release())
-        if not task.done():
-            for running in (self.tasks,) if tasks is None else (self.tasks, tasks):
-                running.add(task)
-                task.add_done_callback(running.discard)
+        for running in (self.tasks,) if tasks is None else (self.tasks, tasks):
+            running.add(task)
+            task.add_done_callback(running.discard)
         return task
 
     def start_reply(
         self, post: Post, session: Session, reply: PostReply, tasks: "set[asyncio.Task[None]] | None" = None
-    ) -> "asyncio.Task[None]":
-        """Start the work on a POST. Its reply ends with the work, with an error if the server's end interrupted it."""
+    ) -> "asyncio.Task[None] | None":
+        """Start the work on a POST, and return its task, or None if it is done. Its reply ends with the work, with an
+        error if the server's end interrupted it."""
         task = self.start(post.message, session, reply, post.take_claim(), tasks)
-        if task.done():
+        if task is None:
             reply.finish()
         else:
             task.add_done_callback(partial(self._finish, reply, post.request_ids))

@@ -156,6 +156,45 @@ def test_work_has_none_of_the_variables_of_the_work_that_starts_it() -> None:
     assert in_callback(run) == "nothing"
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_work_within_other_work_has_a_task_and_copies_of_its_variables(waits: bool, fails: bool) -> None:
+    async def inner() -> str:
+        found = MARK.get()
+        tasks.append(asyncio.current_task())
+        if waits:
+            await asyncio.sleep(0)
+            tasks.append(asyncio.current_task())
+            assert MARK.get() == found
+        MARK.set("inner")
+        if fails:
+            raise LookupError("lost")
+        return found
+
+    def run(steps: FirstSteps) -> Any:
+        async def outer() -> list[Any]:
+            within = FirstSteps(asyncio.get_running_loop())
+            own, found = asyncio.current_task(), []
+            for number in range(2):
+                MARK.set(f"outer {number}")
+                task = within.run_within(inner())
+                assert asyncio.current_task() is own
+                assert MARK.get() == f"outer {number}"
+                assert (task is None) == (not waits)
+                found += await asyncio.gather(task, return_exceptions=True) if task is not None else []
+            await asyncio.sleep(0)
+            assert asyncio.current_task() is own
+            return [own in tasks, *map(str, found)]
+
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        return steps.run(outer())
+
+    tasks: list[asyncio.Task[Any] | None] = []
+    outcomes = ["lost", "lost"] if fails else ["outer 0", "outer 1"]
+    assert in_callback(run) == [False, *(outcomes if waits else [])]
+    assert len(set(tasks)) == (2 if waits or fails else 1)
+
+
 def test_an_exception_at_the_first_step_or_later_is_the_task_s() -> None:
     async def work(seconds: float | None) -> None:
         if seconds is not None:

@@ -286,7 +286,7 @@ def test_each_request_has_a_log_context_of_its_own(monkeypatch: pytest.MonkeyPat
         assert len(served.writes) == 6
         assert ids[::2] == ids[1::2]
         assert len(set(ids)) == 6
-        assert len(tasks) == (6 if waits else 3)  # a parsed request leaves its context in its task
+        assert len(tasks) == (6 if waits else 1)
 
     with_connection(monkeypatch, body, RequestGuard(app, ["x"], [], loopback=True, behind_proxy=True))
 
