@@ -116,7 +116,7 @@ class _Listing:
         self._damaged = 0
 
     def show(self, key: bytes) -> int:
-        self._key = lines.to_chain_key(key)
+        self._key = lines.ChainKey(key)
         self._people = _read_names(self._state)
         following = reader.AuditTail(self._folder) if self._flags.get("follow") else None
         newest: deque[Entry] = deque(maxlen=self._last or None)

@@ -32,7 +32,6 @@ from toolgate.server.telemetry.audit.entry import (
     format_time,
     parse_head,
     parse_line,
-    to_chain_key,
 )
 
 log = logging.getLogger("toolgate.audit")
@@ -131,11 +130,11 @@ class AuditLog:
         self._open_head()
         assert self._head is not None
         if key_path.exists():
-            return to_chain_key(key_file.load_or_create_key(key_path))
+            return ChainKey(key_file.load_or_create_key(key_path))
         fcntl.flock(self._head, fcntl.LOCK_EX)  # of several that start at once, one makes the head
         try:
             is_new = not key_path.exists()
-            key = to_chain_key(key_file.load_or_create_key(key_path))
+            key = ChainKey(key_file.load_or_create_key(key_path))
             if is_new and not os.fstat(self._head).st_size:
                 os.pwrite(self._head, format_head(0, FIRST_PREV, key), 0)
             return key

@@ -20,7 +20,6 @@ from toolgate.server.telemetry.audit.entry import (
     DamagedLineError,
     parse_head,
     parse_line,
-    to_chain_key,
 )
 from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
 
@@ -143,7 +142,7 @@ def verify(
     """Check each line against the one before, and the last against the head. `newest`: only those of the newest file.
     `on_progress` gets the bytes read so far, and the bytes of all."""
     with closing(AuditSnapshot(folder)) as snapshot:
-        found = ChainVerifier(snapshot, to_chain_key(key), on_progress)
+        found = ChainVerifier(snapshot, ChainKey(key), on_progress)
         for name in snapshot.names[-1:] if newest else snapshot.names:
             found.file(name)
         found.end()
@@ -292,7 +291,7 @@ class OwnEntries:
         """Return at most `most` valid entries, newest first. Blocks for milliseconds. Raises OSError."""
         if not self._folder.is_dir():
             return []
-        key = to_chain_key(key_file.read_key(self._key))
+        key = ChainKey(key_file.read_key(self._key))
         mark = json.dumps(principal).encode()
         found: list[EntryData] = []
         with closing(AuditSnapshot(self._folder)) as snapshot:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
-from toolgate.server.telemetry.audit.entry import HEAD_LENGTH, AuditEntry
+from toolgate.server.telemetry.audit.entry import HEAD_LENGTH, AuditEntry, ChainKey
 from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, AuditLog, rotated_files
 from toolgate.server.telemetry.audit.reader import AuditVerdict
 
@@ -116,6 +117,13 @@ TAMPERING: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "emptied": (lambda lines: [], "audit.jsonl: lines 1 to 6 are missing at the end"),
     "half a line": (lambda lines: [*lines[:5], lines[5][:40]], "audit.jsonl:6: the line was changed"),
 }
+
+
+@pytest.mark.parametrize("size", [0, 1, 64, 5_000])
+def test_a_line_is_signed_with_hmac_sha_256(size: int) -> None:
+    key, body = os.urandom(key_file.SIZE), os.urandom(size)
+    signer = ChainKey(key)
+    assert [signer.sign(body), signer.sign(body)] == [hmac.digest(key, body, "sha256").hex()] * 2
 
 
 @pytest.mark.parametrize("how", TAMPERING)
