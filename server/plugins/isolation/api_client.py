@@ -184,6 +184,7 @@ class ContextFactory:
             caller_state=CallerState(standing.place, None if standing.cwd is None else Path(standing.cwd)),
             built_in={Skills: self._skills_in(tuple(standing.skills))},
             settings=standing.settings,
+            is_read_only=standing.is_read_only,
             notify_list_changed=lambda: self._line.note(id, "list_changed", api.EmptyNote()),
             notify_updated=lambda uri: self._line.note(id, "updated", api.UriNote(str(uri))),
             watch_path=partial(self._changes, id),

@@ -54,6 +54,7 @@ def context_data(context: Context) -> messages.ContextData:
         can=[name for name in CAPABILITIES if context.can(name)],
         knows=[name for name in FEATURES if context.knows(name)],
         settings=context.settings,
+        is_read_only=context.is_read_only,
         root=str(workspace.root),
         sandbox=workspace.sandbox,
         output_folder=str(workspace.output_folder),

@@ -16,7 +16,7 @@ from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.tools.api import errors
 from toolgate.tools.api.prompt import PromptArgument
 from toolgate.tools.api.services import Settings
-from toolgate.tools.api.tool import ToolAnnotations
+from toolgate.tools.api.tool import InPlan, ToolAnnotations
 from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
 
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
@@ -64,6 +64,7 @@ class ToolData(msgspec.Struct, frozen=True, tag="tool"):
     meta: dict[str, Any] | None = None
     as_task: bool = False
     lean: bool = False
+    in_plan: InPlan = False
     has_context: bool = False
 
 
@@ -111,6 +112,7 @@ class ContextData(msgspec.Struct, frozen=True):
     can: list[str]
     knows: list[str]
     settings: Settings
+    is_read_only: bool
     root: str
     sandbox: str
     output_folder: str

@@ -47,6 +47,7 @@ class RemoteTool(Tool):
         words = (data.name, data.title, data.description, data.annotations)
         super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta)
         self.output_type, self.as_task, self.lean = data.output, data.as_task, data.lean
+        self.in_plan = data.in_plan
         self.input = data.input  # verified and compiled in the process
         self._plugin = plugin
 

@@ -202,6 +202,7 @@ def describe_part(part: Part) -> messages.PartData:
                 meta,
                 as_task=part.as_task,
                 lean=part.lean,
+                in_plan=part.in_plan,
                 has_context=part.function.context is not None,
             )
         case Prompt():

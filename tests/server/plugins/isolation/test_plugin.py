@@ -227,6 +227,34 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
     }
 
 
+def test_a_plan_holds_the_tools_of_a_plugin_in_another_process_too(start: Start, tmp_path: Path) -> None:
+    body = """
+    @tool(in_plan="read-only")
+    async def look(ctx: Context) -> list[bool]:
+        "Tell whether it may change something."
+        return [ctx.is_read_only, await ctx.plan.active()]
+
+    @tool(in_plan=True)
+    async def jot(ctx: Context) -> list[bool]:
+        "The same, of a tool that an active plan leaves alone."
+        return [ctx.is_read_only, await ctx.plan.active()]
+
+    @tool
+    async def act() -> str:
+        "Change something."
+        return "changed"
+    """
+    folder = str(plugin_folder(tmp_path, body))
+    for options in ((), ("--isolate-plugins",)):
+        server = start("-p", folder, *options)
+        assert [server.text(name) for name in ("look", "jot", "act")] == ["[false,false]", "[false,false]", "changed"]
+        server.text("PlanMode", {"action": "enter", "goal": "look"})
+        assert [server.text(name) for name in ("look", "jot")] == ["[true,true]", "[false,true]"]
+        assert "act is refused while a plan is active" in server.call("act")["content"][0]["text"]
+        server.text("PlanMode", {"action": "exit"})
+        assert [server.text(name) for name in ("look", "act")] == ["[false,false]", "changed"]
+
+
 def test_the_process_has_the_environment_of_commands_and_no_standard_streams_of_ours(
     start: Start, tmp_path: Path
 ) -> None:
