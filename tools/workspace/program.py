@@ -66,6 +66,7 @@ class Programs:
     async def _follow(self, process: Process, timeout: float) -> int | None:
         self._running.add(process)
         self._limits.command_started()
+        process.gone.add_done_callback(lambda _: self._forget(process))  # also after a second cancellation
         try:
             async with asyncio.timeout(timeout):
                 return await asyncio.shield(process.ended)
@@ -74,8 +75,10 @@ class Programs:
             with suppress(TimeoutError):
                 async with asyncio.timeout(END_WITHIN):
                     await asyncio.shield(process.gone)
-            self._running.discard(process)
-            self._limits.command_ended()
+
+    def _forget(self, process: Process) -> None:
+        self._running.discard(process)
+        self._limits.command_ended()
 
     def kill(self) -> None:
         """SIGKILL all programs."""

@@ -13,7 +13,7 @@ from tests.clients.raw_client import PATIENCE, processes_with
 from toolgate.tools import PYTHON, ProgramResult, ToolError
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
-from toolgate.tools.workspace.limits import UNLIMITED
+from toolgate.tools.workspace.limits import UNLIMITED, Limits
 from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner
 
@@ -58,11 +58,31 @@ def test_a_program_ends_at_its_time_and_with_its_call(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+def test_a_program_that_is_cancelled_twice_leaves_nothing_behind(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with open_workspace(tmp_path, Limits()) as workspace:
+            await workspace.run_program(["true"])
+            begun = workspace.root / "begun"
+            call = asyncio.ensure_future(workspace.run_program(["bash", "-c", f"echo >begun; sleep {LONG}"]))
+            while not begun.exists():
+                await asyncio.sleep(0.01)
+            for _ in range(2):
+                call.cancel()
+                await asyncio.sleep(0)
+            await asyncio.wait([call])
+            assert call.cancelled()
+            async with asyncio.timeout(PATIENCE):
+                while processes_with(LONG) or len(asyncio.all_tasks()) > 1:  # the disk is measured while one runs
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(main())
+
+
 @contextlib.asynccontextmanager
-async def open_workspace(folder: Path) -> AsyncIterator[Workspace]:
+async def open_workspace(folder: Path, limits: Limits = UNLIMITED) -> AsyncIterator[Workspace]:
     (folder / "root").mkdir()
     runner = CommandRunner()
-    environment = UnsandboxedEnvironment(runner, UNLIMITED)
+    environment = UnsandboxedEnvironment(runner, limits)
     variables = {"PATH": "/usr/bin:/bin"}
     workspace = Workspace(folder / "root", folder / "spool", variables, Notices(), command_environment=environment)
     try:
