@@ -12,7 +12,7 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace.ansi import clean_output
-from toolgate.tools.workspace.output_text import Excerpt, describe_end, make_excerpt, with_notes
+from toolgate.tools.workspace.output_text import Excerpt, describe_end, make_excerpt, name_blank, with_notes
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
 
@@ -116,7 +116,7 @@ class BashCall:
             note="\n".join(notes) or None,
         )
         failed = run.timed_out or not is_welcome or (hits and run.exit_code != 0) or run.status in ("killed", "lost")
-        return Output([Text(with_notes(shown.text, *notes))], ran, is_error=bool(failed))
+        return Output([Text(name_blank(with_notes(shown.text, *notes)))], ran, is_error=bool(failed))
 
     async def _new_output(self, run_id: int, offset: int, size: int) -> tuple[str, int]:
         """Return output from `offset` on, the newest if it is long, and the next offset."""

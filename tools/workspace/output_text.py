@@ -65,6 +65,13 @@ def with_notes(text: str, *notes: str) -> str:
     return text + gap + "\n".join(notes)
 
 
+def name_blank(text: str) -> str:
+    """Return a text that is not blank: clients drop a blank one, and the APIs of models refuse it."""
+    if text.strip():
+        return text
+    return with_notes(text, "(only white space)") if text else "(no output)"
+
+
 def shorten_command(command: str, limit: int) -> str:
     """Return a command on one line."""
     line = " ".join(command.split())

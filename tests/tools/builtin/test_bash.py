@@ -44,19 +44,28 @@ def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:
     on_caller(body, tmp_path)
 
 
+def test_no_output_is_named_in_the_text_alone(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        for command, written, text in (("true", "", "(no output)"), ("echo", "\n", "\n(only white space)")):
+            output = await me.bash(command)
+            assert (text_of(output), told(output), output.structured["note"]) == (text, written, None)
+
+    on_caller(body, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("command", "text", "code"),
     [
-        ("true", "", 0),
+        ("true", "(no output)", 0),
         ("printf hi", "hi", 0),
         ("printf hi; false", "hi\nexit code: 1", 1),
-        ("cat", "", 0),  # stdin is empty
+        ("cat", "(no output)", 0),  # stdin is empty
         ("kill -9 $$", "exit code: 137", 137),
         ("trap 'echo bye' EXIT; echo hi", "hi\nbye\n", 0),
         ("set -eC; cd /; echo hi", "hi\n", 0),
         (r"printf '\xff\xfe caf\xc3\xa9 \xe2\x82'", "\ufffd\ufffd café \ufffd", 0),
         ("echo $0 $# $BASH_ENV", "bash 0\n", 0),
-        ("compgen -v TOOLGATE; env | grep ^TOOLGATE; true", "", 0),
+        ("compgen -v TOOLGATE; env | grep ^TOOLGATE; true", "(no output)", 0),
         ("grep SigIgn /proc/self/status | cut -c 18-", "0000000\n", 0),
         ("ls /proc/self/fd | wc -l", "4\n", 0),  # 0, 1, 2 and the listing itself
         ("echo later > >(sleep 0.02; cat)", "later\n", 0),
