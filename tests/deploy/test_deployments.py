@@ -127,7 +127,7 @@ def test_systemd_has_the_server_keep_its_state_where_it_gives_it_a_folder() -> N
     assert told["ExecStart"] == "/opt/toolgate/bin/toolgate -t -s"
     assert set(re.findall(r"^(\w+)=", (DEPLOY / "systemd" / "toolgate.env").read_text(), re.M)) <= VARIABLES
     mask_proc = ("ProtectKernelTunables", "ProtectKernelLogs", "ProtectProc", "ProcSubset", "ProtectHostname")
-    assert not {*mask_proc, "MemoryDenyWriteExecute", "ProtectControlGroups"} & set(told)
+    assert not {*mask_proc, "MemoryDenyWriteExecute", "ProtectControlGroups", "RestrictSUIDSGID"} & set(told)
 
 
 def test_the_guide_gives_docker_the_same_rights_as_compose_and_no_file_that_is_not_there() -> None:
