@@ -69,8 +69,15 @@ def _choose_banner(options: Config) -> "Banner | None":
 
 
 def _run_loop(options: Config, banner: "Banner | None") -> None:
+    def announce(sandbox: str, public_url: str, pairing_link: str) -> None:
+        if banner is not None:
+            banner.show(sandbox, public_url, pairing_link)
+        from toolgate.server.cli.readiness import notify_ready  # start-up: stdio does without it
+
+        notify_ready(options.socket_variables, public_url)
+
     async def serve_http() -> None:
-        await App(options).serve_http(banner.show if banner is not None else None)
+        await App(options).serve_http(announce)
 
     async def serve_stdio() -> None:
         await App(options).serve_stdio(source, sink)

@@ -23,7 +23,8 @@ from toolgate.server.config.variables import ACCESS, refuse_unknown
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import describe_os_error, show_bytes, suggest
 
-SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")  # sd_listen_fds(3)
+NOTIFY_SOCKET = "NOTIFY_SOCKET"  # sd_notify(3)
+SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", NOTIFY_SOCKET)  # sd_listen_fds(3)
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of search engines
@@ -56,7 +57,7 @@ class Config:
         self.file = file
         self.classic = classic
         self.environment = environment
-        self.socket_variables = socket_variables or {}  # for a socket from a service manager
+        self.socket_variables = socket_variables or {}  # for the sockets of a service manager
         self._given = dict(values)
         defaults = {option.key: option.default for option in OPTIONS}
         defaults["state"] = _default_state(environment)
@@ -187,7 +188,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     environment = dict(os.environ if environment is None else environment)
     handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
     for name in handed if is_ours else ():
-        del os.environ[name]  # child processes must not use the socket
+        del os.environ[name]  # child processes must not use the sockets
     refuse_unknown(environment)
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _read_file(named, environment)

@@ -1,5 +1,5 @@
-"""A service manager's listening socket, passed as systemd does: a connection made while no server runs is answered by
-the next one."""
+"""A service manager's sockets, passed as systemd does: a connection made while no server runs is answered by the next
+one, and the manager is told when the server is ready."""
 
 import contextlib
 import os
@@ -193,5 +193,33 @@ def test_a_socket_for_another_process_is_ignored(manager: FakeServiceManager) ->
     with running(manager.start("--port", "0", LISTEN_PID="1")) as process:
         assert eventually(lambda: "serving http" in manager.log.read_text())
         assert "handed over" not in manager.log.read_text()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("kind", ["path", "abstract"])
+def test_the_service_manager_is_told_once_that_the_server_is_ready(
+    manager: FakeServiceManager, tmp_path: Path, kind: str
+) -> None:
+    name = str(tmp_path / "notify") if kind == "path" else f"@toolgate-tests-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hearing:
+        hearing.bind(name if kind == "path" else f"\0{name[1:]}")
+        hearing.settimeout(PATIENCE)
+        with running(manager.start("--port", "0", NOTIFY_SOCKET=name)) as process:
+            said = hearing.recv(4096).decode()
+            assert "serving http" in manager.log.read_text(), "the log has all that a person needs by then"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 0
+        hearing.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            hearing.recv(4096)
+    assert said == f"READY=1\nSTATUS=serving http://127.0.0.1:{manager.port}"
+
+
+@pytest.mark.parametrize("name", ["/nowhere/notify", "@" + "x" * 200, "relative"])
+def test_a_service_manager_that_does_not_listen_is_no_obstacle(manager: FakeServiceManager, name: str) -> None:
+    with running(manager.start("--port", "0", NOTIFY_SOCKET=name)) as process:
+        assert b"200 OK" in answer(manager.ask())
+        assert "NOTIFY_SOCKET: the service manager can't be told that the server is ready: " in manager.log.read_text()
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0

@@ -1,0 +1,30 @@
+"""Tell the service manager that the server accepts requests (sd_notify(3)): `systemctl start` waits for it."""
+
+import logging
+import socket
+from collections.abc import Mapping
+
+from toolgate.server.config.load import NOTIFY_SOCKET
+from toolgate.server.text import describe_os_error, escape_unprintable
+
+log = logging.getLogger("toolgate.http")
+
+
+def notify_ready(handed: Mapping[str, str], public_url: str) -> None:
+    """Send that the server is ready to the socket that `handed`, from the environment, names; without one do nothing.
+
+    `systemctl status` shows the URL to every user of the machine: it must not hold the pairing code.
+    """
+    address = handed.get(NOTIFY_SOCKET, "")
+    if not address:
+        return
+    message = f"READY=1\nSTATUS=serving {escape_unprintable(public_url)}"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.setblocking(False)
+            # "@" names an abstract socket
+            sender.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+            sender.send(message.encode())
+    except (OSError, ValueError) as error:  # the service manager ends a service that never becomes ready
+        reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        log.warning("%s: the service manager can't be told that the server is ready: %s", NOTIFY_SOCKET, reason)
