@@ -90,7 +90,7 @@ def _run_inside(config: dict[str, Any]) -> None:
     report.close()
     if listener is not None:
         listener.close()
-    supervisor.serve(config["channel"], same_limits=True)
+    supervisor.serve(config["channel"])
 
 
 def _enter_user_namespace(uid: int) -> None:

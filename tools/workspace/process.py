@@ -55,7 +55,7 @@ class ReadOnly(msgspec.Struct, frozen=True):
 
 class Launch(msgspec.Struct, frozen=True):
     """A command to start, in `cwd` or else in `fallback`. `limits` are resource limits by number (getrlimit(2)).
-    `remove_only`: it may remove files but write none. `read_only`: it may change nothing."""
+    `remove_only`: it may remove files but write none. `read_only`: it may change nothing. `owner` names whose it is."""
 
     argv: Sequence[str]
     cwd: Path
@@ -64,6 +64,12 @@ class Launch(msgspec.Struct, frozen=True):
     limits: Mapping[int, int] = msgspec.field(default_factory=dict)
     remove_only: bool = False
     read_only: ReadOnly | None = None
+    owner: str = ""
+
+    @property
+    def supervisor_key(self) -> tuple[str, str, Mapping[int, int], bool]:
+        """What two commands must have in common for one supervisor to start both: it has the limits for good."""
+        return self.owner, str(self.fallback), self.limits, self.remove_only
 
     def encode(self) -> bytes:
         """Return it as a supervisor reads it. Raises CommandStartError for a command that no system can run."""

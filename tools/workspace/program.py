@@ -17,15 +17,21 @@ END_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL
 
 
 class Programs:
-    """The running programs of a workspace, within its `limits`. They start in `root`, with `variables`."""
+    """The running programs of a workspace, within its `limits`. They start in `root`, with `variables`, for `owner`."""
 
     def __init__(
-        self, environment: CommandEnvironment, limits: LimitChecks, root: Path, variables: Mapping[str, str]
+        self,
+        environment: CommandEnvironment,
+        limits: LimitChecks,
+        root: Path,
+        variables: Mapping[str, str],
+        owner: str,
     ) -> None:
         self._environment = environment
         self._limits = limits
         self._root = root
         self._variables = variables
+        self._owner = owner
         self._turns = asyncio.Semaphore(MOST)
         self._running: set[Process] = set()
 
@@ -46,6 +52,7 @@ class Programs:
                 place.variables(self._variables),
                 self._limits.resources,
                 self._limits.is_full,
+                owner=self._owner,
             )
             output, size = bytearray(), 0
 

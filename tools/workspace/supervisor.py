@@ -9,7 +9,8 @@ systems whose /proc does not list children. Standard library only, and little of
 
 The zygote exists because forking a small process is cheap and forking the server is not. It keeps one supervisor
 waiting on FD for a byte with two descriptors, a control socket and the write end of a pipe for the output, or three,
-the last for the input; the end of FD ends it. It adopts, and kills, what a killed supervisor leaves behind, and wakes a
+the last for the input; the end of FD ends it, and so does a byte alone if it has had a command: the next is another
+person's, or has other limits. It adopts, and kills, what a killed supervisor leaves behind, and wakes a
 stopped one: commands may do either to it, as they run as the same user. The server wakes it; so does its death.
 
 A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tree is gone when it has no children.
@@ -51,6 +52,7 @@ else:  # a program has no package: the files lie beside this one
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 REMOVING = b"removing"
+NEEDS_NEW = b"-"  # the byte alone
 START_NEXT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
@@ -59,8 +61,8 @@ MAX_OWN_CPU = 0.2  # seconds of a supervisor's own CPU time: the least CPU limit
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
 
 
-def serve(fd: int, *, same_limits: bool) -> NoReturn:
-    """Be the zygote, and in its forks the supervisors, to the end. `same_limits`: of all commands."""
+def serve(fd: int) -> NoReturn:
+    """Be the zygote, and in its forks the supervisors, to the end."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
@@ -68,7 +70,7 @@ def serve(fd: int, *, same_limits: bool) -> NoReturn:
     channel.set_inheritable(False)
     tell = zygote(channel)
     if tell is not None:
-        supervise(ChannelSlot(channel, tell, same_limits=same_limits))
+        supervise(ChannelSlot(channel, tell))
     os._exit(0)  # no clean-up: it would touch, and so copy, the memory shared with the zygote
 
 
@@ -140,19 +142,21 @@ def reap_supervisors(supervisors: set[int]) -> None:
 class ChannelSlot:
     """A supervisor's slot at the zygote's channel. Until it leaves, the zygote starts no other to wait there."""
 
-    def __init__(self, channel: socket.socket, tell: int, *, same_limits: bool) -> None:
+    def __init__(self, channel: socket.socket, tell: int) -> None:
         self.channel = channel
         self.is_held = True
         self._tell = tell
-        self._same_limits = same_limits
         self._limits: list[bytes] = []  # of this process, for good
 
-    def wait_command(self) -> list[int]:
-        """Wait for a command. Return its control socket, output and maybe input: fewer at its end, or out of them."""
-        _, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-        return descriptors
+    def wait_command(self, *, is_first: bool) -> list[int]:
+        """Wait for a command. Return its control socket, output and maybe input: fewer at the end of the channel, out
+        of descriptors, or before a command for which only a new process will do."""
+        while True:
+            data, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            if not (is_first and data == NEEDS_NEW):
+                return descriptors
 
     def leave(self) -> None:
         """Have the zygote start another supervisor."""
@@ -176,9 +180,8 @@ class ChannelSlot:
             command_start.only_remove(root)
 
     def is_free(self) -> bool:
-        """Return whether the next command may start here too."""
-        can_have_them = not self._limits or (self._same_limits and REMOVING not in self._limits)
-        return self.is_held and can_have_them and time.process_time() < MAX_OWN_CPU
+        """Return whether the next command may start here too, if it has the same sender and limits."""
+        return self.is_held and time.process_time() < MAX_OWN_CPU
 
 
 def supervise(slot: ChannelSlot) -> None:
@@ -187,7 +190,7 @@ def supervise(slot: ChannelSlot) -> None:
     process_tree.become_subreaper()
     wake, _ = wake_on_child()
     earlier: socket.socket | None = None
-    while len(descriptors := slot.wait_command()) >= 2:
+    while len(descriptors := slot.wait_command(is_first=earlier is None)) >= 2:
         if earlier is None:
             os.setsid()
         else:
@@ -390,4 +393,4 @@ def wake_on_child() -> tuple[int, int]:
 
 if __name__ == "__main__":
     sys.path.extend(sys.argv[2:])
-    serve(int(sys.argv[1]), same_limits=False)
+    serve(int(sys.argv[1]))

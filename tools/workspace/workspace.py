@@ -293,7 +293,9 @@ class Workspace:
             raise ToolError("the server is shutting down: nothing more is started")
         from toolgate.tools.workspace.program import Programs  # start-up: for plugins
 
-        self._programs = self._programs or Programs(self._environment, self.limits, self.root, self._variables)
+        self._programs = self._programs or Programs(
+            self._environment, self.limits, self.root, self._variables, str(self.output_folder)
+        )
         return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
 
     async def close(self, grace: float) -> None:
@@ -344,7 +346,8 @@ class Workspace:
             if not run.background:
                 variables = self._runs.track_cwd(run, variables)
             argv, is_full = ["bash", "-c", command], self.limits.is_full and not run.read_only
-            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only)
+            owner = str(self.output_folder)
+            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only, owner)
             await running.begin(runner, launch, timeout)
             self.limits.command_started()
         except BaseException as error:

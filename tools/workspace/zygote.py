@@ -16,6 +16,7 @@ from toolgate.tools.rate_limiter import ByteRateLimiter
 from toolgate.tools.workspace.process import OUTPUT_RATE, CommandStartError, Launch, Process
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
+NEEDS_NEW = b"-"  # as in supervisor.py
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 ENTER_WITHIN = 15.0  # seconds for a sandbox to start; it takes some hundredths
 MAX_REPORT = 4096  # bytes of a sandbox's error report
@@ -93,18 +94,20 @@ class CommandRunner:
         self._busy += 1
         self._idle_sandboxes.remove(self)
         try:
-            process = await self._start_process(request, sink, stdin)
+            process = await self._start_process(launch.supervisor_key, request, sink, stdin)
         except BaseException:
             self._on_gone()
             raise
         process.gone.add_done_callback(self._on_gone)
         return process
 
-    async def _start_process(self, request: bytes, sink: Callable[[bytes], bool], stdin: int | None) -> Process:
+    async def _start_process(
+        self, key: object, request: bytes, sink: Callable[[bytes], bool], stdin: int | None
+    ) -> Process:
         for _ in range(2):  # a zygote that was killed or stopped is replaced, once
             try:
                 zygote = await self._ready()
-                control, output = await zygote.fork_supervisor(stdin)
+                control, output = await zygote.fork_supervisor(key, stdin)
             except OSError as error:
                 raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
             process = Process(control, output, sink, None if self._sandbox is None else zygote.kill, self._rate)
@@ -176,6 +179,7 @@ class Zygote:
         self._sandbox = sandbox
         self._entering: asyncio.Future[socket.socket | None] | None = None
         self._killing: asyncio.Future[None] | None = None
+        self._key: object = None  # of all commands since NEEDS_NEW was sent
         self._channel, theirs = socket.socketpair()
         self._channel.setblocking(False)
         with theirs, contextlib.ExitStack() as undo:
@@ -225,9 +229,9 @@ class Zygote:
             with contextlib.suppress(OSError):
                 os.kill(self._process.pid, signal.SIGCONT)
 
-    async def fork_supervisor(self, stdin: int | None = None) -> tuple[socket.socket, int]:
-        """Return a new supervisor's control socket, and the read end of its command's output. `stdin`: see `start`.
-        Raises OSError."""
+    async def fork_supervisor(self, key: object, stdin: int | None = None) -> tuple[socket.socket, int]:
+        """Return a supervisor's control socket, and the read end of its command's output. It is new, or all its earlier
+        commands had the same `key`. `stdin`: see `start`. Raises OSError."""
         self.wake()
         control, theirs = socket.socketpair()
         with theirs:
@@ -237,7 +241,7 @@ class Zygote:
                 control.close()
                 raise
             try:
-                await self._send([theirs.fileno(), write_end, *([] if stdin is None else [stdin])])
+                await self._send(key, [theirs.fileno(), write_end, *([] if stdin is None else [stdin])])
             except BaseException:
                 control.close()
                 os.close(output)
@@ -248,9 +252,13 @@ class Zygote:
         os.set_blocking(output, False)
         return control, output
 
-    async def _send(self, descriptors: list[int]) -> None:
+    async def _send(self, key: object, descriptors: list[int]) -> None:
         while True:
             try:
+                if key != self._key:
+                    if self._key is not None:
+                        self._channel.send(NEEDS_NEW)
+                    self._key = key
                 socket.send_fds(self._channel, [b"+"], descriptors)
                 return
             except BlockingIOError:  # hundreds of commands are starting

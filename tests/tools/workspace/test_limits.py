@@ -196,6 +196,17 @@ def test_the_size_of_a_file(here: TwoPrincipals) -> None:
     assert here.bash("stat -c %s big; rm big").text == "4194304\n"
 
 
+def test_a_person_at_the_limit_does_not_limit_the_next_without_a_sandbox() -> None:
+    with street("none") as served:
+        served.bash("for i in {1..4}; do head -c 3M /dev/zero > big$i; done; exec sleep 60", ADA)
+        for _ in range(5):  # a quick command's supervisor waits for the next command
+            assert served.bash("exec echo more > more", ADA).is_error
+            assert served.bash("cat big1 | wc -c", ADA).text == f"{3 * MIB}\n"
+            assert served.works(EVE)
+        assert not served.bash("rm -f big* more", ADA).is_error
+        assert served.works(ADA)
+
+
 def test_a_full_workspace_can_be_read_and_cleared_and_is_then_written_to(here: TwoPrincipals) -> None:
     said = here.bash("echo here > note; for i in {1..4}; do head -c 3M /dev/zero > big$i; done; exec sleep 60")
     assert said.is_error and f"over its limit of {8 * MIB:,}" in said.text

@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import time
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -262,6 +263,34 @@ def test_limits_of_one_command_are_not_those_of_the_next(tmp_path: Path) -> None
             most = limits.get(resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             assert bytes(output) == f"{most}\n".encode()
         await processes.close()
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_supervisor_is_shared_only_by_commands_of_one_owner_with_the_same_limits(tmp_path: Path) -> None:
+    async def body(mine: Workspace) -> None:
+        runner = CommandRunner()
+        used: dict[tuple[str, int, bool], list[bytes]] = {}
+
+        async def run(owner: str, files: int, *, remove_only: bool = False) -> None:
+            output = bytearray()
+            limits = {resource.RLIMIT_NOFILE: files}
+            command, variables = ["bash", "-c", "echo $PPID $(ulimit -n)"], {"PATH": os.defpath}
+            launch = Launch(command, Path("/"), Path("/"), variables, limits, remove_only, owner=owner)
+            await (await runner.start(launch, lambda data: not output.extend(data))).gone
+            supervisor, most = output.split()
+            assert int(most) == files
+            used.setdefault((owner, files, remove_only), []).append(bytes(supervisor))
+
+        for _ in range(4):  # on a busy machine some are not quick
+            for owner, files in (("ada", 40), ("eve", 40), ("eve", 60), ("ada", 60)):
+                for _ in range(4):
+                    await run(owner, files)
+            await run("ada", 60, remove_only=True)
+            await asyncio.gather(*(run(owner, 40) for owner in ("ada", "eve") * 8))
+        await runner.close()
+        assert any(len(set(supervisors)) < len(supervisors) for supervisors in used.values())
+        assert sum(len(set(supervisors)) for supervisors in used.values()) == len(set(chain(*used.values())))
 
     on_workspace(body, tmp_path)
 
