@@ -358,12 +358,14 @@ class App:
         return (principal == LOCAL) == (not self.config.is_remote or self.config.auth == "none")
 
     async def _end_principal(self, principal: str) -> None:
-        """End the callbacks, tasks, questions and commands of a principal who was removed."""
+        """End the callbacks, tasks, questions, approvals and commands of a principal who was removed."""
+        from toolgate.server.policy.remembered_approvals import RememberedApprovals  # start-up: people rarely leave
+
         await CallbackStore(self.store, self.clock, principal, "").cancel(None)
         await self.call_tasks.cancel_all(principal)
         self.server.questions.drop_all(principal)
-        if self.server.policy.remembered is not None:
-            await self.server.policy.remembered.end_all(principal)
+        approvals = self.server.policy.remembered or RememberedApprovals(self.store)  # of a start with --approve
+        await approvals.end_all(principal)
         await self.workspaces.kill(principal)
 
     async def _who_is_gone(self) -> set[str] | None:
