@@ -31,7 +31,7 @@ from toolgate.transports.web.page_context import (
     format_sentence,
     principal_of,
 )
-from toolgate.transports.web.templates import FILES, SCRIPT_POLICY
+from toolgate.transports.web.templates import FILES, ICON, SCRIPT_POLICY
 
 if TYPE_CHECKING:
     from toolgate.server.auth.grants import Grants
@@ -52,6 +52,7 @@ PARTS = (
 MAX_SESSIONS = 20  # shown, the last used first
 MAX_ANSWER = 2**20  # bytes of a form: four of the longest texts, four bytes a character, each byte written as %XX
 MAX_BOXES = 1_000  # fields of a form
+FAVICON = "favicon.ico"  # browsers ask for it where a page names no icon, such as /health
 NO_STORE = {"cache-control": "no-store"}
 VARY_ACCEPT = {"vary": "accept"}
 SANDBOXES = {  # the level of the sandbox, for people
@@ -149,9 +150,9 @@ class HomePage:
         handlers: dict[str, Handle] = {"GET": self._page, "HEAD": self._page, "POST": self._act}
         refuse = self.context.error_page
         yield "/", WebEndpoint(handlers, refuse, refuse_data=_json_error, limit=MAX_ANSWER, admit=self._admit)
-        for name in FILES:
+        for path, name in {**{name: name for name in FILES}, FAVICON: ICON}.items():
             show = partial(self._static_file, name)
-            yield f"/{name}", WebEndpoint({"GET": show, "HEAD": show}, refuse)
+            yield f"/{path}", WebEndpoint({"GET": show, "HEAD": show}, refuse)
 
     async def identify_visitor(self, request: Request) -> Visitor | None:
         """Return the visitor, or None for a stranger. Raises BadFormError."""

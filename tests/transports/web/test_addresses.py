@@ -27,6 +27,13 @@ def test_an_unknown_path_shows_a_browser_the_way_to_the_first_page(shared: Site)
     assert (response.status, body) == (404, b"Not Found")
 
 
+def test_a_browser_gets_the_icon_where_a_page_names_none(shared: Site) -> None:
+    icons = [shared.ask("GET", path, accept="image/avif,image/*,*/*;q=0.8") for path in ("/favicon.ico", "/icon.svg")]
+    assert [(icon.status, icon.getheader("content-type"), body) for icon, body, _ in icons] == [
+        (200, "image/svg+xml", icons[1][1])
+    ] * 2
+
+
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])
 def test_a_browser_at_the_url_of_a_transport_learns_where_to_paste_it(shared: Site, path: str) -> None:
     assert _page(shared, path) == (406, "This address is for MCP clients", f"{shared.url}{path}", "/")
