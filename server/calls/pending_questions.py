@@ -129,10 +129,10 @@ class PendingQuestions:
         """Accept a question whose approval is remembered elsewhere. Return None, or what is wrong. Without a call that
         waits the question is dropped: its answer would outlive what is remembered."""
         asked = self._questions.get(principal, {}).get(id)
-        if asked is None or asked.is_held:
-            return self.answer(principal, id, "accept")
-        self.drop(asked)
-        return None
+        problem = self.answer(principal, id, "accept")
+        if problem is None and asked is not None and not asked.is_held:
+            self._remove(asked)
+        return problem
 
     def follow(self, principal: str) -> QuestionWatcher:
         """Return a context for a page that shows the questions; meanwhile `is_watched` is true."""

@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from toolgate.server import VERSION
-from toolgate.server.calls.pending_questions import GONE, PendingQuestions, QuestionView
+from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
 from toolgate.transports.web import elicitation_form
+from toolgate.transports.web.decisions import ActionResult, Decisions
 from toolgate.transports.web.http import Handle, WebEndpoint, accepts, json_response, read_form, with_headers
 from toolgate.transports.web.page_context import (
     ALREADY_ENDED,
@@ -60,12 +61,6 @@ SANDBOXES = {  # the level of the sandbox, for people
     "uid": "Commands run as a separate system user for each person.",
     "none": "There is no sandbox: commands have all the server’s permissions.",
 }
-RESULTS = {  # what a button did, and whether it answered an approval → for people
-    ("accept", False): "Your answer was sent.",
-    ("decline", False): "You declined to answer.",
-    ("accept", True): "You allowed this call.",
-    ("decline", True): "You refused this call.",
-}
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
@@ -95,14 +90,6 @@ class ShownSession:
     running: int
 
 
-@dataclass(frozen=True, slots=True)
-class ActionResult:
-    """What a form did, in a sentence for the person."""
-
-    text: str
-    status: int = 200
-
-
 Act = Callable[[Visitor, str, Mapping[str, str]], Awaitable[ActionResult]]
 
 
@@ -130,6 +117,7 @@ class HomePage:
         self._facts = facts
         self._sessions = sessions
         self._questions = questions
+        self._decisions = Decisions(questions, dashboard)
         self._grants = grants
         self._identify = identify
         self._is_open = is_open
@@ -140,8 +128,8 @@ class HomePage:
             "revoke": self._revoke,
             "accept": partial(self._answer, "accept"),
             "decline": partial(self._answer, "decline"),
-            "session": self._allow_for_session,
-            "always": self._allow_always,
+            "session": partial(self._allow, "session"),
+            "always": partial(self._allow, "always"),
             "forget": self._forget_approval,
         }
 
@@ -289,33 +277,10 @@ class HomePage:
         return ActionResult(REVOKED)
 
     async def _answer(self, action: str, visitor: Visitor, id: str, fields: Mapping[str, str]) -> ActionResult:
-        principal = principal_of(visitor)
-        question = next((each for each in self._questions.waiting(principal) if each.id == id), None)
-        content: dict[str, Any] = {}
-        problem = None
-        if question is not None and action == "accept":
-            content = elicitation_form.read_answer(question.schema, fields)
-            problem = elicitation_form.find_missing_words(question.schema, fields)
-        problem = problem or self._questions.answer(principal, id, action, content)
-        if problem is None:
-            return ActionResult(RESULTS[action, question is not None and question.approval is not None])
-        return ActionResult(problem, 404 if question is None else 400)
+        return await self._decisions.answer(principal_of(visitor), id, action, fields)
 
-    async def _allow_for_session(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        return await self._allow("session", "You allowed this for the session.", visitor, id)
-
-    async def _allow_always(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        return await self._allow("always", "You allowed this for good, until you end that.", visitor, id)
-
-    async def _allow(self, duration: "Duration", told: str, visitor: Visitor, id: str) -> ActionResult:
-        """Approve the call, and remember that before it runs."""
-        principal = principal_of(visitor)
-        question = next((each for each in self._questions.waiting(principal) if each.id == id), None)
-        if question is None or question.approval is None:
-            return ActionResult(GONE, 404)
-        await self.dashboard.remember_approval(principal, question.approval, question.client, duration)
-        problem = self._questions.settle(principal, id)
-        return ActionResult(told) if problem is None else ActionResult(problem, 404)
+    async def _allow(self, duration: "Duration", visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
+        return await self._decisions.allow(principal_of(visitor), id, duration)
 
     async def _forget_approval(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
         is_ended = await self.dashboard.end_approval(principal_of(visitor), id)

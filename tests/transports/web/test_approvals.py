@@ -62,7 +62,7 @@ def test_an_approval_is_given_and_ended_by_its_person_alone(ada: AppUser, bob: A
         return mine.get(path).text.split(f'name="{button}" value="', 1)[1].partition('"')[0]
 
     question = find("/", "always")
-    assert [press(browser, "always", question) for browser in (other, mine, mine)] == [404, 200, 404]
+    assert [press(browser, "always", question) for browser in (other, mine, mine)] == [404, 200, 409]
     assert "gone" in result(ada, command)
     approval = find("/account", "forget")
     assert [press(browser, "forget", approval) for browser in (other, mine, mine)] == [404, 200, 404]
