@@ -197,6 +197,7 @@ class CallClient:
 
     async def _from_page(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
         asked = [self._put_on_page(key, request) for key, request in requests.items()]
+        self._call.page_answers = [*(self._call.page_answers or ()), *(each.answer for each in asked)]
         seconds = self._page_timeout(timeout)
         if seconds > 0 and not all(each.answer.done() for each in asked):
             told = f"waiting for the person's answer at {self._questions.url}"

@@ -114,7 +114,9 @@ class Observers:
         call.observed = time.monotonic(), starts
 
     def _end(self, call: Call, outcome: str, task: str | None, lasted: float | None = None) -> None:
-        if outcome == "error" and call.decision not in GRANTED:
+        if outcome == "error" and call.is_waiting:
+            outcome = "asked"
+        elif outcome == "error" and call.decision not in GRANTED:
             outcome = "refused"
         assert call.observed is not None  # `_begin` was called
         began, starts = call.observed

@@ -228,6 +228,7 @@ class Call(msgspec.Struct):
     decision: str = "allowed"  # why it ran or not: "plan", or a decision of `approval.py`
     is_read_only: bool = False  # a plan was active: the tool could change nothing
     approving: ApprovalRequest | None = None  # while the person is asked to approve
+    page_answers: "list[asyncio.Future[Any]] | None" = None  # to its questions on our page, None to one that expired
     approval: "tuple[str, bool, str] | None" = None  # as in requestState: nonce, whether given, where
     output: Output | None = None  # of its tool
     digest: str = ""  # of its arguments, if they are large
@@ -239,6 +240,11 @@ class Call(msgspec.Struct):
         if revision is None:
             raise RpcError("no revision before initialize")
         return revision
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether a question of it waits on our page."""
+        return any(not answer.done() for answer in self.page_answers or ())
 
     @property
     def can_ask(self) -> bool:

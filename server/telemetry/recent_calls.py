@@ -1,8 +1,10 @@
 """Keep each principal's last calls for the first page, without arguments: they may hold secrets."""
 
+import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +23,11 @@ MAX_NAME = 100  # characters of the names of clients and tools, which may be any
 
 class RecentCall(msgspec.Struct, eq=False):
     """A call. `outcome` is that of `observers.CallEnd`, "" while it runs; `task` is the task it became, if any. `began`
-    is in seconds since the epoch."""
+    is in seconds since the epoch. `call` is the call itself, while it runs.
+
+    A call that ended with a question on the page has the outcome "waiting", and later "allowed", "answered",
+    "declined" or "expired".
+    """
 
     id: int
     tool: str
@@ -30,6 +36,12 @@ class RecentCall(msgspec.Struct, eq=False):
     outcome: str = ""
     seconds: float = 0.0
     task: str | None = None
+    call: Call | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether it waits for an answer on the page."""
+        return self.outcome == "waiting" or (self.call is not None and self.call.is_waiting)
 
 
 class RecentCalls:
@@ -57,7 +69,10 @@ class RecentCalls:
 
     def call_started(self, call: Call) -> RecentCall:
         session, params = call.session, call.params
-        return self._add(session.principal, session.client or client_name(params.get("_meta")), params.get("name"))
+        client = session.client or client_name(params.get("_meta"))
+        seen = self._add(session.principal, client, params.get("name"))
+        seen.call = call
+        return seen
 
     def call_ended(self, call: Call, begun: RecentCall | None, end: CallEnd) -> None:
         if begun is None:
@@ -66,8 +81,21 @@ class RecentCalls:
         if end.outcome == "task":
             begun.task = end.task
         else:
-            begun.outcome = end.outcome
+            begun.outcome, begun.call = end.outcome, None
+        if begun.outcome == "asked" and call.is_waiting:
+            begun.outcome = "waiting"
+            accepted = "allowed" if call.decision == "asked" else "answered"
+            for answer in call.page_answers or ():
+                answer.add_done_callback(partial(self._question_ended, begun, call.session.principal, accepted))
         self._notify(call.session.principal)
+
+    def _question_ended(
+        self, begun: RecentCall, principal: str, accepted: str, answer: "asyncio.Future[dict[str, Any] | None]"
+    ) -> None:
+        """Note how the question ended that the call had left on the page."""
+        result = answer.result()
+        begun.outcome = "expired" if result is None else accepted if result["action"] == "accept" else "declined"
+        self._notify(principal)
 
     def task_lost(self, kept: StoredTask) -> None:
         seen = self._add(kept.principal, "", tool_of(kept.id))

@@ -67,3 +67,21 @@ def test_the_tabs_of_a_browser_share_one_stream_and_the_next_takes_over(
     ada.call("KillBgTask", task_id=id)
     for page in (*others, late):
         page.locator(f"#run-{id}").get_by_text("stopped").wait_for()
+
+
+def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable[..., Any], bob: AppUser) -> None:
+    assert "can answer at" in str(bob.call("echo", text="left"))
+    page = arrive("bob")
+    is_live(page)
+    newest = page.locator("#part-calls .call").first
+    newest.get_by_text("waiting for you").wait_for()
+    page.get_by_role("button", name="Allow once").click()
+    newest.get_by_text("you allowed it").wait_for()
+    assert bob.call("echo", text="left")["content"][0]["text"] == "left"
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(bob.call, "echo", text="held")
+        newest.get_by_text("waiting for you").wait_for()
+        page.get_by_role("button", name="Deny").click()
+        asked.result(PATIENCE)
+    newest.get_by_text("refused").wait_for()
+    assert page.locator("#part-calls .tag").all_inner_texts()[:3] == ["refused", "done", "you allowed it"]
