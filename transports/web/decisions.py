@@ -46,7 +46,7 @@ class Decisions:
         async with self._lock(principal):
             question = self._find(principal, id)
             if question is None:
-                return self._closed(principal, id)
+                return self._explain_end(principal, id)
             content: dict[str, Any] = {}
             problem = None
             if action == "accept":
@@ -63,7 +63,7 @@ class Decisions:
         async with self._lock(principal):
             question = self._find(principal, id)
             if question is None or question.approval is None:
-                return self._closed(principal, id)
+                return self._explain_end(principal, id)
             await self._dashboard.remember_approval(principal, question.approval, question.client, duration)
             result = self._note(principal, id, REMEMBERED[duration])
             is_settled = self._questions.settle(principal, id) is None
@@ -82,7 +82,7 @@ class Decisions:
             self._made.popitem(last=False)
         return ActionResult(text)
 
-    def _closed(self, principal: str, id: str) -> ActionResult:
+    def _explain_end(self, principal: str, id: str) -> ActionResult:
         """Return why a question can't be decided any more."""
         made = self._made.get((principal, id))
         return ActionResult(GONE, 404) if made is None else ActionResult(f"This was decided before: {made}", 409)
