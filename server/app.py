@@ -349,7 +349,7 @@ class App:
             notify_updated=partial(self.server.updates.notify, principal),
             notify_list_changed=partial(self.server.notifications.notify_resource_list, principal),
             watch_path=partial(self.file_changes.follow, root=workspace.root),
-            built_in=self._built_in_services | {Workspace: workspace},
+            built_in=self._built_in_services | {Workspace: workspace, Notices: notices},
         )
 
     def _serves(self, principal: str) -> bool:

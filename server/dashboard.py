@@ -186,9 +186,9 @@ class Dashboard:
         offset, text = -1, AnsiStripper()
         while workspace is not None:
             try:
-                run = await workspace.run(id)
                 if offset >= 0:
                     await workspace.wait_output(id, offset, OUTPUT_WAIT, whole=True)
+                run = await workspace.run(id)
                 is_over = run.status != "running"
                 size = await workspace.size(id)
                 begin = max(offset, size - (TAIL if offset < 0 else CHUNK), 0)

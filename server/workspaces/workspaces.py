@@ -3,12 +3,14 @@
 import asyncio
 import stat
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools.api.notices import Notices
+from toolgate.tools.workspace import end_notice
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.spool import Run
-from toolgate.tools.workspace.workspace import Workspace
 
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
 
@@ -21,23 +23,23 @@ class Workspaces:
         self._root = root
         self._environment = environment
         self._confinement = confinement
-        self._workspaces: dict[str, Workspace] = {}
+        self._workspaces: dict[str, LocalWorkspace] = {}
 
-    def get_or_open(self, principal: str, notices: Notices) -> Workspace:
+    def get_or_open(self, principal: str, notices: Notices) -> LocalWorkspace:
         workspace = self._workspaces.get(principal)
         if workspace is None:
             root, spool = self._root_of(principal), self._state / "spool" / principal
-            workspace = self._workspaces[principal] = Workspace(
+            workspace = self._workspaces[principal] = LocalWorkspace(
                 root,
                 spool,
                 self._environment,
-                notices,
+                partial(end_notice.add, notices),
                 command_environment=self._confinement.make_environment(root, spool, alone=self._root is None),
                 private=self._state,
             )
         return workspace
 
-    def find(self, principal: str) -> Workspace | None:
+    def find(self, principal: str) -> LocalWorkspace | None:
         """Return the principal's workspace if it is open; opens none."""
         return self._workspaces.get(principal)
 

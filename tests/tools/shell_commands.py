@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.services import CallerState, Settings
 from toolgate.tools.builtin.shell import background_bash, bash, kill_bg_task, list_bg_tasks, read_bg_output
+from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
-from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.zygote import CommandRunner
 
 TOOLS = (bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task)
@@ -31,15 +33,15 @@ BOUND = 30.0  # seconds for any expected event: test machines are slow at times
 
 
 @contextlib.asynccontextmanager
-async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterator[Workspace]:
+async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterator[LocalWorkspace]:
     root = folder / "root"
     root.mkdir(exist_ok=True)
     processes = CommandRunner()
-    mine = Workspace(
+    mine = LocalWorkspace(
         root,
         folder / "spool",
         ENVIRONMENT,
-        notices or Notices(),
+        partial(end_notice.add, Notices() if notices is None else notices),
         command_environment=UnsandboxedEnvironment(processes, UNLIMITED),
     )
     try:
@@ -49,7 +51,7 @@ async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterat
         await processes.close()
 
 
-def on_workspace(body: Callable[[Workspace], Coroutine[Any, Any, None]], folder: Path) -> None:
+def on_workspace(body: Callable[[LocalWorkspace], Coroutine[Any, Any, None]], folder: Path) -> None:
     async def run() -> None:
         async with workspace(folder) as mine:
             await body(mine)
@@ -57,7 +59,7 @@ def on_workspace(body: Callable[[Workspace], Coroutine[Any, Any, None]], folder:
     asyncio.run(run())
 
 
-async def ran(mine: Workspace, command: str, **how: Any) -> bytes:
+async def ran(mine: LocalWorkspace, command: str, **how: Any) -> bytes:
     """Run a command until its whole tree has ended; return its output."""
     task = await mine.start(command, **how)
     assert await mine.wait(task, BOUND)
@@ -67,7 +69,7 @@ async def ran(mine: Workspace, command: str, **how: Any) -> bytes:
 class Caller:
     """A client's end of a call that records progress messages, with a session's services."""
 
-    def __init__(self, workspace: Workspace, notices: Notices) -> None:
+    def __init__(self, workspace: LocalWorkspace, notices: Notices) -> None:
         self.workspace = workspace
         self.notices = notices
         self.place = CallerState("session")
@@ -83,7 +85,7 @@ class Caller:
 
     async def call(self, name: str, **arguments: Any) -> Output:
         """Call a tool; return its structured content, checked against its schema, as plain data."""
-        lent = lend(workspace=self.workspace, caller_state=self.place, settings=self.settings)
+        lent = lend(workspace=self.workspace, caller_state=self.place, settings=self.settings, notices=self.notices)
         peer: Any = self
         tool = next(tool for tool in TOOLS if tool.name == name)
         output = await asyncio.wait_for(tool.run(arguments, Context(lent, peer)), 30)
@@ -112,8 +114,12 @@ async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[
     root = folder / "root"
     root.mkdir(exist_ok=True)
     processes, notices = CommandRunner(), Notices()
-    workspace = Workspace(
-        root, folder / "spool", environment, notices, command_environment=UnsandboxedEnvironment(processes, UNLIMITED)
+    workspace = LocalWorkspace(
+        root,
+        folder / "spool",
+        environment,
+        partial(end_notice.add, notices),
+        command_environment=UnsandboxedEnvironment(processes, UNLIMITED),
     )
     try:
         yield Caller(workspace, notices)

@@ -8,6 +8,7 @@ import msgspec
 
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.context import Context
+from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
@@ -33,10 +34,17 @@ def lend(
     settings: Settings | None = None,
     principal: str = "me",
     caller_state: CallerState | None = None,
+    notices: Notices | None = None,
 ) -> Services:
     nothing: Any = None
     web: Any = reader and reader.web
-    built_in = {Workspace: workspace, PageReader: reader, Workers: reader and reader.workers, Search: search}
+    built_in = {
+        Workspace: workspace,
+        Notices: Notices() if notices is None else notices,
+        PageReader: reader,
+        Workers: reader and reader.workers,
+        Search: search,
+    }
     return Services(
         principal=principal,
         caller_state=caller_state or CallerState(),

@@ -1,6 +1,5 @@
 """The five tools that run commands: Bash, BackgroundBash, ReadBgOutput, ListBgTasks, KillBgTask."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
@@ -10,13 +9,15 @@ from msgspec import Meta
 from toolgate.tools.api.content import Output, ResourceLink, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.resource import resource
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, BashCall, BashResult, note_missing_cwd
+from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import describe_end, shorten_command, with_notes
 from toolgate.tools.workspace.spool import Run, Status
-from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.workspace import Workspace, output_path
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
 MAX_COMMAND = 120  # characters of a command in a list
@@ -84,16 +85,7 @@ async def bash(
     task. Output over 30,000 characters is cut in the middle; the result names a file with all of it (up to 64 MiB).
     Read-only while a plan is active.
     """
-    call = BashCall(ctx, timeout)
-    run_id = await ctx.service(Workspace).start(
-        command, cwd=call.cwd, timeout=timeout / 1000, read_only=ctx.is_read_only
-    )
-    try:
-        await call.watch(run_id)
-        return await call.result(run_id)
-    except BaseException:  # above all a cancellation
-        await asyncio.shield(_kill_and_forget(ctx.service(Workspace), run_id))
-        raise
+    return await BashCall(ctx, timeout).run(command)
 
 
 @tool(name="BackgroundBash", title="Start a background command", output=StartedTask, scope="tools:shell")
@@ -107,7 +99,7 @@ async def background_bash(command: str, ctx: Context) -> Output:
     ctx.list_changed()
     run = await ctx.service(Workspace).run(run_id)
     notes = [note_missing_cwd(ctx, asked)] if run.moved else []
-    if ctx.service(Workspace).output_path(run_id) is None:
+    if run.in_memory:
         notes.append(DISK_FULL)
     text = with_notes(f"background task {run_id} started (sandbox: {ctx.workspace.sandbox})", *notes)
     return Output([Text(text)], StartedTask(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
@@ -129,16 +121,17 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     At most 30,000 bytes a call; the last line says when more waits: read again. It does not wait for output.
     """
     workspace = ctx.service(Workspace)
-    run = await _background_run(workspace, task_id)
-    text, more = await workspace.take(task_id, MAX_READ)
+    await _background_run(workspace, task_id)
+    new = await workspace.take(task_id, MAX_READ)
+    run = new.run
     notes = [f"[task {task_id} {describe_end(run)}]"]
-    if more:
-        path = workspace.output_path(task_id)
+    if new.has_more:
+        path = output_path(workspace, run)
         notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")
     if run.status != "running":
-        workspace.drop_notice(task_id)
-    read = TaskOutput(task_id, text, run.status, _final_exit_code(run), more, "\n".join(notes))
-    return Output([Text(with_notes(text, *notes))], read)
+        end_notice.drop(ctx.service(Notices), task_id)
+    read = TaskOutput(task_id, new.text, run.status, _final_exit_code(run), new.has_more, "\n".join(notes))
+    return Output([Text(with_notes(new.text, *notes))], read)
 
 
 @tool(
@@ -157,7 +150,7 @@ async def list_bg_tasks(ctx: Context) -> Output:
     runs = await ctx.service(Workspace).list()
     for run in runs:
         if run.status != "running":
-            ctx.service(Workspace).drop_notice(run.id)
+            end_notice.drop(ctx.service(Notices), run.id)
     lines = [f"{run.id}  {shorten_command(run.command, MAX_COMMAND)}  {describe_end(run)}" for run in runs]
     return Output([Text("\n".join(lines) or "no background tasks")], BackgroundTasks(list(map(_to_row, runs))))
 
@@ -180,7 +173,7 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     run = await workspace.kill(task_id)
     if run.status == "running":
         raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user")
-    workspace.drop_notice(task_id)
+    end_notice.drop(ctx.service(Notices), task_id)
     code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code is not None else ""
     already = [] if before == "running" else ["it had ended before"]
     text = "; ".join([f"background task {task_id} {describe_end(run)}{code}", *already])
@@ -229,6 +222,7 @@ async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
         before, size = size, await ctx.service(Workspace).wait_output(run.id, size, MAX_OUTPUT_WAIT, whole=True)
         if size != before:
             yield
+        run = await ctx.service(Workspace).run(run.id)
     yield
 
 
@@ -256,7 +250,7 @@ async def _tail(workspace: Workspace, run: Run) -> str:
     text, _ = clean_output(data[cut:], final=is_final)
     if not begin:
         return text
-    path = workspace.output_path(run.id)
+    path = output_path(workspace, run)
     return f"[{begin + cut:,} bytes before this are left out{f'; {path} has them' if path else ''}]\n{text}"
 
 
@@ -278,8 +272,3 @@ def _reasons(run: Run) -> list[str]:
 def _final_exit_code(run: Run) -> int | None:
     """Return the exit code once it is final: a shell may end before its children."""
     return None if run.status == "running" else run.exit_code
-
-
-async def _kill_and_forget(workspace: Workspace, run_id: int) -> None:
-    await workspace.kill(run_id)
-    await workspace.forget(run_id)

@@ -7,10 +7,10 @@ from typing import Any
 
 from toolgate.tools.workspace.process import CommandStartError, Launch, Process
 from toolgate.tools.workspace.spool import Run, RunOutput
+from toolgate.tools.workspace.workspace import GRACE
 from toolgate.tools.workspace.zygote import CommandRunner
 
 LINGER = 0.1  # seconds for children of a read-only command, such as `> >(cat)`, to end by themselves
-GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 
 
 class RunningCommand:

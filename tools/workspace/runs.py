@@ -125,9 +125,6 @@ class RunStore:
         live = self.live.get(run_id)
         return live.output if live else self._in_memory.get(run_id)
 
-    def output_path(self, run_id: int) -> Path | None:
-        return None if run_id in self._in_memory else self._spool.path(run_id, "output")
-
     def track_cwd(self, run: Run, variables: Mapping[str, str]) -> Mapping[str, str]:
         """Return the variables of a command that records its final directory, if the disk has room."""
         if run.id in self._in_memory:

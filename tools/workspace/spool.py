@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.workspace.safe_walk import open_folder
 
@@ -57,12 +58,17 @@ class Run(msgspec.Struct):
     left: int = 0  # processes that the command left running
     moved: bool = False  # its directory was gone: it ran in the workspace's root
     read_only: bool = False  # it could change nothing
+    in_memory: bool = False  # its output is in no file: the disk was full
     key: str | None = None
     hits: list[str] = msgspec.field(default_factory=list)  # limits reached, in words
 
     @property
     def runtime_ms(self) -> int:
         return max(0, round(((self.ended or time.time()) - self.started) * 1000))
+
+    def copy(self) -> "Run":
+        """Return the run as it is now."""
+        return replace(self, hits=[*self.hits])
 
 
 class Spool:
@@ -151,7 +157,9 @@ class Spool:
             self._highest = self._last_id() + 1
             with suppress(OSError):
                 os.pwrite(self._last, b"%020d" % self._highest, 0)
-        return self._run(self._highest, command, key, background), MemoryOutput()
+        run = self._run(self._highest, command, key, background)
+        run.in_memory = True
+        return run, MemoryOutput()
 
     def save(self, run: Run) -> None:
         """Write `task.json` atomically. Raises OSError."""

@@ -17,7 +17,10 @@ from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace.workspace import Workspace
 
 # The attribute of a Context, its type, and the methods. Everything else would need an object that can't travel.
-COMMANDS = ("start", "run", "list", "wait", "wait_shell", "kill", "keep", "forget")
+COMMANDS = (
+    *("start", "execute", "conclude", "run", "list", "wait", "wait_shell"),
+    *("kill", "keep", "forget", "discard"),
+)
 OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
 FILES = ("read_cwd", "read_file", "write_file", "stat_path", "entries", "resolve", "run_program")
 CONTEXT_METHODS: tuple[tuple[str, type, tuple[str, ...]], ...] = (
@@ -59,10 +62,6 @@ class EmptyNote(msgspec.Struct):
 
 class UriNote(msgspec.Struct):
     uri: str
-
-
-class RunNote(msgspec.Struct):
-    run: int
 
 
 # -- requests

@@ -163,9 +163,6 @@ class RemoteWorkspace(RemoteObject):
     def check_file(self, path: str, *, suffix: str) -> None:
         files.split_path(path, self.root, suffix)
 
-    def drop_notice(self, run_id: int) -> None:
-        self._line.note(self._id, "workspace.drop_notice", api.RunNote(run_id))
-
 
 class ContextFactory:
     """Make the Context of each call."""

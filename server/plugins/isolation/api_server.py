@@ -18,7 +18,6 @@ from toolgate.server.plugins.isolation.messages import create_decoder
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.context import Context
 from toolgate.tools.builtin.skills.skills import Skills
-from toolgate.tools.workspace.workspace import Workspace
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -82,10 +81,6 @@ NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any], 
     "list_changed": (create_decoder(api.EmptyNote), lambda call, _: call.context.list_changed()),
     "close_stream": (create_decoder(api.EmptyNote), lambda call, _: call.context.close_stream()),
     "changed": (create_decoder(api.EmptyNote), lambda call, _: call.news.set()),
-    "workspace.drop_notice": (
-        create_decoder(api.RunNote),
-        lambda call, note: call.context.service(Workspace).drop_notice(note.run),
-    ),
 }
 
 

@@ -193,7 +193,7 @@ def test_the_commands_of_an_idle_principal_end_and_its_next_call_gets_a_new_work
             after = app.server.services.of_session(session).workspace
             assert after is not before and after.root == before.root
             run = await after.start("ls -A; echo new > note")
-            assert await after.wait(run, PATIENCE) and (await after.take(run, 1_000))[0] == ""
+            assert await after.wait(run, PATIENCE) and (await after.take(run, 1_000)).text == ""
             assert app.server.note_use is not None
             app.server.note_use(ADA)
             (notice,) = app.server.services.notices(ADA).take().values()

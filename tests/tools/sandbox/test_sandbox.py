@@ -21,7 +21,6 @@ from tests.server.workspaces.test_folders import DEEP, nested
 from tests.servers.forked_command import COMMAND
 from tests.tools.shell_commands import BOUND, ENVIRONMENT, ran
 from toolgate.server.workspaces import rmtree
-from toolgate.tools.api.notices import Notices
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox import levels, users
 from toolgate.tools.sandbox import process as cell
@@ -29,9 +28,9 @@ from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.sandbox.levels import Sandbox, SandboxOptions
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.process import MAX_SAID, Process
 from toolgate.tools.workspace.safe_walk import walk_folders
-from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 FIRST = 52_000 + os.getpid() % 350 * 20  # no server's default, nor another worker's: some tests end a user's processes
@@ -93,7 +92,7 @@ def sandbox(level: str, **how: object) -> Sandbox:
 
 
 @contextlib.asynccontextmanager
-async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> AsyncIterator[Workspace]:
+async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> AsyncIterator[LocalWorkspace]:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True, exist_ok=True)
     outside = CommandRunner()
@@ -108,7 +107,7 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
         memory=True,
         idle_sandboxes=IdleSandboxes(),
     )
-    mine = Workspace(root, folder / "spools" / "ada", ENVIRONMENT, Notices(), command_environment=quarters)
+    mine = LocalWorkspace(root, folder / "spools" / "ada", ENVIRONMENT, lambda _: None, command_environment=quarters)
     try:
         yield mine
     finally:
@@ -168,7 +167,7 @@ def test_processes_of_a_dead_server_are_ended_by_the_next_and_none_of_a_living_o
 def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, level: str) -> None:
     """Otherwise its commands could not record their directory, and after an idle while none could start."""
 
-    async def landed(mine: Workspace, name: str) -> str | None:
+    async def landed(mine: LocalWorkspace, name: str) -> str | None:
         task = await mine.start(f"mkdir -p {name}; cd {name}")
         assert await mine.wait(task, BOUND)
         found = await mine.read_cwd(task)

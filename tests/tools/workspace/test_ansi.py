@@ -183,8 +183,8 @@ def test_reads_lose_and_repeat_nothing_where_they_split_a_sequence(tmp_path: Pat
             said, more = "", True
             await me.workspace.mark_read(task, 0)
             while more:
-                text, more = await me.workspace.take(task, limit)
-                said += text
+                new = await me.workspace.take(task, limit)
+                said, more = said + new.text, new.has_more
             assert said == "".join(f"{number}é \n" for number in range(1, 51)), limit
 
     on_caller(body, tmp_path)

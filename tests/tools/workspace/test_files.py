@@ -18,11 +18,11 @@ from tests.tools.shell_commands import (
 )
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import files
-from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 
 
 def test_a_file_inside_the_root_is_read(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         path = mine.root / "file"
         path.write_bytes(b"x" * 1000)
         (mine.root / "link").symlink_to("file")
@@ -134,7 +134,7 @@ def test_nothing_outside_is_opened_while_a_file_and_a_link_change_places(tmp_pat
     ],
 )
 def test_a_forbidden_read_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         root = mine.root
         (root / "big").write_bytes(b"x" * 1001)
         (tmp_path / "out").write_text("out")
@@ -157,7 +157,7 @@ def test_a_forbidden_read_is_refused_with_a_reason(tmp_path: Path, path: str, sa
     ],
 )
 def test_devices_and_endless_files_are_refused_anywhere(tmp_path: Path, path: str, says: str) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         with pytest.raises(ToolError, match=says):
             await mine.read_file(path, 1000, anywhere=True)
 
@@ -181,7 +181,7 @@ def test_depth_costs_no_descriptors(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         for mode in (0o600, 0o640, 0o755):
             (mine.root / "plan.md").touch()
             (mine.root / "plan.md").chmod(mode)
@@ -193,7 +193,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
 
 
 def test_a_file_is_written_below_the_root_whole(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         root = mine.root
         assert await mine.write_file("plan.md", b"one", suffix=".md") == root / "plan.md"
         assert await mine.write_file(str(root / "plan.md"), b"two", suffix=".md") == root / "plan.md"
@@ -224,7 +224,7 @@ def test_a_file_is_written_below_the_root_whole(tmp_path: Path) -> None:
     ],
 )
 def test_a_forbidden_write_is_refused_with_a_reason(tmp_path: Path, path: str, says: str) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         root = mine.root
         (tmp_path / "out").mkdir()
         (root / "folder.md").mkdir()
@@ -244,7 +244,7 @@ def test_a_forbidden_write_is_refused_with_a_reason(tmp_path: Path, path: str, s
 def test_a_link_that_took_the_place_of_the_workspace_is_not_written_through(tmp_path: Path) -> None:
     """If the folder is a user's and the server root, the write would go wherever the user's link leads."""
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         (tmp_path / "theirs").mkdir()
         mine.root.rename(tmp_path / "away")
         mine.root.symlink_to(tmp_path / "theirs")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.tools.shell_commands import BOUND, on_workspace
 from toolgate.tools.rate_limiter import MIN_CHARGE
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.process import DISCARDED, output_cost
 from toolgate.tools.workspace.spool import MAX_OUTPUT
-from toolgate.tools.workspace.workspace import Workspace
 
 
 def test_output_that_is_not_kept_is_read_at_a_part_of_the_rate() -> None:
@@ -17,7 +17,7 @@ def test_output_that_is_not_kept_is_read_at_a_part_of_the_rate() -> None:
 
 
 def test_past_the_cap_a_command_goes_on_slowly_and_ends_as_it_likes(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         over = MAX_OUTPUT + 2**20
         task = await mine.start(f"head -c {over} /dev/zero; touch written; exec sleep 600", background=True)
         async with asyncio.timeout(BOUND):

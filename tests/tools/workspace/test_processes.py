@@ -28,8 +28,8 @@ from tests.tools.shell_commands import (
     wait_for,
     workspace,
 )
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.process import Launch
-from toolgate.tools.workspace.workspace import Workspace
 from toolgate.tools.workspace.zygote import CommandRunner
 
 TREE = """
@@ -176,7 +176,7 @@ def test_closing_leaves_no_process_and_no_descriptor_in_time(tmp_path: Path) -> 
 
 
 def test_fifty_commands_cost_no_descriptor(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         await ran(mine, "true")
         before = descriptors()
         for _ in range(50):
@@ -190,7 +190,7 @@ def test_fifty_commands_cost_no_descriptor(tmp_path: Path) -> None:
 
 
 def test_a_zygote_that_died_is_replaced(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         await ran(mine, "true")
         task = await mine.start("sleep 600", background=True)
         (zygote,) = (pid for pid, up, _, _ in processes() if up == os.getpid())
@@ -209,7 +209,7 @@ def test_a_zygote_that_does_not_answer_is_replaced_and_its_command_runs_once(
     monkeypatch.setattr("toolgate.tools.workspace.zygote.END_WITHIN", 0.1)
     monkeypatch.setattr("toolgate.tools.workspace.zygote.Zygote.wake", lambda *_: None)  # as if it were stopped again
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         await ran(mine, "true")
         (zygote,) = (pid for pid, up, _, _ in processes() if up == os.getpid())
         await until(lambda: len(children_of(zygote)) == 1)
@@ -224,7 +224,7 @@ def test_a_zygote_that_does_not_answer_is_replaced_and_its_command_runs_once(
 
 
 def test_quick_commands_share_a_supervisor(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         supervisors = [int(await ran(mine, "echo $PPID")) for _ in range(30)]  # on a busy machine some are not quick
         assert len(set(supervisors)) < len(supervisors)
         slow = int(await ran(mine, "echo $PPID; sleep 0.2"))
@@ -235,7 +235,7 @@ def test_quick_commands_share_a_supervisor(tmp_path: Path) -> None:
 
 
 def test_a_command_does_not_wait_for_one_that_has_just_started(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         await ran(mine, "true")
         slow = await mine.start("sleep 600", background=True)
         assert await ran(mine, "echo well") == b"well\n"
@@ -245,7 +245,7 @@ def test_a_command_does_not_wait_for_one_that_has_just_started(tmp_path: Path) -
 
 
 def test_a_waiting_supervisor_that_dies_is_replaced(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         for _ in range(3):
             os.kill(int(await ran(mine, "echo $PPID")), signal.SIGKILL)
 
@@ -253,7 +253,7 @@ def test_a_waiting_supervisor_that_dies_is_replaced(tmp_path: Path) -> None:
 
 
 def test_limits_of_one_command_are_not_those_of_the_next(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         processes, folder = CommandRunner(), Path("/")
         for limits in ({}, {resource.RLIMIT_NOFILE: 40}, {resource.RLIMIT_NOFILE: 60}, {}):
             output = bytearray()
@@ -296,7 +296,7 @@ def test_a_supervisor_is_shared_only_by_commands_of_one_owner_with_the_same_limi
 
 
 def test_many_commands_start_at_once(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         outputs = await asyncio.gather(*(ran(mine, f"echo {number}") for number in range(60)))
         assert outputs == [f"{number}\n".encode() for number in range(60)]
 
@@ -304,7 +304,7 @@ def test_many_commands_start_at_once(tmp_path: Path) -> None:
 
 
 def test_processes_that_never_stop_forking_are_killed(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         mark = f"603.{os.getpid()}"
         chase = 'import os\nfor _ in range(2): os.fork()\nos.write(1, b"x")\n'
         chase += "while True:\n if os.fork(): os._exit(0)\n os.setsid()"
@@ -319,7 +319,7 @@ def test_processes_that_never_stop_forking_are_killed(tmp_path: Path) -> None:
 
 
 def test_stopped_processes_are_killed_too(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         task = await mine.start("touch up; kill -STOP $$", background=True)
         await until((mine.root / "up").exists)
         run = await mine.kill(task)
@@ -329,7 +329,7 @@ def test_stopped_processes_are_killed_too(tmp_path: Path) -> None:
 
 
 def test_how_a_command_ended_is_known_as_soon_as_it_is_waited_for(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         for _ in range(20):
             starting = asyncio.ensure_future(mine.start("exit 3"))
             while not starting.done():

@@ -11,10 +11,9 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE, processes_with
 from toolgate.tools import PYTHON, ProgramResult, ToolError
-from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED, Limits
-from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.zygote import CommandRunner
 
 LONG = f"600.{os.getpid()}"  # seconds of a sleep that no other test runs
@@ -79,12 +78,14 @@ def test_a_program_that_is_cancelled_twice_leaves_nothing_behind(tmp_path: Path)
 
 
 @contextlib.asynccontextmanager
-async def open_workspace(folder: Path, limits: Limits = UNLIMITED) -> AsyncIterator[Workspace]:
+async def open_workspace(folder: Path, limits: Limits = UNLIMITED) -> AsyncIterator[LocalWorkspace]:
     (folder / "root").mkdir()
     runner = CommandRunner()
     environment = UnsandboxedEnvironment(runner, limits)
     variables = {"PATH": "/usr/bin:/bin"}
-    workspace = Workspace(folder / "root", folder / "spool", variables, Notices(), command_environment=environment)
+    workspace = LocalWorkspace(
+        folder / "root", folder / "spool", variables, lambda _: None, command_environment=environment
+    )
     try:
         yield workspace
     finally:

@@ -29,11 +29,10 @@ from tests.tools.shell_commands import (
     workspace,
 )
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import spool
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
-from toolgate.tools.workspace.workspace import Workspace
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.zygote import CommandRunner
 
 
@@ -89,12 +88,12 @@ asyncio.run(main())
         host.communicate()
     wait_for(lambda: not living(f"600.{os.getpid()}"))
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         first, second = await mine.list()
         assert (first.id, first.status, first.exit_code, first.command) == (1, "exited", 3, "echo done; exit 3")
         assert (second.id, second.status, second.exit_code) == (2, "lost", None)
-        assert await mine.take(1, 100) == ("done\n", False)
-        assert await mine.take(2, 100) == ("begun\n", False)
+        done, begun = await mine.take(1, 100), await mine.take(2, 100)
+        assert (done.text, done.has_more, begun.text, begun.has_more) == ("done\n", False, "begun\n", False)
         assert (await mine.kill(2)).status == "lost"
         assert await mine.start("true") == 3
 
@@ -103,7 +102,7 @@ asyncio.run(main())
 
 
 def test_two_hundred_megabytes_of_output_cost_no_memory_and_are_capped_with_a_note(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         await ran(mine, "true")
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         task = await mine.start("head -c 200000000 /dev/zero; echo done >&2", background=True)
@@ -119,7 +118,7 @@ def test_two_hundred_megabytes_of_output_cost_no_memory_and_are_capped_with_a_no
 def test_a_full_disk_does_not_stop_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         task = await mine.start("head -c 3000000 /dev/zero && touch done", background=True)
         assert await mine.wait(task, BOUND)
         assert (mine.root / "done").exists()
@@ -141,7 +140,7 @@ def test_old_tasks_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(spool, "KEPT", 3)
     monkeypatch.setattr(spool, "KEPT_BYTES", 1000)
 
-    async def kept(mine: Workspace) -> list[int]:
+    async def kept(mine: LocalWorkspace) -> list[int]:
         listed = [task.id for task in await mine.list()]
 
         def left() -> list[int]:
@@ -170,10 +169,10 @@ def test_old_tasks_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_spool_is_private(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         task = await mine.start("true", background=True)
         assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
-        assert mine.output_path(task).stat().st_mode & 0o777 == 0o600
+        assert (mine.output_folder / str(task) / "output").stat().st_mode & 0o777 == 0o600
 
     on_workspace(body, tmp_path)
 
@@ -181,7 +180,7 @@ def test_the_spool_is_private(tmp_path: Path) -> None:
 def test_a_spool_that_can_not_be_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("")
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         for _ in range(2):
             with pytest.raises(ToolError, match="cannot store the output of the command: file exists"):
                 await mine.start("true")
@@ -295,10 +294,10 @@ def test_wrong_file_types_in_a_spool_block_no_command(tmp_path: Path) -> None:
         odd(folder / str(number) / "task.json")
     (folder / "3").write_bytes(b"no folder")
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         async with asyncio.timeout(BOUND):
             assert [task.id for task in await mine.list()] == [2]
-            assert (await mine.take(2, 1_000), await mine.size(2)) == (("", False), 0)
+            assert ((await mine.take(2, 1_000)).text, await mine.size(2)) == ("", 0)
             assert await mine.start("true") == 4
 
     on_workspace(body, tmp_path)
@@ -307,7 +306,7 @@ def test_wrong_file_types_in_a_spool_block_no_command(tmp_path: Path) -> None:
 def test_a_folder_in_place_of_last_id_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "spool" / "last-id" / "deep").mkdir(parents=True)
 
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         assert await mine.start("true") == 1
 
     on_workspace(body, tmp_path)
@@ -323,7 +322,7 @@ def test_a_workspace_closes_though_its_spool_can_not_be_opened(tmp_path: Path) -
 
     async def run() -> None:
         quarters = Hanging(CommandRunner(), UNLIMITED)
-        mine = Workspace(tmp_path, tmp_path / "spool", ENVIRONMENT, Notices(), command_environment=quarters)
+        mine = LocalWorkspace(tmp_path, tmp_path / "spool", ENVIRONMENT, lambda _: None, command_environment=quarters)
         asked = asyncio.create_task(mine.start("true"))
         await asyncio.to_thread(reached.wait, BOUND)
         async with asyncio.timeout(BOUND / 2):

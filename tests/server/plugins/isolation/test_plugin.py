@@ -180,12 +180,13 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
         await ctx.plan.reset()
         run = await ctx.workspace.start("echo out; pwd", cwd=ctx.workspace.root)
         await ctx.workspace.wait(run, timeout=20)
-        text, more = await ctx.workspace.take(run, 1000)
+        new = await ctx.workspace.take(run, 1000)
+        _, end = await ctx.workspace.execute("echo é; exit 3", wait=30, limit=100)
         written = await ctx.workspace.write_file("a.txt", b"\\xffbytes", suffix=".txt")
         refused = []
         from toolgate.tools.builtin.skills.skills import Skills
         from toolgate.tools.workers.pool import Workers
-        for get in (lambda: ctx.service(Workers), lambda: ctx.workspace.output_path, lambda: ctx.workspace.close):
+        for get in (lambda: ctx.service(Workers), lambda: ctx.workspace.limits, lambda: ctx.workspace.close):
             try:
                 get()
             except ToolError as error:
@@ -196,7 +197,8 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
             web = type(error).__name__
         return {
             "task": [task.name, [step.text for step in task.steps]], "missing": missing, "goal": plan.goal,
-            "year": plan.started_at.year, "output": text == f"out\\n{ctx.workspace.root}\\n", "more": more,
+            "year": plan.started_at.year, "output": new.text == f"out\\n{ctx.workspace.root}\\n", "more": new.has_more,
+            "end": [end.gone, end.excerpt.text, end.run.exit_code],
             "status": (await ctx.workspace.run(run)).status, "written": written.read_bytes().decode("latin-1"),
             "refused": refused, "web": web, "skills": sorted(ctx.service(Skills).catalogue())[:1] != [],
             "principal": ctx.principal, "hold": ctx.settings.hold, "slots": len(await ctx.callbacks.list()),
@@ -212,11 +214,12 @@ def test_what_the_caller_owns_is_at_hand(start: Start, tmp_path: Path) -> None:
         "goal": "a goal",
         "output": True,
         "more": False,
+        "end": [True, "é\n", 3],
         "status": "exited",
         "written": "\xffbytes",
         "refused": [
             "ctx.service(Workers) is not available in a plugin's own process",
-            "ctx.workspace.output_path is not available in a plugin's own process",
+            "ctx.workspace.limits is not available in a plugin's own process",
             "ctx.workspace.close is not available in a plugin's own process",
         ],
         "web": "AddressRefusedError",

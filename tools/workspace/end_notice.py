@@ -1,0 +1,20 @@
+"""Tell a principal that a background task has ended, with its next tool result."""
+
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.workspace.output_text import describe_end, shorten_command
+from toolgate.tools.workspace.spool import Run
+
+NAMED = 60  # characters of a command in a notice
+SCOPE = "tools:read"  # the scope needed to read a notice, as for the output
+
+
+def add(notices: Notices, run: Run) -> None:
+    """Keep a notice of the task's end."""
+    name = shorten_command(run.command, NAMED)
+    text = f"background task {run.id} ({name}) {describe_end(run)}; read it with ReadBgOutput"
+    notices.add(f"bg-{run.id}", text, SCOPE)
+
+
+def drop(notices: Notices, run_id: int) -> None:
+    """Drop the notice: the model already knows."""
+    notices.drop(f"bg-{run_id}")

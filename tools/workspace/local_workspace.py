@@ -1,0 +1,376 @@
+"""Run a principal's commands and reach its files on this machine."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import ProgramResult
+from toolgate.tools.api.spans import span
+from toolgate.tools.workspace import cwd_tracking, files
+from toolgate.tools.workspace.ansi import clean_output
+from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.limit_checks import LimitChecks
+from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
+from toolgate.tools.workspace.process import CommandStartError, Launch
+from toolgate.tools.workspace.run import RunningCommand
+from toolgate.tools.workspace.runs import RunStore, no_room
+from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
+
+if TYPE_CHECKING:
+    from toolgate.tools.workspace.program import Programs
+
+MAX_COMMAND = 131_071  # Linux's limit of one argument in bytes
+KILL_WITHIN = 3.0  # seconds for a tree to end after SIGKILL, unless another user owns it
+CLOSE_WITHIN = 0.15  # the same, at shutdown
+NEAR = 4096  # bytes before the end of a take that are searched for a line end
+SETTLE = 5.0  # seconds for a killed tree to end: SIGTERM, 2 s, SIGKILL, and some margin
+LINGER = 0.1  # seconds for children such as `> >(tee log)` to end by themselves
+READS = 2  # concurrent file reads of one principal: each file is in memory whole
+
+
+class LocalWorkspace:
+    """A Workspace on this machine. `spool` is a private folder for output, `variables` are those of commands.
+
+    `private` is the server's own folder, never read even inside the root. Commands run in `command_environment`, within
+    its limits. `on_task_end` is called with each background task that ended by itself.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        spool: Path,
+        variables: Mapping[str, str],
+        on_task_end: Callable[[Run], None],
+        *,
+        command_environment: CommandEnvironment,
+        private: Path | None = None,
+    ) -> None:
+        self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
+        self.output_folder = spool
+        self.sandbox = command_environment.level
+        self._environment = command_environment
+        self._variables = variables
+        self._on_task_end = on_task_end
+        own = Path(os.path.realpath(private)) if private is not None else None
+        self.private_folder = None if own is None or self.root.is_relative_to(own) else own
+        self._runs = RunStore(spool, command_environment)
+        self._live = self._runs.live
+        self.limits = LimitChecks(command_environment, self.root, self._live)
+        self._programs: Programs | None = None
+        self._reading = asyncio.Semaphore(READS)
+        self._arriving = asyncio.Event()  # set and replaced at each new background task
+        self._closed = False
+        self._can_read_only = False  # known
+
+    async def start(
+        self,
+        command: str,
+        *,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
+        background: bool = False,
+        read_only: bool = False,
+    ) -> int:
+        await self._runs.open()
+        earlier = self._runs.find_key(key)
+        if earlier in self._live:
+            await self._live[earlier].start_done
+        if earlier is not None and earlier == self._runs.find_key(key):  # it could be started
+            return earlier
+        self._admit(command, background)
+        running = RunningCommand(*self._runs.claim(command, key, background), self._on_end)
+        running.run.read_only = read_only
+        self._live[running.run.id] = running
+        with span("start command"):
+            await self._begin(running, command, cwd or self.root, timeout)
+        if background:
+            self.limits.limit_age(running.run.id)
+            self._notify_arrival()
+        return running.run.id
+
+    async def execute(
+        self,
+        command: str,
+        *,
+        wait: float,
+        limit: int,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
+        read_only: bool = False,
+    ) -> tuple[int, Conclusion | None]:
+        run_id = await self.start(command, cwd=cwd, timeout=timeout, key=key, read_only=read_only)
+        try:
+            ended = await self.wait_shell(run_id, wait)
+            return run_id, await self.conclude(run_id, limit=limit) if ended else None
+        except BaseException:  # above all a cancellation
+            await asyncio.shield(self.discard(run_id))
+            raise
+
+    async def conclude(self, run_id: int, *, limit: int) -> Conclusion:
+        run = await self._find(run_id)
+        is_dying = run.reason is not None  # killed by us: its remains are no background task
+        ended = await self.wait_shell(run_id, SETTLE if is_dying else 0.0)
+        is_ending = is_dying or run.left == 0 or run.read_only
+        gone = ended and await self.wait(run_id, SETTLE if is_ending else LINGER)
+        refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
+        gone = gone or refused is not None
+        cwd = await self.read_cwd(run_id)
+        excerpt = await self._take_excerpt(run, limit, final=gone)
+        self.limits.find_reached(run, excerpt.text)
+        return Conclusion(run.copy(), ended, gone, refused, cwd, excerpt)
+
+    async def find_read_only_obstacle(self) -> str | None:
+        if not self._can_read_only:
+            why = await asyncio.to_thread(self._environment.find_read_only_obstacle)
+            if why is not None:
+                return why
+            self._can_read_only = True
+        return None
+
+    async def run(self, run_id: int) -> Run:
+        return (await self._find(run_id)).copy()
+
+    def running(self) -> Sequence[Run]:
+        """Return the running commands as they are now."""
+        return [running.run.copy() for running in self._live.values()]
+
+    async def list(self) -> list[Run]:
+        runs = await self._runs.open()
+        return [run.copy() for _, run in sorted(runs.items()) if run.background]
+
+    async def arrival(self) -> None:
+        await self._arriving.wait()
+
+    async def read(self, run_id: int, offset: int, limit: int) -> bytes:
+        await self._find(run_id)
+        return self._runs.read(run_id, offset, limit)
+
+    async def size(self, run_id: int) -> int:
+        await self._find(run_id)
+        return self._runs.size(run_id)
+
+    async def take(self, run_id: int, limit: int) -> NewOutput:
+        run = await self._find(run_id)
+        offset, size = run.read, await self.size(run_id)
+        data = await self.read(run_id, offset, limit)
+        more = offset + len(data) < size
+        if more:
+            data = data[: data.rfind(b"\n", -NEAR) + 1] or data
+        text, used = clean_output(data, final=not more and run.status != "running")
+        if more and not used:  # an empty take would be repeated for ever
+            text, used = clean_output(data, final=True)
+        await self.mark_read(run_id, offset + used)
+        return NewOutput(run.copy(), text, more)
+
+    async def mark_read(self, run_id: int, offset: int) -> None:
+        run = await self._find(run_id)
+        if run.read != offset:
+            run.read = offset
+            self._runs.save(run)
+
+    async def wait_output(self, run_id: int, beyond: int, timeout: float, *, whole: bool = False) -> int:
+        running = self._live.get(run_id)
+        if running is not None:
+            await running.wait_output(beyond, timeout, whole=whole)
+        return await self.size(run_id)
+
+    async def wait_shell(self, run_id: int, timeout: float) -> bool:
+        await self._find(run_id)
+        running = self._live.get(run_id)
+        return running is None or await running.wait_shell(timeout)
+
+    async def wait(self, run_id: int, timeout: float) -> bool:
+        await self._find(run_id)
+        running = self._live.get(run_id)
+        return running is None or await running.wait(timeout)
+
+    async def kill(self, run_id: int, grace: float = GRACE) -> Run:
+        run = await self._find(run_id)
+        running = self._live.get(run_id)
+        if running is not None:
+            running.terminate(grace=grace)
+            await running.wait(grace + KILL_WITHIN)
+        return run.copy()
+
+    async def kill_all(self) -> None:
+        """End all runs and programs."""
+        if self._programs is not None:
+            self._programs.kill()
+        await asyncio.gather(*(self.kill(run_id) for run_id in list(self._live)))
+
+    async def keep(self, run_id: int) -> str | None:
+        run = await self._find(run_id)
+        goes_on = run.status == "running" and not run.background
+        refused = self.limits.too_many_tasks if goes_on and not self.limits.has_room else None
+        if refused is not None:
+            await self.kill(run_id)
+        run.background = run.background or run.status == "running"
+        self._runs.save(run)
+        self._runs.attended.discard(run_id)
+        if run.background:
+            self.limits.limit_age(run_id)
+            self._notify_arrival()
+        self._runs.forget_old()
+        return refused
+
+    async def forget(self, run_id: int) -> None:
+        self._runs.forget(run_id)
+
+    async def discard(self, run_id: int) -> None:
+        await self.kill(run_id)
+        await self.forget(run_id)
+
+    async def read_cwd(self, run_id: int) -> Path | None:
+        return cwd_tracking.read_cwd(self._runs.cwd_file(run_id), must_exist=self._environment.cwd_folder is None)
+
+    async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
+        await self._runs.open()
+        reach = None if anywhere else self.root
+        async with self._reading:
+            return await asyncio.to_thread(files.read, path, limit, reach, self.private_folder, self._environment.uid)
+
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
+        await self._runs.open()
+        reach = None if anywhere else self.root
+        return await asyncio.to_thread(
+            files.open_regular, path, limit, reach, self.private_folder, self._environment.uid
+        )
+
+    async def stat_path(self, path: str) -> files.FileEntry:
+        return await asyncio.to_thread(files.stat_path, path, self.root, self.private_folder)
+
+    async def entries(self, path: str, limit: int) -> tuple[Sequence[files.FileEntry], bool]:
+        return await asyncio.to_thread(files.entries, path, self.root, limit, self.private_folder)
+
+    async def resolve(self, path: str) -> Path:
+        return Path(await asyncio.to_thread(files.resolve_inside, path, self.root, self.private_folder))
+
+    def check_file(self, path: str, *, suffix: str) -> None:
+        files.split_path(path, self.root, suffix)
+
+    async def write_file(self, path: str, data: bytes, *, suffix: str) -> Path:
+        await self._runs.open()
+        return await asyncio.to_thread(files.write, path, data, self.root, suffix, self._environment.uid)
+
+    async def run_program(
+        self,
+        argv: Sequence[str],
+        *,
+        given: bytes = b"",
+        limit: int = 2**20,
+        timeout: float = 30.0,
+        changes_files: bool = False,
+    ) -> ProgramResult:
+        await self._runs.open()
+        if self._closed:
+            raise ToolError("the server is shutting down: nothing more is started")
+        from toolgate.tools.workspace.program import Programs  # start-up: for plugins
+
+        self._programs = self._programs or Programs(
+            self._environment, self.limits, self.root, self._variables, str(self.output_folder)
+        )
+        return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
+
+    async def close(self, grace: float) -> None:
+        """End every tree: SIGTERM, and SIGKILL after `grace` seconds. It takes at most 0.2 s more."""
+        self._closed = True
+        if self._programs is not None:
+            self._programs.abandon()
+        self.limits.close()
+        await self._runs.wait_opening(grace + CLOSE_WITHIN)
+        still = [*self._live.values()]
+        for running in still:
+            running.terminate("the server stopped", grace)
+        gone = asyncio.gather(*(running.wait(grace + CLOSE_WITHIN) for running in still))
+        await asyncio.wait([gone], timeout=grace + CLOSE_WITHIN)
+        for running in still:
+            running.abandon()
+        await asyncio.wait([gone], timeout=CLOSE_WITHIN)
+        gone.cancel()
+        await self._environment.close()
+        await self._runs.close(CLOSE_WITHIN)
+
+    async def _find(self, run_id: int) -> Run:
+        """Return the run itself, which changes."""
+        return (await self._runs.open())[run_id]
+
+    async def _take_excerpt(self, run: Run, limit: int, *, final: bool) -> Excerpt:
+        """Return the output to show, and remove what is not needed after that. `final`: no more comes."""
+        path, size = output_path(self, run), await self.size(run.id)
+        excerpt = await make_excerpt(partial(self.read, run.id), size, limit, _note_rest(run, path), final=final)
+        if not final:
+            await self.mark_read(run.id, excerpt.used_bytes)
+        elif excerpt.dropped_characters and path:
+            await self.keep(run.id)
+        else:
+            await self.forget(run.id)
+        return excerpt
+
+    def _notify_arrival(self) -> None:
+        self._arriving.set()
+        self._arriving = asyncio.Event()
+
+    def _admit(self, command: str, background: bool) -> None:
+        if self._closed:
+            raise ToolError("the server is shutting down: nothing more is started")
+        self.limits.check_start(background=background)
+        try:
+            size = len(command.encode())
+        except UnicodeEncodeError:
+            raise ToolError("the command holds half of a surrogate pair, which is not a character") from None
+        if "\0" in command:
+            raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
+        if size > MAX_COMMAND:
+            raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
+
+    async def _begin(self, running: RunningCommand, command: str, cwd: Path, timeout: float | None) -> None:
+        run, place = running.run, self._environment
+        try:
+            await self.limits.remeasure()
+            place.refresh()
+            variables = place.variables(self._variables)
+            runner, read_only = place.runner, None
+            if run.read_only:
+                runner, read_only = place.prepare_read_only(self._runs.make_cwd_file(run))
+            if not run.background:
+                variables = self._runs.track_cwd(run, variables)
+            argv, is_full = ["bash", "-c", command], self.limits.is_full and not run.read_only
+            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only)
+            await running.begin(runner, launch, timeout)
+            self.limits.command_started()
+        except BaseException as error:
+            del self._live[run.id]
+            await self.forget(run.id)
+            if isinstance(error, CommandStartError):
+                raise ToolError(f"the command was not started: {error}") from None
+            if isinstance(error, OSError):
+                raise no_room(error) from None
+            raise
+
+    def _on_end(self, running: RunningCommand) -> None:
+        run = running.run
+        self.limits.command_ended()
+        del self._live[run.id]
+        if run.read_only:
+            cwd_tracking.empty_if_large(self._runs.cwd_file(run.id))
+        if run.background:
+            self.limits.find_reached(run, self._runs.read_tail(run))
+            self._runs.save(run)
+            if not running.is_ending or run.reason is not None:
+                self._on_task_end(run.copy())
+        self._runs.forget_old()
+
+
+def _note_rest(run: Run, path: Path | None) -> str:
+    """Say where the rest of a run's output is."""
+    if path is None:
+        return "they are not in a file"
+    return f"all of it is in {path}" if run.kept is None else f"the first {run.kept:,} bytes of it are in {path}"
