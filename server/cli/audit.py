@@ -15,7 +15,7 @@ from typing import Any
 
 from toolgate.server import progress
 from toolgate.server.cli.output import format_count, print_table
-from toolgate.server.cli.store_command import read_people
+from toolgate.server.cli.store_command import read_people, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
@@ -59,12 +59,14 @@ Entry = dict[str, Any]
 
 def show(config: Config, **filters: Any) -> int:
     """Print the newest calls that pass all filters. Raises UsageError."""
+    refuse_other_owner(config)
     listing = _Listing(config.state, filters)
     return _with_key(config.state, listing.show, is_on_record=(config.state / "audit").is_dir())
 
 
 def verify(config: Config) -> int:
-    """Check the whole record; 0 if it is intact."""
+    """Check the whole record; 0 if it is intact. Raises UsageError."""
+    refuse_other_owner(config)
     folder, key_path = config.state / "audit", config.state / "keys" / "audit"
     check = partial(_verify, folder, progress.terminal_progress(config.environment))
     return _with_key(config.state, check, is_on_record=folder.is_dir() or key_path.exists())

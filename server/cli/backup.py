@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from toolgate.server.cli.output import format_count
+from toolgate.server.cli.store_command import refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
@@ -35,6 +36,7 @@ STALE = 86_400.0  # seconds: no backup takes a day
 
 def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
     """Write the state to a file. Raises UsageError."""
+    refuse_other_owner(config)
     if not config.state.is_dir():
         raise UsageError(f"--state: there is no folder {config.state}")
     to_stream = file == STREAM
@@ -46,13 +48,11 @@ def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
 
 def restore(config: Config, *, file: str, replace: bool) -> int:
     """Restore the state from a file. Raises UsageError."""
+    refuse_other_owner(config)
     if file == STREAM and sys.stdin.isatty():
         raise UsageError("restore: a terminal can't give a backup: name a file, or use a pipe")
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is not a folder")
-    if os.geteuid() == 0 and config.state.exists() and (owner := config.state.stat().st_uid) != 0:
-        # a server of another user could not read root's files in its folder
-        raise UsageError(f"restore: {config.state} belongs to user {owner}: run this as that user, not as root")
     return _run(config, lambda progress: _restore_from(config.state, file, replace, progress))
 
 

@@ -1,11 +1,14 @@
 """Run a command on the state database, with or without a running server."""
 
 import asyncio
+import os
+import pwd
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing, nullcontext
 from typing import Concatenate, ParamSpec
 
+from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
@@ -34,6 +37,7 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
 
             from toolgate.server.auth.login.accounts import SignInError
 
+            refuse_other_owner(config)
             if config.state.exists() and not config.state.is_dir():
                 raise UsageError(f"--state: {config.state} is not a folder")
             with lock.hold_shared(config.state) if config.state.exists() else nullcontext():
@@ -47,6 +51,22 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
         return command
 
     return to_command
+
+
+def refuse_other_owner(config: Config) -> None:
+    """Raise UsageError if root uses the state of another user, as a service has one.
+
+    That user's server could not read files that root makes there. Without --state root means a service's folder, too.
+    """
+    is_here = config.is_given("state") or config.state.exists()
+    folder = config.state if is_here else load.SYSTEM_STATE
+    if os.geteuid() != 0 or not folder.exists() or (owner := folder.stat().st_uid) == 0:
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        raise UsageError(f"{folder} belongs to user {owner}: run this as that user, not as root") from None
+    raise UsageError(f"{folder} belongs to user {name}: run this as that user: runuser -u {name} -- toolgate …")
 
 
 async def read_people(store: Store) -> dict[str, str]:

@@ -308,13 +308,18 @@ def _read_classic(path: Path) -> ClassicSettings:
 
 
 def _default_state(environment: Mapping[str, str]) -> Path:
-    """Return the default state folder. Root's is the system's (FHS): sandbox users can't pass through /root. A state
-    folder in use in the home stays, and so does a home that HOME sets."""
+    """Return the default state folder. Root's is the system's (FHS): sandbox users can't pass through /root. It is also
+    that of the service's user, whose home it is. A state folder in use in the home stays, and so does a home that HOME
+    sets."""
     own = _xdg_folder(environment, "XDG_DATA_HOME", ".local/share") / "toolgate"
     is_used = any((own / name).exists() for name in STATE_CONTENT)
-    if sys.platform != "linux" or os.geteuid() != 0 or environment.get("XDG_DATA_HOME") or is_used:
-        return own
     home = environment.get("HOME")
+    if sys.platform != "linux" or environment.get("XDG_DATA_HOME") or is_used:
+        return own
+    if home and Path(home) == SYSTEM_STATE:
+        return SYSTEM_STATE
+    if os.geteuid() != 0:
+        return own
     is_own = not SYSTEM_STATE.exists() or SYSTEM_STATE.stat().st_uid == 0  # a unit's folder belongs to its user
     return SYSTEM_STATE if is_own and (not home or Path(home) == _root_home()) else own
 

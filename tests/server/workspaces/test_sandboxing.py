@@ -211,6 +211,7 @@ def test_root_keeps_its_state_where_every_level_works(tmp_path: Path, monkeypatc
         "a home that is named on purpose"
     )
     assert state({"HOME": str(home), "XDG_DATA_HOME": "/data"}) == Path("/data/toolgate")
+    assert state({"HOME": str(system)}) == system, "a service's user needs no --state"
     own.mkdir(parents=True)
     assert state({"HOME": str(home)}) == system, "an empty one is not missed"
     (own / "state.db").touch()

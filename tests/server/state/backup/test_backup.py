@@ -14,7 +14,6 @@ import stat
 import subprocess
 import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +26,6 @@ from tests.server.state.test_migrate import made, of_the_next_version, rows, tas
 from toolgate.server.cli import backup
 from toolgate.server.config import load
 from toolgate.server.progress import TerminalProgress
-from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock, snapshot
 from toolgate.server.state.backup import manifest as contents
 from toolgate.server.state.backup import read, restore, write
@@ -654,17 +652,6 @@ def test_a_backup_into_a_file_that_others_can_read_says_so(
         backup._to_stream(small / "state", "-", False, SILENT)
     assert ("other users can read the output file" in capsys.readouterr().err) == told
     assert restored(path.read_bytes(), tmp_path / "new") is None
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_root_restores_nothing_into_another_users_state(tmp_path: Path) -> None:
-    config: Any = SimpleNamespace(state=tmp_path / "state", environment={})
-    config.state.mkdir()
-    os.chown(config.state, 65534, 65534)
-    with pytest.raises(UsageError, match="belongs to user 65534: run this as that user"):
-        backup.restore(config, file="b", replace=True)
-    os.chown(config.state, 0, 0)
-    assert backup.restore(config, file=str(tmp_path / "none"), replace=True) == 1
 
 
 def test_a_server_that_starts_during_a_replacement_of_the_state_is_refused(small: Path, tmp_path: Path) -> None:
