@@ -61,7 +61,7 @@ def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgres
     if path.exists() or path.is_symlink():
         raise BackupError(f"{path} already exists: name another file")
     if not path.parent.is_dir():
-        raise BackupError(f"there is no folder {path.parent}")
+        raise BackupError(f"there is no folder {path.parent}: create it first")
     with _temp_folder(path.parent) as temp:
         draft = temp / "backup"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:

@@ -71,7 +71,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str], str]:
             instead = instead or INSTEAD[word]
         elif not are_options_over and word.startswith("-") and word != "-":
             if word.startswith("--") and word.partition("=")[0] not in EVERY:
-                raise UsageError(f"unknown option {word}{suggest(word, (*EVERY, *INSTEAD))}; see toolgate --help")
+                raise UsageError(_explain_option(word, path))
             options.append(word[:2] + word[3:] if word[2:3] == "=" else word)  # -n=NAME is -nNAME
             if _needs_value(word):
                 value = next(rest, None)
@@ -135,6 +135,16 @@ def _explain_missing(group: str, arguments: Sequence[str]) -> str:
         return f"{group}: COMMAND is missing: {known}"
     where = f"{group}: " if group else ""
     return f"{where}unknown command {arguments[0]!r}{suggest(arguments[0], names)}; commands are {known}"
+
+
+def _explain_option(word: str, path: Sequence[str]) -> str:
+    """Explain an unknown long option: it may be a tool's argument, which has no dashes."""
+    flag = word.partition("=")[0]  # the value may be a password
+    near = suggest(flag[2:], (each[2:] for each in (*EVERY, *INSTEAD))).replace("mean ", "mean --")
+    if path == ["call"] and not near:
+        example = f"{flag.lstrip('-') or 'command'}=…"
+        return f"call: unknown option {flag}; a tool's arguments have no dashes: {example}"
+    return f"unknown option {flag}{near}; see toolgate {' '.join([*path, '--help'])}"
 
 
 def _explain_unknown(flag: str, words: Sequence[str]) -> str:

@@ -56,7 +56,7 @@ async def add_client(store: Store, _config: Config, *, name: str, redirects: Seq
     try:
         made = clients_file.parse_client(row, Path())
     except ValueError as error:
-        raise UsageError(f"client add: {error}") from None
+        raise UsageError(f"client add: {str(error).removeprefix('redirect_uris: ')}") from None
     await Grants(store, {}).add_client(made)
     print(f"client id:     {made.id}")
     if confidential:

@@ -17,6 +17,8 @@ TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
 HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
 )
+SERVED_HOST = re.compile(r"((?P<address>\[[0-9A-Fa-f:.]+\])|(?P<name>[^:]+))(:[0-9]{1,5})?")
+ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@*]+")
 AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # some servers read it as another path
 HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
@@ -152,6 +154,32 @@ def parse_host(word: str) -> str:
     """Return a host name without a port."""
     if not HOST.fullmatch(word):
         raise ValueError(f"must be a host name such as example.com, without scheme and port, not {word!r}")
+    return word
+
+
+def parse_listen_host(word: str) -> str:
+    """Return an address or a name to listen on."""
+    try:
+        ipaddress.ip_address(word.strip("[]"))
+    except ValueError:
+        is_address = word.rpartition(".")[2].isdigit()  # no name ends in a number (WHATWG URL, "ends in a number")
+        if is_address or not HOST.fullmatch(word):
+            raise ValueError(f"must be an address such as 127.0.0.1 or 0.0.0.0, or a name, not {word!r}") from None
+    return word
+
+
+def parse_served_host(word: str) -> str:
+    """Return a value of the Host header: a name or an address, with or without a port."""
+    found = SERVED_HOST.fullmatch(word)
+    if found is None or not (found["address"] or HOST.fullmatch(found["name"])):
+        raise ValueError(f"must be a host such as tools.example.com, with or without a port, not {word!r}")
+    return word
+
+
+def parse_origin(word: str) -> str:
+    """Return the origin of a web page."""
+    if not ORIGIN.fullmatch(word):
+        raise ValueError(f"must be an origin such as https://app.example.com, without a path, not {word!r}")
     return word
 
 

@@ -211,7 +211,7 @@ def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
         raise ValueError(f"{text[:MAX_RULE]!r} is not a rule: a rule is {RULE_FORM}")
     who, what = read["who"], read["what"]
     if who is None and split_kind(what)[0] in CALLER_KINDS.keys() - TARGET_KINDS.keys():
-        raise ValueError(f"{text!r}: {what!r} is a caller: add what it is about, such as {what}=Bash")
+        raise ValueError(f"{text!r} is a caller: add what the rule is about, such as {what}=Bash")
     if not _is_one_of(TARGET_KINDS, what):
         raise ValueError(f"{text!r}: {what!r} must be the name of a tool, a glob, scope:SCOPE or plugin:NAME")
     if who is not None and not _is_one_of(CALLER_KINDS, who):

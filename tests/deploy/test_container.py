@@ -78,7 +78,10 @@ def test_the_health_check_says_whether_it_takes_work(running: Container) -> None
     checked = running.execute(*IMAGE.health)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "ready\n", "")
     other = running.execute(*IMAGE.health, "--port", "1")
-    assert (other.returncode, other.stdout) == (1, "http://127.0.0.1:1/ready: connection refused\n")
+    assert (other.returncode, other.stdout) == (
+        1,
+        "http://127.0.0.1:1/ready: connection refused; is the server running?\n",
+    )
 
 
 def test_nothing_can_be_written_but_the_volume_and_memory(running: Container) -> None:

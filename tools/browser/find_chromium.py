@@ -16,7 +16,7 @@ def find_chromium(option: str | None, path: str | None) -> str | None:
     if option is not None:
         found = _find_program(option, path)
         if found is None:
-            raise ValueError(f"program {option} not found")
+            raise ValueError(f"program {option} not found: give the path of Chromium, or none to do without")
         return found
     return next((found for name in PROGRAMS.split() if (found := _find_program(name, path))), None)
 

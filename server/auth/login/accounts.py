@@ -188,7 +188,7 @@ def normalize_name(name: str) -> str:
     if not 1 <= len(known) <= MAX_NAME:
         raise SignInError(f"a name must have 1 to {MAX_NAME} characters")
     if not all(character.isalnum() or character in "._-@+" or _is_mark(character) for character in known):
-        raise SignInError("a name may contain only letters, digits and . _ - @ +")
+        raise SignInError(f"{known!r} can't be a name: it may contain only letters, digits and . _ - @ +")
     return known
 
 

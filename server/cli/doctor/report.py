@@ -17,6 +17,7 @@ from toolgate.server.text import describe_os_error, to_line
 
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
+NEEDS = "needs "  # begins the finding of a check that was not run because another did not pass
 GOOD = (OK, NOTE)
 COLOURS = {OK: GREEN, NOTE: YELLOW, FAIL: BAD, SKIP: DIM}
 INDENT = 26  # columns before a finding
@@ -71,12 +72,13 @@ async def run_checks(
     for name, look, needs in rows:
         missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]
         if missing:
-            verdict, finding, remedy = SKIP, f"needs {' and '.join(missing)}", ""
+            verdict, finding, remedy = SKIP, f"{NEEDS}{' and '.join(missing)}", ""
         else:
             with progress.show(f"checking {name}") if progress is not None else nullcontext():
                 verdict, finding, remedy = await _run_check(look)
         checks.append(CheckResult(name, verdict, to_line(finding, MAX_LINE), to_line(remedy, MAX_LINE)))
-        if about is None:
+        is_blocked = missing and any(each.verdict == FAIL for each in checks)
+        if about is None and not is_blocked:
             _print_check(checks[-1], style)
     first = next((check for check in checks if check.verdict == FAIL), None)
     if about is not None:
@@ -111,9 +113,12 @@ def _print_check(check: CheckResult, style: Style) -> None:
 def _conclude(checks: Sequence[CheckResult], first: CheckResult | None, style: Style) -> str:
     """Return the last line: what to fix first, or that all is well."""
     count = Counter(check.verdict for check in checks)
+    left = sum(check.verdict == SKIP and check.finding.startswith(NEEDS) for check in checks)
     if first is not None:
-        failed = "" if count[FAIL] == 1 else f" ({count[FAIL]} checks failed)"
-        return style.wrap(f"{style.paint(BAD, 'Fix this first')}: {first.name}: {first.remedy}{failed}", 0)
+        failed = [f"{count[FAIL]} checks failed"] if count[FAIL] > 1 else []
+        failed += [f"{left} others need one that did not pass"] if left else []
+        more = f" ({', '.join(failed)})" if failed else ""
+        return style.wrap(f"{style.paint(BAD, 'Fix this first')}: {first.name}: {first.remedy}{more}", 0)
     rest = [f"{count[NOTE]} with a note"] if count[NOTE] else []
     rest += [f"{count[SKIP]} skipped"] if count[SKIP] else []
     told = f"{count[OK] + count[NOTE]} checks passed{', ' if rest else ''}{', '.join(rest)}."

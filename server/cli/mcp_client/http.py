@@ -291,7 +291,9 @@ async def open_response(
             version = response.extensions["http_version"].decode()
             yield HttpResponse(response.status, received, aiter(response.aiter_stream()), version)
     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-        raise ServerUnreachableError(f"{url}: {describe_error(error)}") from None
+        reason = describe_error(error)
+        hint = "; is the server running?" if reason == "connection refused" else ""
+        raise ServerUnreachableError(f"{url}: {reason}{hint}") from None
     except (httpcore.NetworkError, httpcore.ProtocolError, ValueError, msgspec.DecodeError) as error:
         raise McpClientError(f"{url}: {describe_error(error)}") from error
 

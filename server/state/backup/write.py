@@ -79,7 +79,7 @@ class _BackupWriter:
             for folder in FOLDERS:
                 self._add_archives(folder)
         if not self.files:
-            raise BackupError(f"{self.state} has nothing to back up")
+            raise BackupError(f"{self.state} has nothing to back up: --state names another folder")
         written_at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.now))
         files, missing, omitted = dict(self.files), dict(self.missing), dict(self.omitted)
         manifest = Manifest(FORMAT, VERSION, written_at, schema, workspaces, files, missing, omitted)

@@ -277,7 +277,7 @@ def test_call_says_when_no_server_listens_at_the_url(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}/mcp"
     told = run(tmp_path, "call", "Bash", "command=true", "--url", url)
     assert (told.returncode, told.stdout) == (1, "")
-    assert told.stderr == f"toolgate: {url}: connection refused\n"
+    assert told.stderr == f"toolgate: {url}: connection refused; is the server running?\n"
 
 
 def test_tools_lists_the_thirteen_in_order_and_plugins_behind_them(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """The mistakes that people make at the terminal: each message names the thing and the fix, in words of theirs."""
 
+import io
 import os
 import shlex
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +17,26 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "tools --plugin x": ("--plugin ", "did you mean --plugins?"),
     "--hlep": ("did you mean --help?",),
     "-x": ("unknown option -x", "usage: toolgate"),
+    "--http --stdio": ("unknown option --stdio; see toolgate --help",),
+    "install cursor --dry-rnu": ("did you mean --dry-run?", "see toolgate install --help"),
+    "TOOLGATE_PROT=80 tools": ("unknown variable TOOLGATE_PROT", "did you mean TOOLGATE_PORT?"),
+    "TOOLGATE_TRUSTED_PROXY=10.0.0.1 tools": ("did you mean TOOLGATE_TRUSTED_PROXIES?",),
+    "TOOLGATE_PORT=http tools": ("TOOLGATE_PORT: must be a number from 0 to 65535, not 'http'",),
     "--port": ("--port needs a value",),
     "--verbose=yes": ("--verbose takes no value",),
     "user list --port 99": ("--port does not belong here", "serve, doctor, health"),
     "-t --port http": ("--port", "a number from 0 to 65535", "'http'"),
     "-t --port 70000": ("--port", "'70000'"),
     "-t --host 0.0.0.0": ("--public-url is missing", "the https URL that clients use"),
+    "-t --host 256.1.1.1": ("--host: must be an address such as 127.0.0.1", "not '256.1.1.1'"),
+    "-t --host=": ("--host: must be an address",),
+    "-t --host 1.2.3.4 --auth none": ("--host", "loopback only, not on 1.2.3.4"),
+    "-t --allowed-hosts *": ("--allowed-hosts: must be a host such as tools.example.com", "not '*'"),
+    "-t --allowed-hosts https://a.example": ("with or without a port, not 'https://a.example'",),
+    "-t --allowed-origins app.example.com": ("--allowed-origins: must be an origin such as https://",),
+    "-t --public-url http://tools.example.com": ("--public-url: must be an https URL",),
+    "-t --public-url https://tools.example.com --sandbox none": ("--sandbox none", "--accept-unsandboxed"),
+    "-t --auth none --sandbox none --port {port}": ("can't listen on 127.0.0.1:{port}: address already in use",),
     "-t --auth nobody": ("--auth", "oauth, none or the URL of an issuer"),
     "-t --auth oath": ("did you mean oauth?",),
     "-t --auth none --host 0.0.0.0": ("--host", "loopback only"),
@@ -46,7 +63,9 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--database x tools": ("--database is not available",),
     "--name= tools": ("--name", "1 to 64 printable"),
     "--deny Bash( tools": ("--deny", "'Bash(' is not a rule", "Bash(git push*)"),
-    "--approve account:ada tools": ("'account:ada' is a caller", "account:ada=Bash"),
+    "--approve account:ada tools": ("--approve: 'account:ada' is a caller: add what", "account:ada=Bash"),
+    "--deny Bsh call Bash command=ls": ("--deny Bsh: there is no tool Bsh", "did you mean Bash?"),
+    "--approve scope:tools:shel tools": ("there is no scope tools:shel", "did you mean tools:shell?"),
     "--structured-output lots tools": ("lean or full",),
     # files and folders
     "--config none tools": ("--config: there is no file none",),
@@ -56,26 +75,32 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--state afile user list": ("--state", "afile is not a folder"),
     "--workspace none tools": ("--workspace: there is no folder",),
     "--plugins none tools": ("--plugins: there is no folder",),
+    "--plugins afile tools": ("afile is neither a folder nor a Python file", "must end in .py"),
     "--skills none tools": ("--skills: there is no folder",),
     "--engines googl tools": ("unknown search engine 'googl'", "known: duckduckgo"),
     "--engines duckduck tools": ("did you mean duckduckgo?",),
-    "--browser none-such tools": ("--browser: program none-such not found",),
+    "--browser none-such tools": ("--browser: program none-such not found: give the path of Chromium",),
     "backup b.tar": ("--state: there is no folder",),
     "--state adir backup afile": ("afile already exists: name another file",),
-    "--state adir backup none/dir/b.tar": ("there is no folder none/dir",),
+    "--state adir backup none/dir/b.tar": ("there is no folder none/dir: create it first",),
+    "--state adir backup b.tar": ("adir has nothing to back up: --state names another folder",),
+    "--state adir restore afile": ("the file is damaged, or is not a backup",),
+    "--state used restore afile": ("used is not empty", "--replace moves its contents aside"),
     "restore none.tar": ("none.tar: no such file",),
     # commands
     "doctr": ("unknown command 'doctr'", "did you mean doctor?"),
     "help doctr": ("did you mean doctor?", "toolgate --help"),
     "user": ("user: COMMAND is missing: add, list, remove, passwd",),
     "user add": ("user add: NAME is missing", "usage: toolgate user add NAME"),
-    "user add a/b": ("a name may contain only letters",),
+    "user add a/b": ("'a/b' can't be a name", "only letters, digits"),
     "user ad ada": ("did you mean add?",),
+    "user add ada": ("no password was given: type one, or pipe it in",),
+    "user passwd nobody": ("there is no account 'nobody'", "toolgate user list"),
     "user remove nobody": ("there is no account 'nobody'", "toolgate user list"),
     "user list extra": ("unexpected 'extra'", "usage: toolgate user list"),
     "client add Fern": ("REDIRECT… is missing", "usage: "),
     "client add Fern nowhere": ("'nowhere' is neither a redirect URI nor a platform", "platforms are claude"),
-    "client add Fern http://example.com/cb": ("http://example.com/cb", "must be https"),
+    "client add Fern http://example.com/cb": ("client add: 'http://example.com/cb': a redirect URI must be https",),
     "client remove none": ("there is no client 'none'", "toolgate client list"),
     "token revoke": ("COMMAND is missing: user, client, grant, all",),
     "token revoke grant none": ("there is no active grant 'none'", "toolgate token list"),
@@ -83,6 +108,12 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "config": ("CLIENT is missing: claude-desktop",),
     "config cursr": ("did you mean cursor?",),
     "config chatgpt": ("add --public-url",),
+    "config cursor extra": ("config: takes CLIENT and nothing else", "usage: toolgate config CLIENT"),
+    "install": ("install: CLIENT is missing: claude-desktop",),
+    "install cursr": ("did you mean cursor?",),
+    "install chatgpt": ("ChatGPT has no file", "toolgate config chatgpt"),
+    "install windsurf --project": ("Windsurf reads no file of a project: omit --project",),
+    "install cursor --url nope": ("--url: must be an https URL such as",),
     "audit --since tomorrow": ("--since", "today or yesterday", "7d ago", "'tomorrow'"),
     "audit --last many": ("--last: must be a number", "'many'"),
     "audit --decision deneid": ("--decision", "did you mean denied?"),
@@ -93,43 +124,96 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "call": ("TOOL is missing; toolgate tools lists them", "usage: toolgate call TOOL"),
     "call bash command=ls": ("unknown tool 'bash'", "did you mean Bash?"),
     "call Bash ls": ("'ls' is not ARGUMENT=VALUE, such as command=…",),
+    "call Bash --command=ls": ("unknown option --command", "arguments have no dashes: command=…"),
+    "call Bash --token=s3cret": ("unknown option --token", "token=…"),
+    "call Bash": ('argument "command" is missing',),
+    "call Bash command=ls timeout=soon": ('argument "timeout" must be an integer, not "soon"',),
+    "call Bash command=ls timeout=999999999": ("greater than the maximum of 600000",),
+    "call ReadBgOutput task_id=99": ("no background task 99", "ListBgTasks"),
+    "call InvokeSkill skill_name=nope": ("'nope' is not a skill; skills are: toolgate-tools",),
+    "call ReadImage file_path=a.png": ("'a.png' is not an absolute path: give one that begins with /",),
+    "call TaskManager action=complete query=tests": ("no task is named 'tests': list shows what there is",),
     "call Bash cmd=ls": ('no argument "cmd"', 'did you mean "command"?'),
     "call TaskManager action=delete query=": ('"delete" is not one of "create", "add", "complete"',),
     "call ReadDocs url=/etc/passwd": ("only http and https URLs can be fetched, not /etc/passwd",),
-    "call ReadDocs url=toolgate.invalid/page": ("could not resolve toolgate.invalid",),
+    "call ReadDocs url=toolgate.invalid/page --browser none": ("could not resolve toolgate.invalid",),
     "call ReadImage file_path=a.png --output adir": ("--output: adir is a folder",),
-    "call Bash command=ls --url http://127.0.0.1:1/mcp": ("127.0.0.1:1/mcp: connection refused",),
+    "call Bash command=ls --url http://127.0.0.1:1/mcp": (
+        "127.0.0.1:1/mcp: connection refused; is the server running?",
+    ),
+    "doctor --url http://127.0.0.1:1/mcp": (
+        "FAIL  connection",
+        "connection refused",
+        "others need one that did not pass",
+    ),
     "tools --url 127.0.0.1:8080": ("is not an http or https URL", "did you mean http://127.0.0.1:8080/mcp?"),
     "doctor --url tools.example.com": ("did you mean https://tools.example.com/mcp?",),
     "tools --url http://127.0.0.1:1/mcp --state x": ("--state has no effect with --url",),
     "login": ("URL is missing", "usage: toolgate login URL"),
     "logout http://127.0.0.1:1/mcp": ("nobody is signed in to http://127.0.0.1:1/mcp",),
-    "health --port 1": ("127.0.0.1:1", "connection refused"),
+    "health --port 1": ("127.0.0.1:1", "connection refused; is the server running?"),
+}
+HARMLESS = {  # words that people try, which work
+    "help": "Usage: toolgate",
+    "help call": "toolgate call TOOL",
+    "version": "toolgate ",
+    "-V": "toolgate ",
+    "audit --since yesterday": "nothing is on record: serve with --audit on",
+    "--plugins plugins tools": "plugins/broken.py: it failed to load: SyntaxError",
 }
 JARGON = ("Traceback", "Errno", "presets", "NoneType", "additionalProperties", "Additional properties")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the home and current folder of a person, with some files."""
+    for name in list(os.environ):
+        if name.startswith(("TOOLGATE_", "XDG_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for folder in ("adir", "plugins", "used"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "afile").touch()
+    (tmp_path / "used/state.db").touch()
+    (tmp_path / "bad.toml").write_text('nmae = "x"\n')
+    (tmp_path / "broken.toml").write_text("a = = 1\n")
+    (tmp_path / "plugins/broken.py").write_text("def x(:\n")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    """Return a port in use."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield str(listener.getsockname()[1])
 
 
 @pytest.mark.parametrize(("words", "said"), TABLE.items(), ids=TABLE)
 def test_a_mistake_is_named_with_its_fix(
     words: str,
     said: tuple[str, ...],
-    tmp_path: Path,
+    place: Path,
+    port: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    for name in list(os.environ):
-        if name.startswith(("TOOLGATE_", "XDG_")):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "adir").mkdir()
-    (tmp_path / "afile").touch()
-    (tmp_path / "bad.toml").write_text('nmae = "x"\n')
-    (tmp_path / "broken.toml").write_text("a = = 1\n")
-    assert main.run(shlex.split(words.replace("(", "\\("))) in (1, 2)
+    variable, equals, rest = words.partition(" ")[0].partition("=")
+    if equals and variable.startswith("TOOLGATE_"):
+        monkeypatch.setenv(variable, rest)
+        words = words.partition(" ")[2]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
+    assert main.run(shlex.split(words.replace("(", "\\(").replace("{port}", port))) in (1, 2)
     told = capfd.readouterr()
     text = told.err + told.out
     for part in said:
-        assert part in text
-    assert not [word for word in JARGON if word in text] and "\x1b" not in text
-    assert len(text) < 900
+        assert part.replace("{port}", port) in text
+    assert not [word for word in (*JARGON, "s3cret") if word in text] and "\x1b" not in text
+    assert len(text) < 1000
+
+
+@pytest.mark.parametrize(("words", "said"), HARMLESS.items(), ids=HARMLESS)
+def test_words_that_people_try_work(words: str, said: str, place: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main.run(words.split()) == 0
+    told = capfd.readouterr()
+    assert said in told.out + told.err and not [word for word in JARGON if word in told.out + told.err]

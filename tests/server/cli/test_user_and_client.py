@@ -113,7 +113,7 @@ def knows_ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["user", "remove", "bob"], "", 1, "no account 'bob'"),
         (["client"], "", 2, "list, add, remove"),
         (["client", "add", "Fern"], "", 2, "REDIRECT… is missing"),
-        (["client", "add", "Fern", "javascript:alert(1)"], "", 2, "redirect_uris"),
+        (["client", "add", "Fern", "javascript:alert(1)"], "", 2, "a redirect URI must be https"),
         (["client", "add", "Fern", "nowhere"], "", 2, "platforms are"),
         (["client", "remove", "nobody"], "", 1, "no client 'nobody'"),
         (["client", "list", "--confidential"], "", 2, "--confidential"),

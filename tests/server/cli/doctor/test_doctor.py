@@ -227,7 +227,7 @@ def test_a_token_goes_to_the_resource_it_is_for_alone_and_never_in_the_clear(
 ) -> None:
     with liar({}, resource="https://else.example/mcp") as (url, heard):
         told = walked(f"{url}/mcp", capsys, TOOLGATE_TOKEN="nobody-made-it")
-    assert verdicts(told)["resource"] == "FAIL" and verdicts(told)["first call"] == "skip"
+    assert verdicts(told)["resource"] == "FAIL" and "first call" not in verdicts(told)
     assert not any("nobody-made-it" in authorization for _, _, authorization in heard)
     for clear in ("http://192.0.2.1/mcp", "http://localhost.example/mcp"):
         with pytest.raises(UsageError, match="https"):
