@@ -312,6 +312,16 @@ def test_plain_http_is_sent_to_the_name_that_was_configured(served: Served, name
 
 
 @fronts
+def test_browsers_are_told_to_stay_with_https(served: Served, name: str) -> None:
+    front = served.fronts[name]
+    for path in ("/login", "/nothing"):
+        said = (
+            front.raw(f"GET {front.path(path)} HTTP/1.1\nHost: localhost:{front.port}").decode(errors="replace").lower()
+        )
+        assert said.count("\nstrict-transport-security: max-age=31536000\r\n") == 1, said
+
+
+@fronts
 def test_a_failed_sign_in_is_logged_with_the_address_the_proxy_saw(served: Served, name: str) -> None:
     front = served.fronts[name]
     window = front.window()

@@ -36,6 +36,9 @@ def test_the_labels_say_what_the_file_says() -> None:
     assert labels["traefik.http.routers.toolgate.tls.certresolver"] == router["tls"]["certResolver"]
     flush = labels["traefik.http.services.toolgate.loadbalancer.responseforwarding.flushinterval"]
     assert flush == balancer["responseForwarding"]["flushInterval"]
+    assert [labels["traefik.http.routers.toolgate.middlewares"]] == router["middlewares"]
+    seconds = labels["traefik.http.middlewares.toolgate-https.headers.stsseconds"]
+    assert http["middlewares"]["toolgate-https"]["headers"] == {"stsSeconds": int(seconds)}
     port = labels["traefik.http.services.toolgate.loadbalancer.server.port"]
     assert balancer["servers"] == [{"url": f"http://toolgate:{port}"}]
 
