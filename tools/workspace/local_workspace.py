@@ -106,9 +106,11 @@ class LocalWorkspace:
         key: str | None = None,
         read_only: bool = False,
     ) -> tuple[int, Conclusion | None]:
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait
         run_id = await self.start(command, cwd=cwd, timeout=timeout, key=key, read_only=read_only)
         try:
-            ended = await self.wait_shell(run_id, wait)
+            ended = await self.wait_shell(run_id, max(0.0, until - clock()))
             return run_id, await self.conclude(run_id, limit=limit) if ended else None
         except BaseException:  # above all a cancellation
             await asyncio.shield(self.discard(run_id))
@@ -343,7 +345,8 @@ class LocalWorkspace:
             if not run.background:
                 variables = self._runs.track_cwd(run, variables)
             argv, is_full = ["bash", "-c", command], self.limits.is_full and not run.read_only
-            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only)
+            owner = str(self.output_folder)
+            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only, owner)
             await running.begin(runner, launch, timeout)
             self.limits.command_started()
         except BaseException as error:

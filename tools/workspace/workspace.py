@@ -84,8 +84,8 @@ class Workspace(Protocol):
         key: str | None = None,
         read_only: bool = False,
     ) -> tuple[int, Conclusion | None]:
-        """Start a command as `start` does, and return its id. If it ends within `wait` seconds, conclude it as well.
-        If the call is cancelled, the command is killed and forgotten."""
+        """Start a command as `start` does, and return its id. If it has ended after `wait` seconds, conclude it as
+        well. If the call is cancelled, the command is killed and forgotten."""
         ...
 
     async def conclude(self, run_id: int, *, limit: int) -> Conclusion:

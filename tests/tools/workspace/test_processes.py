@@ -12,6 +12,7 @@ import pytest
 
 from tests.tools.shell_commands import (
     BOUND,
+    ENVIRONMENT,
     Caller,
     alive,
     children_of,
@@ -28,6 +29,8 @@ from tests.tools.shell_commands import (
     wait_for,
     workspace,
 )
+from toolgate.tools.workspace.environment import UnsandboxedEnvironment
+from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.process import Launch
 from toolgate.tools.workspace.zygote import CommandRunner
@@ -268,7 +271,7 @@ def test_limits_of_one_command_are_not_those_of_the_next(tmp_path: Path) -> None
 
 
 def test_a_supervisor_is_shared_only_by_commands_of_one_owner_with_the_same_limits(tmp_path: Path) -> None:
-    async def body(mine: Workspace) -> None:
+    async def body(mine: LocalWorkspace) -> None:
         runner = CommandRunner()
         used: dict[tuple[str, int, bool], list[bytes]] = {}
 
@@ -293,6 +296,22 @@ def test_a_supervisor_is_shared_only_by_commands_of_one_owner_with_the_same_limi
         assert sum(len(set(supervisors)) for supervisors in used.values()) == len(set(chain(*used.values())))
 
     on_workspace(body, tmp_path)
+
+
+def test_two_people_of_one_folder_have_no_supervisor_in_common(tmp_path: Path) -> None:
+    async def main() -> None:
+        runner = CommandRunner()
+        environment = UnsandboxedEnvironment(runner, UNLIMITED)
+        ada, eve = (
+            LocalWorkspace(tmp_path, tmp_path / name, ENVIRONMENT, lambda _: None, command_environment=environment)
+            for name in ("ada", "eve")
+        )
+        used = {name: [await ran(whose, "echo $PPID") for _ in range(6)] for name, whose in (("a", ada), ("e", eve))}
+        assert not set(used["a"]) & set(used["e"])
+        await asyncio.gather(ada.close(0.2), eve.close(0.2))
+        await runner.close()
+
+    asyncio.run(main())
 
 
 def test_many_commands_start_at_once(tmp_path: Path) -> None:
