@@ -149,13 +149,15 @@ class BashCall:
         run = end.run
         notes: list[str] = []
         if run.timed_out:
-            more = f"a larger timeout (at most {MAX_TIMEOUT} ms), or " if self.timeout < MAX_TIMEOUT else ""
-            notes.append(f"timed out after {self.timeout} ms; for what takes longer use {more}BackgroundBash")
+            ways = [f"a larger timeout (at most {MAX_TIMEOUT} ms)"] * (self.timeout < MAX_TIMEOUT)
+            ways += ["BackgroundBash, once PlanMode exit has ended the plan" if run.read_only else "BackgroundBash"]
+            notes.append(f"timed out after {self.timeout} ms; for what takes longer use {', or '.join(ways)}")
         elif run.status in ("killed", "lost"):
             notes.append(f"the command {describe_end(run)}")
         elif end.ended and run.exit_code:
             notes.append(f"exit code: {run.exit_code}")
-        use = f"background task {run.id}: ReadBgOutput reads on, KillBgTask ends it"
+        use = f"background task {run.id}: ReadBgOutput reads on"
+        use += "; it stays read-only" if run.read_only else ", KillBgTask ends it"  # which a plan refuses
         if not end.ended:
             hold = f"{self.ctx.settings.hold:g} s"
             notes.append(f"still running after {hold}; goes on, with its timeout of {self.timeout} ms, as {use}")

@@ -2,10 +2,12 @@
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import Server
 from tests.tools.shell_commands import (
     BOUND,
     Caller,
@@ -13,6 +15,8 @@ from tests.tools.shell_commands import (
     text_of,
 )
 from toolgate.tools.api.services import Settings
+
+Start = Callable[..., Server]
 
 
 def test_a_command_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> None:
@@ -46,6 +50,22 @@ def test_a_command_held_too_long_goes_on_as_a_background_task(tmp_path: Path) ->
         assert re.fullmatch(rf"\[task {task} exited with code 4 after [\d.]+ s\]", read["note"])
 
     on_caller(body, tmp_path)
+
+
+def test_while_planning_a_long_command_names_no_tool_that_the_plan_refuses(start: Start) -> None:
+    server = start("--hold", "1")
+    server.text("PlanMode", {"action": "enter", "goal": "look"})
+    late = server.call("Bash", {"command": "sleep 60", "timeout": 300})
+    assert late["isError"] and late["content"][0]["text"] == (
+        "timed out after 300 ms; for what takes longer use a larger timeout (at most 600000 ms), or BackgroundBash, "
+        "once PlanMode exit has ended the plan"
+    )
+    text = server.text("Bash", {"command": "echo one; sleep 60", "timeout": 2000})
+    assert re.fullmatch(
+        r"one\nstill running after [\d.]+ s; goes on, with its timeout of 2000 ms, as background task (\d+): "
+        "ReadBgOutput reads on; it stays read-only",
+        text,
+    )
 
 
 def test_a_command_that_became_a_background_task_keeps_its_timeout(tmp_path: Path) -> None:
