@@ -19,6 +19,7 @@ from toolgate.server.workspaces import checks
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.workspace.environment import CommandEnvironment, UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
+from toolgate.tools.workspace.process import ReadOnly
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Sandboxing:
     def make_environment(self, root: Path, spool: Path, *, alone: bool) -> CommandEnvironment:
         """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
         if self.sandbox is None or self.sandbox.level == "none":
-            return UnsandboxedEnvironment(self._processes, self.limits, _build_read_only_filter)
+            return UnsandboxedEnvironment(self._processes, self.limits, _build_read_only)
         from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
 
         return SandboxedEnvironment(
@@ -143,10 +144,11 @@ class Sandboxing:
         return outlet
 
 
-def _build_read_only_filter() -> bytes | str:
-    from toolgate.tools.sandbox.read_only_filter import build_filter  # start-up: only a plan needs it
+def _build_read_only() -> ReadOnly | str:
+    from toolgate.tools.sandbox.read_only_filter import build_read_only  # start-up: only a plan needs it
+    from toolgate.tools.workspace import landlock
 
-    return build_filter(needs_landlock=True)
+    return build_read_only(landlock.find_version(), needs_landlock=True)
 
 
 def _find_cgroups() -> "Cgroups | None":

@@ -86,8 +86,7 @@ class Planner:
 
 
 @contextlib.contextmanager
-def planner(made: Path, level: str, user: int | None) -> Iterator[Planner]:
-    command: Sequence[str] = ()
+def planner(made: Path, level: str, user: int | None, command: Sequence[str] = ()) -> Iterator[Planner]:
     if user is not None:
         for name in ("state", "home", "work"):
             (made / name).mkdir()
@@ -116,9 +115,12 @@ def test_no_program_writes_while_a_plan_is_active(name: str) -> None:
     check_writes(name, [each for each in WRITES if each.dear])
 
 
-def check_writes(name: str, writes: Sequence[Write]) -> None:
+def check_writes(
+    name: str, writes: Sequence[Write], command: Sequence[str] = (), but: frozenset[str] = frozenset()
+) -> None:
+    """Try all `writes` at a level, with a server that `command` starts; those named in `but` come off."""
     level, user = LEVELS[name]
-    with folder() as made, planner(made, level, user) as mine:
+    with folder() as made, planner(made, level, user, command) as mine:
         out, mark = made / "out", f"toolgate-{uuid.uuid4().hex}"
         owner = mine.bash("id -u; touch first") and (mine.root / "first").stat().st_uid
         prepare(mine.root, writes)
@@ -139,9 +141,10 @@ def check_writes(name: str, writes: Sequence[Write]) -> None:
         if level == "bwrap":  # its own /tmp, thrown away with the command
             came_off = {name: what for name, what in came_off.items() if name not in PRIVATE}
             came_off.pop("connects to an abstract socket", None)
-        assert came_off == {}
+        assert {*came_off} == but, came_off
         after = contents(mine.root, out)
-        assert {path for path in before | after if before.get(path) != after.get(path)} == set()
+        changed = {path for path in before | after if before.get(path) != after.get(path)}
+        assert changed == ({str(mine.root / "heard")} if but else set())  # what a process noted that reads a fifo
         assert {*found} == {each.name for each in writes}
         assert mine.signed.site.process.poll() is None
 

@@ -11,12 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
+from msgspec.structs import replace
+
 from toolgate.tools.cgroups import Group
 from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, kill_user
-from toolgate.tools.sandbox.read_only_filter import build_filter
+from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.sandbox.users import assign_user, list_active_users
+from toolgate.tools.workspace import landlock
 from toolgate.tools.workspace.environment import resource_limits
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.process import ReadOnly
@@ -70,7 +73,7 @@ class SandboxedEnvironment:
         self._variables: Mapping[str, str] | None = None
         self._runner: CommandRunner | None = None
         self._closing: set[asyncio.Future[None]] = set()
-        self._read_only_filter = b""
+        self._read_only: ReadOnly | None = None  # known
         self._read_only_runners: WeakSet[CommandRunner] = WeakSet()
 
     @property
@@ -132,18 +135,18 @@ class SandboxedEnvironment:
         return [*([memory] if hits.oom else []), *([processes] if hits.processes else [])]
 
     def find_read_only_obstacle(self) -> str | None:
-        built = build_filter(needs_landlock=self._needs_landlock)
+        built = build_read_only(landlock.find_version(), needs_landlock=self._needs_landlock)
         if isinstance(built, str):
             return built
-        self._read_only_filter = built
+        self._read_only = built
         return None
 
     def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
         """At `bwrap` the command gets a sandbox of its own, which ends with it, and its /tmp too."""
+        assert self._process is not None and self._read_only is not None
         writable = [] if cwd_file is None else [cwd_file]
         if self._needs_landlock:
-            return self.runner, ReadOnly(self._read_only_filter, writable, needs_landlock=True)
-        assert self._process is not None
+            return self.runner, replace(self._read_only, writable=writable)
         proxies: list[SandboxProxy] = []
 
         def open_proxy(listener: socket.socket) -> None:
@@ -158,7 +161,7 @@ class SandboxedEnvironment:
         self._read_only_runners.add(runner)
         seen = (self._root, self._spool, *self._sandbox.readable_paths)  # a fifo there must not be written to either
         private = [path for path in PRIVATE if not any(each.is_relative_to(path) for each in seen)]
-        return runner, ReadOnly(self._read_only_filter, [*writable, *private], needs_landlock=False)
+        return runner, replace(self._read_only, writable=[*writable, *private])
 
     @property
     def _needs_landlock(self) -> bool:

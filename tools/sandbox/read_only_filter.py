@@ -1,4 +1,5 @@
-"""Build the seccomp filter of a command that may change nothing: what Landlock and read-only mounts do not cover.
+"""Build the confinement of a command that may change nothing: the version of Landlock to use, and a seccomp filter for
+what Landlock and read-only mounts do not cover.
 
 Landlock knows no modes, owners, times and attributes of files, no ioctl on them, no sockets and no other processes'
 limits. A call newer than this page gets "no such call", so a new way to write is closed until it is added here.
@@ -12,6 +13,7 @@ from functools import cache
 
 from toolgate.tools.sandbox.syscalls import FilterRules, FilterUnavailableError
 from toolgate.tools.workspace import landlock
+from toolgate.tools.workspace.process import ReadOnly
 
 MACHINES = ("x86_64", "aarch64", "riscv64")  # little endian, and their ioctl requests have the generic numbers
 FIRST_UNKNOWN_CALL = 470  # Linux 6.18 ends before; numbers are the same everywhere since 424
@@ -55,11 +57,11 @@ NUMBER_AT, SECOND_ARGUMENT_AT = 0, 24  # in struct seccomp_data, little endian: 
 ERRNO = 0x0005_0000  # SECCOMP_RET_ERRNO
 
 
-def _find_obstacle(*, needs_landlock: bool) -> str | None:
-    """Return why this machine can't run a command read-only, or None. `needs_landlock`: no read-only mounts help."""
+def _find_obstacle(version: int, *, needs_landlock: bool) -> str | None:
+    """Return why this machine can't run a command read-only, or None."""
     if sys.platform != "linux" or platform.machine() not in MACHINES or sys.byteorder != "little":
         return f"it needs Linux on {', '.join(MACHINES)}"
-    if needs_landlock and landlock.find_version() < landlock.TRUNCATES:
+    if needs_landlock and version < landlock.TRUNCATES:
         return "it needs Landlock, which Linux has since 6.2 and a container's engine may refuse, or --sandbox bwrap"
     return None
 
@@ -89,15 +91,17 @@ def _build(*, may_signal: bool) -> bytes:
     return _checks_before(rules.resolve("ioctl")) + rules.export()
 
 
-def build_filter(*, needs_landlock: bool) -> bytes | str:
-    """Return the filter for this machine, or why commands can't be run read-only. Blocking at first."""
-    why = _find_obstacle(needs_landlock=needs_landlock)
+def build_read_only(version: int, *, needs_landlock: bool) -> ReadOnly | str:
+    """Return the confinement on a kernel with this `version` of Landlock, or why there is none. `needs_landlock`: no
+    read-only mounts help. Blocking at first."""
+    why = _find_obstacle(version, needs_landlock=needs_landlock)
     if why is not None:
         return why
     try:
-        return _build(may_signal=not needs_landlock or landlock.find_version() >= landlock.HAS_SCOPES)
+        rules = _build(may_signal=not needs_landlock or version >= landlock.HAS_SCOPES)
     except FilterUnavailableError as error:
         return str(error)
+    return ReadOnly(rules, version if version >= landlock.TRUNCATES else 0)
 
 
 def _checks_before(ioctl: int) -> bytes:

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.process import ReadOnly
 from toolgate.tools.workspace.zygote import CommandRunner
 
-BuildFilter = Callable[[], bytes | str]  # a filter, or why there is none
+BuildReadOnly = Callable[[], ReadOnly | str]  # a confinement, or why there is none
 NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only for a user or a namespace of its own
 
 
@@ -71,10 +73,10 @@ class UnsandboxedEnvironment:
     uid: int | None = None
     cwd_folder: Path | None = None
 
-    def __init__(self, runner: CommandRunner, limits: Limits, build_filter: BuildFilter | None = None) -> None:
-        """`build_filter` returns the filter of read-only commands; None: there are none."""
-        self._build_filter = build_filter
-        self._filter = b""
+    def __init__(self, runner: CommandRunner, limits: Limits, build_read_only: BuildReadOnly | None = None) -> None:
+        """`build_read_only` returns the confinement of read-only commands; None: there are none."""
+        self._build_read_only = build_read_only
+        self._read_only: ReadOnly | None = None  # known
         self.runner = self.server_runner = runner
         self.limits = limits
         self.resources: Mapping[int, int] = {
@@ -94,17 +96,17 @@ class UnsandboxedEnvironment:
         return []
 
     def find_read_only_obstacle(self) -> str | None:
-        if self._build_filter is None:
+        if self._build_read_only is None:
             return "this server has no filter for it"
-        built = self._build_filter()
+        built = self._build_read_only()
         if isinstance(built, str):
             return built
-        self._filter = built
+        self._read_only = built
         return None
 
     def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
-        writable = [] if cwd_file is None else [cwd_file]
-        return self.runner, ReadOnly(self._filter, writable, needs_landlock=True)
+        assert self._read_only is not None
+        return self.runner, replace(self._read_only, writable=[] if cwd_file is None else [cwd_file])
 
     async def close(self) -> None: ...
 

@@ -40,17 +40,17 @@ class CommandStartError(Exception):
 
 
 class ReadOnly(msgspec.Struct, frozen=True):
-    """How a command is kept from changing anything: a seccomp `filter`, and Landlock for all but `writable`.
-    `needs_landlock`: without Landlock it does not start; else read-only mounts do the same."""
+    """How a command is kept from changing anything: a seccomp `filter`, and Landlock for all but `writable`, with the
+    rights of `landlock_version`. 0: without Landlock, where read-only mounts do the same."""
 
     filter: bytes
-    writable: Sequence[Path]
-    needs_landlock: bool
+    landlock_version: int
+    writable: Sequence[Path] = ()
 
     def words(self) -> Sequence[str]:
         """Return it as words for the supervisor (read_only.py)."""
         paths = [f"writable={os.fsencode(path).hex()}" for path in self.writable]
-        return [f"filter={self.filter.hex()}", *paths, *["landlock"] * self.needs_landlock]
+        return [f"filter={self.filter.hex()}", f"landlock={self.landlock_version}", *paths]
 
 
 class Launch(msgspec.Struct, frozen=True):

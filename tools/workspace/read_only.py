@@ -15,7 +15,7 @@ if TYPE_CHECKING or __package__:
 else:  # as in supervisor.py, which has put this folder on the path
     import landlock
 
-FILTER, WRITABLE, REQUIRED = b"filter=", b"writable=", b"landlock"  # words of a request (Launch.encode)
+FILTER, WRITABLE, LANDLOCK = b"filter=", b"writable=", b"landlock="  # words of a request (ReadOnly.words)
 DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/full")  # writing there changes nothing
 PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 22, 24, 38  # linux/prctl.h
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
@@ -35,7 +35,7 @@ class SeccompProgram(ctypes.Structure):
 
 def split(limits: "list[bytes]") -> "tuple[list[bytes], list[bytes]]":
     """Return the resource limits of a request, and its words for here: none for a command that may write."""
-    own = [word for word in limits if word.startswith((FILTER, WRITABLE, REQUIRED))]
+    own = [word for word in limits if word.startswith((FILTER, WRITABLE, LANDLOCK))]
     return [word for word in limits if word not in own], own
 
 
@@ -90,11 +90,9 @@ def _confine(words: "list[bytes]") -> None:
     _limit_core()
     _keep_reading_alone(libc)
     _check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no new privileges")
-    version = landlock.find_version()
-    if version >= landlock.TRUNCATES:
+    (version,) = (int(word[len(LANDLOCK) :]) for word in words if word.startswith(LANDLOCK))
+    if version != 0:  # without it, mounts are read-only
         _restrict(version, [_unhex(word, WRITABLE) for word in words if word.startswith(WRITABLE)])
-    elif REQUIRED in words:
-        raise OSError(0, f"the kernel's Landlock has version {version}, {landlock.TRUNCATES} is needed")
     program = b"".join(_unhex(word, FILTER) for word in words if word.startswith(FILTER))
     loaded = SeccompProgram(len(program) // 8, program)
     _check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0), "the system call filter")
