@@ -56,13 +56,15 @@ class LoginPages:
             return await self._page(request, question, 403, fault, name, switch)
         if fields.get("via") in self._sign_in.providers and not question:
             return await self.send_to_provider(PendingLogin(fields["via"], "", frozenset(), switch), request)
+        code = fields.get("code", "")
         try:
             person, problem = await self._check_and_record(request, fields)
         except ThrottledError as error:
-            page = await self._page(request, question, 429, format_wait(error), name, switch)
+            page = await self._page(request, question, 429, format_wait(error), name, switch, code)
             return with_headers(page, ("retry-after", str(error.wait)))
         if person is None:
-            return await self._page(request, question, 403, problem, name, switch)
+            code = "" if problem == WRONG_CODE else code
+            return await self._page(request, question, 403, problem, name, switch, code)
         onward = await self._context.start_session(request, person, self._onward(question))
         return with_headers(onward, *await self._context.device_cookies(person))
 
@@ -111,6 +113,7 @@ class LoginPages:
         problem: str | None = None,
         name: str = "",
         switch: bool = False,
+        code: str = "",
     ) -> Response:
         question = await self._context.authorization.find_consent(id) if id else None
         if id and question is None:
@@ -125,11 +128,13 @@ class LoginPages:
             has_accounts=self._sign_in.accounts is not None,
             providers=list(self._sign_in.providers.values()),
             username=name[:64],
+            code=code[:64],
             switch="1" if switch else "",
             csrf=csrf,
             problem=problem,
         )
-        page.headers.update({} if has_people else SCRIPT_POLICY)
+        if not id or not has_people:  # the link with the pairing code leads to no client's question
+            page.headers.update(SCRIPT_POLICY)
         return with_headers(page, *cookies)
 
     # -- at a provider's page

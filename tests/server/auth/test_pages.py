@@ -449,6 +449,12 @@ def test_the_link_in_the_log_fills_in_the_pairing_code_and_leaves_the_address(
         assert page.get_by_label("Pairing code").input_value() == link.partition("=")[2]
         assert page.url == f"{made.url}/login"
         assert not any(link.partition("=")[2] in url.partition("#")[0] for url in asked)
+        page.get_by_label("Your name").fill("ada lovelace")
+        page.get_by_label("A new password").fill(PASSWORD)
+        page.get_by_role("button", name="Create the account").click()
+        assert "letters, digits" in page.get_by_role("alert").inner_text()
+        expect(page.get_by_label("Your name")).to_be_focused()
+        assert page.get_by_label("Pairing code").input_value() == link.partition("=")[2]
         page.get_by_label("Your name").fill("ada")
         page.get_by_label("A new password").fill(PASSWORD)
         page.get_by_role("button", name="Create the account").click()

@@ -1,12 +1,15 @@
 """What a browser gets at an address that is no page: a sentence and the way to the first page."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.minted_tokens import Signed, signed_site
+from tests.servers.home_page_server import AppUser
 
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 
@@ -32,6 +35,19 @@ def test_a_browser_gets_the_icon_where_a_page_names_none(shared: Site) -> None:
     assert [(icon.status, icon.getheader("content-type"), body) for icon, body, _ in icons] == [
         (200, "image/svg+xml", icons[1][1])
     ] * 2
+
+
+def test_a_pairing_code_leaves_the_address_of_every_page_that_its_link_leads_to(
+    arrive: Callable[..., Any], ada: AppUser
+) -> None:
+    page = arrive()
+    page.goto(f"{page.url}login#code=OLD-CODE")
+    page.wait_for_url(re.compile("/login$"))
+    page = arrive(ada.name)
+    home = page.url
+    page.goto("about:blank")
+    page.goto(f"{home}login#code=OLD-CODE")  # leads a person who is signed in on, with the fragment
+    page.wait_for_url(home)
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/sse"])

@@ -1,11 +1,14 @@
-// Fill in the pairing code of the link that the server printed, and take it out of the address and the history.
+// Take the pairing code of the link that the server printed out of the address and the history, and fill it in if this
+// page asks for it: another page leads elsewhere to sign in, or somebody has signed in already.
 "use strict";
 (() => {
   const fill = () => {
     const code = new URLSearchParams(location.hash.slice(1)).get("code");
-    if (!code) return;
+    if (code === null) return;
     history.replaceState(null, "", location.pathname + location.search);
-    document.getElementById("code").value = code;
+    const field = document.getElementById("code");
+    if (!field) return;
+    field.value = code;
     document.getElementById("username").focus();
   };
   addEventListener("hashchange", fill);
