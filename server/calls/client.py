@@ -20,6 +20,7 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 
 ELICIT = "elicitation/create"
+MAX_CLIENT = 255  # characters of a client's id, which may be a URL, or of its own name
 INSTANT = 0.25  # seconds: no person reads a form faster; a program without a person answers within tens of milliseconds
 PAGE_FEATURES = frozenset(("multi_select", "option_descriptions"))  # of forms on the server's page
 UNREACHABLE = "this client takes no text/event-stream for this call and has no stream open"
@@ -226,7 +227,7 @@ class CallClient:
             self._binding(),
             [key, params, call.approving is not None],
             tool=replace_surrogates(str(call.params.get("name") or call.params.get("uri") or call.method)),
-            client=replace_surrogates(str(self._client()))[:64],
+            client=replace_surrogates(str(self._client()))[:MAX_CLIENT],
             message=replace_surrogates(str(params.get("message", ""))),
             schema=schema if isinstance(schema, dict) else {},
             approved=call.approving,

@@ -18,7 +18,7 @@ from toolgate.server.protocol.task import StoredTask
 
 MAX_CALLS = 50  # of each principal: as many as a person reads
 MAX_PRINCIPALS = 1_000  # principals in memory, some 10 MiB; the one idle for longest is dropped
-MAX_NAME = 100  # characters of the names of clients and tools, which may be any text
+MAX_NAME = 255  # characters of the names of clients and tools, which may be any text
 
 
 class RecentCall(msgspec.Struct, eq=False):
@@ -82,7 +82,7 @@ class RecentCalls:
             begun.task = end.task
         else:
             begun.outcome, begun.call = end.outcome, None
-        if begun.outcome == "asked" and call.is_waiting:
+        if begun.outcome in ("asked", "ok") and call.is_waiting:  # ok: the tool tells that nobody has answered yet
             begun.outcome = "waiting"
             accepted = "allowed" if call.decision == "asked" else "answered"
             for answer in call.page_answers or ():

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.clients.raw_client import PATIENCE
+from tests.server.auth.minted_tokens import Signed
 from tests.server.auth.sign_in_server import Browser
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
@@ -109,3 +110,57 @@ def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any
         page.get_by_role("button", name="Deny").first.click()
         told(page, "You refused this call.")
         page.reload()
+
+
+def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], signed: Signed) -> None:
+    cyd = AppUser(signed, "cyd", "Loom")
+    for name in ("one", "two", "three"):
+        assert "can answer at" in result(cyd, f"rm -f {name}.tmp; echo {name}")
+    page = arrive("cyd")
+    is_live(page)
+    steps = {"one": "Allow once", "two": "Deny", "three": "Always allow this command"}
+    for n, (name, button) in enumerate(steps.items()):
+        assert press_tab(page, "The command")[-1] == "The command"
+        buttons = ["Deny", "Allow once", "Allow for this session", "Always allow this command"]
+        assert press_tab(page, button) == buttons[: buttons.index(button) + 1]
+        page.keyboard.press("Enter")
+        told(page, ("You allowed this call.", "You refused this call.", "You allowed this for good")[n])
+        page.locator(".question").nth(2 - n).wait_for(state="detached")
+        assert ("declined" if button == "Deny" else name) in result(cyd, f"rm -f {name}.tmp; echo {name}")
+    row = page.locator("#part-approvals .row", has_text="three.tmp")
+    row.wait_for()
+    end = "End approval of rm -f three.tmp; echo three"
+    assert press_tab(page, f"{end} …")[-1] == f"{end} …"
+    page.keyboard.press("Space")
+    assert press_tab(page, end) == [end]
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.ariaLabel") == f"{end} …" and row.locator("button").is_hidden()
+    page.keyboard.press("Enter")
+    assert press_tab(page, end) == [end]
+    page.keyboard.press("Enter")
+    row.wait_for(state="detached")
+    assert "can answer at" in result(cyd, "rm -f three.tmp; echo three")
+    page.get_by_role("button", name="Deny").click()
+    told(page, "You refused this call.")
+
+
+def test_a_person_signs_out_by_keyboard_alone_on_each_page(arrive: Callable[..., Any], ada: AppUser) -> None:
+    for path in ("", "account", "logout"):
+        page = arrive(ada.name)
+        page.goto(f"{page.url}{path}")
+        assert press_tab(page, "Sign out")[-1] == "Sign out"
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="You are signed out").wait_for()
+        assert press_tab(page, "Sign in")[-1] == "Sign in"
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/login")
+
+
+def press_tab(page: Any, until: str) -> list[str]:
+    """Press the Tab key until the focus, which is always seen, is on the element with this name. Return the names."""
+    names: list[str] = []
+    while until not in names and len(names) < 60:
+        page.keyboard.press("Tab")
+        names.append(page.evaluate("document.activeElement.ariaLabel || document.activeElement.textContent.trim()"))
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none", names
+    return names

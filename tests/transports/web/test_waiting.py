@@ -85,3 +85,9 @@ def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable
         asked.result(PATIENCE)
     newest.get_by_text("refused").wait_for()
     assert page.locator("#part-calls .tag").all_inner_texts()[:3] == ["refused", "done", "you allowed it"]
+    page.goto("about:blank")
+    bob.call("AskUserQuestion", questions_json='{"questions": [{"question": "Which?", "options": ["one", "two"]}]}')
+    page.go_back()
+    newest.get_by_text("waiting for you").wait_for()
+    page.get_by_role("button", name="Decline").click()
+    newest.get_by_text("you declined").wait_for()

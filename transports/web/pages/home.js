@@ -114,8 +114,8 @@
       if (!answer.ok) return;
       const row = button.closest(".row");
       if (row) sources.delete(row);
-      button.blur();
       closeSteps(null);
+      result.focus({ preventScroll: true }); // the row goes: from here the Tab key leads to the next one
     } catch {
       showResult("The server could not be reached. Reload this page and try again.", false);
     } finally {
