@@ -67,16 +67,12 @@ class Budget:
         self._waiting: set[Callable[[], None]] = set()
 
     def claim(self, principal: str) -> Claim:
-        holder = self._holders.get(principal)
-        if holder is None:
-            holder = self._holders[principal] = _Holder(principal)
-        holder.claims += 1
-        return Claim(self, holder)
+        return Claim(self, self._hold(principal))
 
     def take(self, principal: str, amount: int, end: Callable[[], None] | None = None) -> Claim | None:
         """Return a claim of this size, or None if there is no room. With `end` it is offered at once."""
-        claim = self.claim(principal)
-        holder = self._holders[principal]
+        holder = self._hold(principal)
+        claim = Claim(self, holder)
         if holder.used + amount <= self.each and self.used + amount <= self.all:  # as nearly always
             claim.amount = amount
             holder.used += amount
@@ -121,6 +117,14 @@ class Budget:
             waiting, self._waiting = self._waiting, set()
             for tell in waiting:
                 tell()
+
+    def _hold(self, principal: str) -> "_Holder":
+        """Return the holder of another claim of the principal."""
+        holder = self._holders.get(principal)
+        if holder is None:
+            holder = self._holders[principal] = _Holder(principal)
+        holder.claims += 1
+        return holder
 
     def leave(self, holder: "_Holder", amount: int) -> None:
         holder.claims -= 1

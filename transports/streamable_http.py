@@ -14,7 +14,7 @@ from itertools import chain
 from toolgate.server.auth.scopes import NOTHING
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode_in_turns
+from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode, decode_in_turns
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
@@ -88,6 +88,7 @@ class StreamableHttpTransport:
             if head is not None:
                 head.forms = forms
         data, claim, post = bodies.take_small_body(scope, headers), None, None
+        is_small = data is not None
         if data is None:
             body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
             if body is None:
@@ -95,7 +96,7 @@ class StreamableHttpTransport:
             claim, data = body.claim, body.data
             del body
         try:
-            message = await decode_in_turns(data)
+            message = decode(data) if is_small else await decode_in_turns(data)
             post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers, head)
             del data, headers  # a stream may stay open for days
             await self._answer(post)
@@ -188,7 +189,8 @@ class StreamableHttpTransport:
         create_stream = partial(self._open_stream, session, post) if post.accepts.has_stream else None
         reply = PostReply(create_stream, session)
         self.running.start_reply(post, session.session, reply, session.tasks)
-        await reply.wait_decided(self._patience if patience is None else patience)
+        if not reply.is_decided:
+            await reply.wait_decided(self._patience if patience is None else patience)
         # A Failure without an id: the message was unreadable
         is_refused = isinstance(reply.answer, Failure) and reply.answer.id is None
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)

@@ -25,6 +25,7 @@ class AnswerQueue:
         self.unstarted = 0  # requests that have arrived, and whose work has not begun
         self.steps = FirstSteps(loop)
         self._loop = loop
+        self._common: tuple[Any, bytes] = None, b""
         self._since = 0.0  # loop time at which the first of them came
         self._waiting: list[HeadJoiningTransport] = []
         self._arrived: list[tuple[float, int, Callable[[], None]]] = []
@@ -47,6 +48,12 @@ class AnswerQueue:
         self.unstarted -= 1
         if self._waiting and (is_large or self._loop.time() - self._since > MAX_WAIT):
             self._send()
+
+    def common_lines(self, headers: list[tuple[bytes, bytes]]) -> bytes:
+        """Return the lines of the headers that all answers have. uvicorn makes another list each second."""
+        if self._common[0] is not headers:
+            self._common = headers, b"".join([b"%b: %b\r\n" % line for line in headers])
+        return self._common[1]
 
     def add(self, transport: "HeadJoiningTransport") -> None:
         """Send the answers at the end of the turn, or now if no other request waits to be worked on."""
@@ -91,7 +98,8 @@ class HeadJoiningTransport:
 
     def write_answer(self, data: bytes) -> None:
         """Write a small answer, head and body."""
-        self.send_answer()
+        if self._answer:
+            self.send_answer()
         self._answer = data
         self._queue.add(self)
 

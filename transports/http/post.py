@@ -142,14 +142,14 @@ class PostReply:
     if that reaches the client; progress and logs are dropped.
     """
 
-    __slots__ = ("_aside", "_create_stream", "_decided", "_is_decided", "answer", "stream")
+    __slots__ = ("_aside", "_create_stream", "_decided", "answer", "is_decided", "stream")
 
     def __init__(self, create_stream: Callable[[], EventStream] | None, aside: Channel | None = None) -> None:
         self._create_stream = create_stream
         self._aside = aside
         self.answer: Any = None
         self.stream: EventStream | None = None
-        self._is_decided = False
+        self.is_decided = False
         self._decided: asyncio.Future[None] | None = None  # created only if the answer takes a while
 
     @property
@@ -192,7 +192,7 @@ class PostReply:
     async def wait_decided(self, patience: float, receive: Receive | None = None) -> bool:
         """Wait until the reply is an answer or a stream: after `patience` seconds it is a stream. Without a stream,
         return False if the client, whose connection `receive` watches, disconnects before the answer."""
-        if self._is_decided:
+        if self.is_decided:
             return True
         loop = asyncio.get_running_loop()
         self._decided = loop.create_future()
@@ -206,7 +206,7 @@ class PostReply:
         finally:
             if alarm is not None:
                 alarm.cancel()
-        return self._is_decided
+        return self.is_decided
 
     def choose_stream(self, forms: ReplyForms, *, is_refused: bool) -> EventStream | None:
         """Return the stream to send, or None for a JSON body. A client that accepts only streams gets the answer as the
@@ -218,7 +218,7 @@ class PostReply:
         return self.stream
 
     def _decide(self) -> None:
-        self._is_decided = True
+        self.is_decided = True
         if self._decided is not None and not self._decided.done():
             self._decided.set_result(None)
 

@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from toolgate.server.budget import Budget, Claim
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
-from toolgate.transports.http.compact_protocol import CompactProtocol
+from toolgate.transports.http.compact_protocol import ArrivedEvent, CompactProtocol
 from toolgate.transports.http.connections import Connections, ConnectionSlot
 from toolgate.transports.http.known_head import MAX_LEARNED, KnownHead, learn_head
 
@@ -127,14 +127,13 @@ class HttpProtocol(CompactProtocol):
             access_logger=self.access_logger,
             access_log=self.access_log,
             default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
+            message_event=ArrivedEvent(),
             expect_100_continue=False,
             keep_alive=not self._is_last,
             on_response=self.on_response_complete,
         )
         cycle.body += body
         cycle.more_body = False
-        cycle.message_event.set()
         self._queue.unstarted += 1
         self._start_asgi_task(cycle, self._served)
 
@@ -224,7 +223,7 @@ class HttpProtocol(CompactProtocol):
             return False
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
-        common = b"".join([b"%b: %b\r\n" % line for line in cycle.default_headers])
+        common = self._queue.common_lines(cycle.default_headers)
         self.transport.write_answer(b"%b%b%b\r\n%b" % (STATUS_LINE[status], common, lines, body))  # type: ignore[attr-defined]  # ours
         cycle.message_event.set()
         self.on_response_complete()

@@ -79,7 +79,7 @@ class StatelessPosts:
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
         task = self._begin(post, reply)
-        if not await reply.wait_decided(self._patience, post.receive):
+        if not (reply.is_decided or await reply.wait_decided(self._patience, post.receive)):
             if task is not None:
                 task.cancel()
             return
