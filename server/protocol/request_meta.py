@@ -41,6 +41,8 @@ def check_meta(meta: dict[str, Any]) -> None:
 
 def request_session(meta: dict[str, Any], connection: Session) -> Session:
     """Return the session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
+    if connection.meta is meta:  # this very object: it was checked
+        return connection
     version = _field(meta, VERSION, str)
     capabilities = _field(meta, CAPABILITIES, dict)
     _field(meta, CLIENT, dict, {})  # optional, but an object
@@ -50,6 +52,7 @@ def request_session(meta: dict[str, Any], connection: Session) -> Session:
         raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
     session = connection.for_request(revision, capabilities, _level(meta))
     session.client = session.client or client_name(meta)
+    session.meta = meta
     return session
 
 

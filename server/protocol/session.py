@@ -67,6 +67,7 @@ class Session:
     - `transport`: a label for metrics; decides nothing.
     - `key`: unguessable, or "" if the state is the principal's. A resumed session gets its old one.
     - `revision`: None until `initialize`.
+    - `meta`: the `_meta` of a stateless request from which the session has its revision and capabilities, or None.
     """
 
     principal: str
@@ -82,6 +83,7 @@ class Session:
     transport: str = ""
     key: str = ""
     revision: Revision | None = field(default=None, init=False)
+    meta: dict[str, Any] | None = field(default=None, init=False)
     capabilities: dict[str, Any] = field(init=False)
     log_level: int | None = field(default=DEFAULT_LEVEL, init=False)
     ready: bool = field(default=False, init=False)  # after notifications/initialized: may get unasked messages

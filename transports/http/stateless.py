@@ -71,14 +71,15 @@ class StatelessPosts:
             else:
                 await post.send_answer(fault, 400)
             return
+        session = self._find_session(post, request)
         try:
-            self._check_headers(post, request)
+            self._check_headers(post, request, is_checked=session is not None)
         except RpcError as error:
             await post.send_answer(Failure(request.id, error), 400)
             return
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
-        task = self._begin(post, reply)
+        task = self._begin(post, reply, session or self._create_session(post.principal))
         if not (reply.is_decided or await reply.wait_decided(self._patience, post.receive)):
             if task is not None:
                 task.cancel()
@@ -98,9 +99,21 @@ class StatelessPosts:
         else:
             await post.send_answer(reply.answer, status)
 
-    def _begin(self, post: Post, reply: PostReply) -> "asyncio.Task[None] | None":
-        principal = post.principal
-        session = Session(
+    def _find_session(self, post: Post, request: Request) -> Session | None:
+        """Return the session of the last call with the same head if a new one would equal it, or None."""
+        if post.head is None or post.head.session is None:
+            return None
+        principal: Principal
+        session: Session
+        principal, session = post.head.session
+        meta = request.params.get("_meta")
+        if principal is not post.principal or session.in_flight or not _is_equal(session.meta, meta):
+            return None
+        session.meta = meta
+        return session
+
+    def _create_session(self, principal: Principal) -> Session:
+        return Session(
             principal.name,
             stateless=True,
             owner=principal.owner,
@@ -111,22 +124,27 @@ class StatelessPosts:
             client=principal.client,
             transport=self._services.row.name,
         )
+
+    def _begin(self, post: Post, reply: PostReply, session: Session) -> "asyncio.Task[None] | None":
         task = self._running.start_reply(post, session, reply)
         if task is not None:
-            self._callers[task] = principal
+            self._callers[task] = post.principal
             task.add_done_callback(self._callers.pop)
+        elif post.head is not None:  # nothing of this request goes on
+            post.head.session = (post.principal, session) if session.meta is not None else None
         return task
 
     def _create_stream(self, principal: Principal) -> EventStream:
         """Return a stream for one request, which can't be resumed."""
         return EventStream("", numbered=False, claim=self._services.budgets.events.claim(principal.name))
 
-    def _check_headers(self, post: Post, request: Request) -> None:
-        """Raise the first fault of the request's metadata, in the specification's order."""
-        meta = request.params.get("_meta")
-        if not isinstance(meta, dict):
-            raise InvalidParams("'_meta' must be an object")
-        request_meta.check_meta(meta)
+    def _check_headers(self, post: Post, request: Request, *, is_checked: bool) -> None:
+        """Raise the first fault of the metadata, in the specification's order. `is_checked`: the `_meta` has none."""
+        meta: Any = request.params.get("_meta")
+        if not is_checked:
+            if not isinstance(meta, dict):
+                raise InvalidParams("'_meta' must be an object")
+            request_meta.check_meta(meta)
         name = request.params.get("name")
         mirrored: Mirrored = {}
         if request.method == "tools/call" and isinstance(name, str):
@@ -147,6 +165,14 @@ def _check_repeated(headers: Headers, version: str, method: str, name: Any, *, h
     _check_equal(headers, b"mcp-method", method, "Mcp-Method")
     if has_name:
         _check_equal(headers, b"mcp-name", name, "Mcp-Name", encoded=True)
+
+
+def _is_equal(known: Any, given: Any) -> bool:
+    """Return whether two values of JSON are equal, and false if `given` is nested too deeply to say."""
+    try:
+        return bool(known == given)
+    except RecursionError:
+        return False
 
 
 def _decode_value(value: str) -> str:
