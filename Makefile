@@ -9,7 +9,7 @@ endif
 # Further versions of Python: the core tests run on each
 VERSIONS := 3.12 3.13
 
-.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies image packages-of-tests requirements tested soaked \
+.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies utilities image packages-of-tests requirements tested soaked \
 	conformance help check check-deploy reference pictures mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
@@ -76,7 +76,7 @@ tests/agents/node_modules/.installed: .venv/.dev tests/agents/package-lock.json
 demo: setup ## run the tour: call every tool
 	$(BIN)/toolgate demo
 
-chromium sandbox proxies image: | .venv/bin/python ## install Debian packages: browsers, sandbox, proxies, image
+chromium sandbox proxies utilities image: | .venv/bin/python ## install Debian packages that tests need
 	@.ci/packages $@
 
 packages-of-tests: | .venv/bin/python
@@ -87,7 +87,7 @@ requirements:
 	@PYTHON=$(PYTHON) .ci/packages --check $(GROUPS)
 	@.ci/find-python $(VERSIONS) >/dev/null
 
-test: GROUPS := python chromium sandbox proxies
+test: GROUPS := python chromium sandbox proxies utilities
 test: requirements ## run all tests against the real server; the core tests on each Python
 	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
@@ -95,7 +95,7 @@ tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.re
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory $(VERSIONS:%=core-%)
 
-soak: GROUPS := python chromium sandbox proxies image
+soak: GROUPS := python chromium sandbox proxies utilities image
 soak: requirements ## run the slow tests, and all tests on each Python
 	@$(MAKE) --no-print-directory soaked GROUPS="$(GROUPS)"
 

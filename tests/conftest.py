@@ -3,6 +3,7 @@ that leave nothing behind."""
 
 import contextlib
 import gc
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.clients.raw_http_client import Site, site, spoken
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
+PACKAGES = {"bwrap": "bubblewrap", "ip": "iproute2", "rg": "ripgrep", "setfacl": "acl", "unshare": "util-linux"}
 
 gc.disable()  # objects from the imports stay
 
@@ -56,6 +58,7 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
 def pytest_configure(config: pytest.Config) -> None:
     told = "brief(*ids): of its parameters `make test` takes these, the first where none is named; the soak the others"
     config.addinivalue_line("markers", told)
+    config.addinivalue_line("markers", "programs(*names): it needs these, and fails without them; PACKAGES has them")
     config.addinivalue_line("markers", "both: `make test` takes it with the other kind of Chromium, too")
 
 
@@ -64,6 +67,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
     _brief(items)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    names = [name for mark in item.iter_markers("programs") for name in mark.args]
+    missing = sorted({PACKAGES[name] for name in names if shutil.which(name) is None})
+    if missing:
+        pytest.fail(f"programs are missing: apt-get install {' '.join(missing)}", pytrace=False)
 
 
 def pytest_collection_finish() -> None:

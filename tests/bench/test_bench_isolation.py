@@ -1,7 +1,6 @@
 """The benchmarks of isolation and of neighbours work. Only `make bench` measures."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ from tests.bench.driver import Cores
 
 pytestmark = [
     pytest.mark.soak,
-    pytest.mark.skipif(os.geteuid() != 0 or shutil.which("bwrap") is None, reason="users of their own, and bwrap"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root has users of their own"),
+    pytest.mark.programs("bwrap"),
 ]
 
 

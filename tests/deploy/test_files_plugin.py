@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -259,7 +258,7 @@ def test_a_plan_refuses_changes_alone(shared: tuple[Server, Path]) -> None:
     assert (work / "a.py").read_text() == TREE["a.py"]
 
 
-@pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
+@pytest.mark.programs("rg")
 def test_both_engines_find_the_same(tmp_path: Path) -> None:
     found = []
     for name, path in (("own", "/nowhere"), ("ripgrep", os.environ["PATH"])):

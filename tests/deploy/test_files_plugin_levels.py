@@ -16,9 +16,10 @@ from tests.server.auth.minted_tokens import Signed, asked
 ADA, EVE = "ada", "eve"
 LEVELS = ("bwrap", "uid", "none")
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("bwrap") is None, reason="only root has all levels, and bwrap must be there"
-)
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root has all levels"),
+    pytest.mark.programs("bwrap"),
+]
 
 
 class People:

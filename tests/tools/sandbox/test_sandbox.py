@@ -36,7 +36,7 @@ from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 FIRST = 52_000 + os.getpid() % 350 * 20  # no server's default, nor another worker's: some tests end a user's processes
 UIDS, IDLE = range(FIRST, FIRST + 10), range(FIRST + 10, FIRST + 20)
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
-needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+needs_bwrap = pytest.mark.programs("bwrap")
 
 # Stops all other processes of its user as fast as it can, so that no helper of that user gets to work.
 STOPPER = """

@@ -1,7 +1,6 @@
 """Guesses of a reached limit from a command's output, as the kernel reports most to the process only."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +33,8 @@ def test_a_full_disk_is_not_taken_for_a_full_tmp() -> None:
     assert guesses("well", "bwrap", "the disk is full") == []
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="only root mounts a small disk")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
+@pytest.mark.programs("unshare")
 @pytest.mark.parametrize(
     ("options", "fill", "said"),
     [

@@ -1,6 +1,5 @@
 """Any process at a proxy's address can name a person, unless the proxy must prove itself by a secret."""
 
-import shutil
 import socket
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ ADDRESSES = [
     for each in listed
     if each.family == socket.AF_INET and not each.address.startswith("127.")
 ]
-BWRAP = pytest.mark.skipif(sys.platform != "linux" or shutil.which("bwrap") is None, reason="bubblewrap is needed")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's")
 
 
 def who(at: Site, **headers: str) -> tuple[int, str]:
@@ -37,14 +36,16 @@ def test_a_header_that_commands_can_set_is_refused_at_the_start(proxies: str, tm
     assert "serving" not in told.stderr
 
 
-@BWRAP
+@LINUX
+@pytest.mark.programs("bwrap")
 def test_a_forgeable_header_is_refused_if_a_sandbox_reaches_this_machine(tmp_path: Path) -> None:
     options = ("--sandbox", "bwrap", "--sandbox-network", "all", "--trusted-proxies", "127.0.0.1", *HEADER)
     told = run(tmp_path, "-t", "--port", "0", *options)
     assert told.returncode == 2 and "so can commands" in told.stderr, told.stderr
 
 
-@BWRAP
+@LINUX
+@pytest.mark.programs("bwrap")
 def test_a_forgeable_header_is_a_warning_if_commands_can_not_send_it(tmp_path: Path) -> None:
     options = ("--auth", "oauth", "--sandbox", "bwrap", "--trusted-proxies", "127.0.0.1", *HEADER)
     with site(tmp_path, *options, workspace=False) as at:
