@@ -149,8 +149,9 @@ check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 reference: .venv/.run ## generate the tables of options, commands and tools in docs/
 	$(BIN)/python -m tests.docs.reference
 
-pictures: .venv/.dev ## make the pictures of the pages in docs/pictures again
+pictures: .venv/.dev ## make the pictures of the pages and the terminal in docs/pictures again
 	$(BIN)/python -m tests.transports.web.screens
+	$(BIN)/python -m tests.server.cli.terminal_pictures
 
 mutants: .venv/.dev ## find changed lines that no test notices; takes hours (MUTANTS="--each 5 server/auth")
 	$(BIN)/python -m tests.mutants $(MUTANTS)

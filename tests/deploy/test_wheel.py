@@ -22,11 +22,14 @@ import pytest
 
 from tests.clients.raw_client import ROOT, STATELESS
 from tests.clients.raw_http_client import site
+from tests.docs.pages import page
 from tests.servers.faulty_proxy import listening
 
 OLD_PIP = "23.0"  # does not normalise extras: lxml[html_clean] comes without lxml-html-clean
 PACKAGES = ("server", "tools", "transports", "plugins")
-SOURCES = (*PACKAGES, "pyproject.toml", "README.md", "LICENSE")
+PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "deploy", "docs")
+SOURCES = (*PACKAGES, *PAGES, "pyproject.toml", "setup.py", "MANIFEST.in", "LICENSE")
+ADDRESS = "https://git.example/ada/toolgate"
 UV = ROOT / ".venv" / "bin" / "uv"
 WITHIN = 400  # seconds: some sixty packages may have to be downloaded
 PAGE = b"<!doctype html><title>Lamps</title><main><h1>Lamps</h1><p>A lamp that turns is seen from far away.</p></main>"
@@ -158,6 +161,33 @@ def test_the_metadata_of_the_wheel_says_what_an_index_shows(built: Built) -> Non
         described = archive.extractfile(f"{built.sdist.name.removesuffix('.tar.gz')}/PKG-INFO")
         assert described is not None
         assert io.TextIOWrapper(described).read() == file.decode()
+
+
+def test_each_link_of_the_description_is_to_a_file_of_the_sdist(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    links = [link.partition("#")[0] for link in page("README.md").links if "://" not in link and link[0] != "#"]
+    assert len(links) > 20 and set(links) <= packed
+
+
+def test_an_index_gets_absolute_links_once_the_repository_has_an_address(tmp_path: Path) -> None:
+    for name in ("README.md", "LICENSE", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "server").mkdir()
+    (tmp_path / "server/__init__.py").write_text('VERSION = "1"\n')
+    project = (
+        (ROOT / "pyproject.toml")
+        .read_text()
+        .replace("[project.scripts]", f'[project.urls]\nRepository = "{ADDRESS}/"\n\n[project.scripts]')
+    )
+    (tmp_path / "pyproject.toml").write_text(re.sub(r'"toolgate\.(transports|tools|plugins)" = .*\n', "", project))
+    (file,) = (text for name, text in contents(build("build_wheel", tmp_path)).items() if name.endswith("/METADATA"))
+    described = message_from_string(file.decode()).get_payload()
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", described)
+    below = [
+        link.removeprefix(f"{ADDRESS}/{'raw' if mark else 'blob'}/HEAD/") for mark, link in links if link[0] != "#"
+    ]
+    assert below == [link for link in page("README.md").links if link[0] != "#"]
 
 
 def test_uv_installs_a_tool_that_does_all_it_does_in_the_clone(built: Built, tmp_path: Path) -> None:

@@ -86,6 +86,15 @@ def test_every_option_that_is_named_is_one(page: Page) -> None:
     assert named <= OURS | THEIRS.keys(), f"{page}: {named - OURS}"
 
 
+def test_every_screen_and_the_terminal_are_shown_where_their_reader_looks() -> None:
+    shown = {Path(link).name for page in pages() for link in page.links if "pictures/" in link}
+    drawn = {path.name for path in (ROOT / "docs/pictures").iterdir()}
+    assert shown <= drawn
+    assert {name.partition("-desktop")[0].partition("-phone")[0] for name in shown} == {
+        name.partition("-desktop")[0].partition("-phone")[0] for name in drawn
+    }
+
+
 def test_the_questions_shown_can_be_asked() -> None:
     (shown,) = next(page for page in pages() if page.name == "docs/tools.md").of("json")
     assert len(parse_questions(shown.text)) == 2

@@ -29,7 +29,7 @@ PHRASES = {  # what puzzled → what is said, and where
     "don't belong together": ("Wrong name or password.", "transports/web/login.py"),
     "that the server's log shows last": ("That code is wrong or has expired.", "transports/web/login.py"),
     "Each does without the other": ("You can enable either or both", "docs/overview.md"),
-    "sets out to kill the processes": ("deliberately kills its supervisor", "README.md"),
+    "sets out to kill the processes": ("deliberately kills its", "docs/quickstart-local.md"),
     "that it takes work": ("while it accepts requests", "docs/overview.md"),
     "Whose is what": ("Per-user data.", "docs/overview.md"),
     "Others who vouch": ("External sign-in.", "docs/overview.md"),
