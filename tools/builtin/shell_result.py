@@ -74,13 +74,15 @@ class BashCall:
         """Wait for the command to end, at most as long as the call is held; send progress if the caller wants it."""
         ctx, workspace = self.ctx, self.workspace
         offset = size = 0
+        pause = 0.0  # the call has waited before the first progress
         while (left := self._seconds_to_wait()) > 0:
             if not ctx.wants_progress:
                 if await workspace.wait_shell(run_id, left):
                     return
                 continue
-            if await workspace.wait_shell(run_id, min(THROTTLE, left)):
+            if await workspace.wait_shell(run_id, min(pause, left)):
                 return
+            pause = THROTTLE
             before = size
             size = await workspace.wait_output(run_id, size, HEARTBEAT if ctx.hold is None else min(HEARTBEAT, left))
             text, offset = await self._new_output(run_id, offset, size)
