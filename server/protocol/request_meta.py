@@ -52,7 +52,6 @@ def request_session(meta: dict[str, Any], connection: Session) -> Session:
         raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
     session = connection.for_request(revision, capabilities, _level(meta))
     session.client = session.client or client_name(meta)
-    session.meta = meta
     return session
 
 

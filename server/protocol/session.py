@@ -67,7 +67,7 @@ class Session:
     - `transport`: a label for metrics; decides nothing.
     - `key`: unguessable, or "" if the state is the principal's. A resumed session gets its old one.
     - `revision`: None until `initialize`.
-    - `meta`: the `_meta` of a stateless request from which the session has its revision and capabilities, or None.
+    - `meta`: a request's `_meta` that is known to make an equal session, or None.
     """
 
     principal: str

@@ -22,8 +22,8 @@ class KnownHead:
 
     `checked` are its headers once the guard has let them pass, `forms` are the answers it accepts. `repeated` are the
     revision, method and name of the last body that its headers matched. `token_key` is the hash of its bearer token,
-    which is looked up at each request. `session` is the principal and session of the last call in a revision without
-    sessions.
+    which is looked up at each request. `session` is the last call's in a revision without sessions, with the
+    principal and the `_meta` that made it.
     """
 
     __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms", "repeated", "session", "token_key")
@@ -37,7 +37,7 @@ class KnownHead:
         self.forms: Any = None
         self.repeated: tuple[Any, str, Any] | None = None
         self.token_key: bytes | None = None
-        self.session: tuple[Any, Any] | None = None
+        self.session: tuple[Any, Any, Any] | None = None
 
     def match(self, data: bytes) -> tuple[bytes, bytes] | None:
         """Return the digits of the length and the body if `data` is one whole request with this head."""

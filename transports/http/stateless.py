@@ -79,7 +79,7 @@ class StatelessPosts:
             return
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
-        task = self._begin(post, reply, session or self._create_session(post.principal))
+        task = self._begin(post, request, reply, session or self._create_session(post.principal))
         if not (reply.is_decided or await reply.wait_decided(self._patience, post.receive)):
             if task is not None:
                 task.cancel()
@@ -103,11 +103,12 @@ class StatelessPosts:
         """Return the session of the last call with the same head if a new one would equal it, or None."""
         if post.head is None or post.head.session is None:
             return None
-        principal: Principal
         session: Session
-        principal, session = post.head.session
+        principal, known, session = post.head.session
         meta = request.params.get("_meta")
-        if principal is not post.principal or session.in_flight or not _is_equal(session.meta, meta):
+        if principal is not post.principal or session.in_flight:
+            return None
+        if not (isinstance(meta, dict) and _is_equal(known, meta)):
             return None
         session.meta = meta
         return session
@@ -125,13 +126,13 @@ class StatelessPosts:
             transport=self._services.row.name,
         )
 
-    def _begin(self, post: Post, reply: PostReply, session: Session) -> "asyncio.Task[None] | None":
+    def _begin(self, post: Post, request: Request, reply: PostReply, session: Session) -> "asyncio.Task[None] | None":
         task = self._running.start_reply(post, session, reply)
         if task is not None:
             self._callers[task] = post.principal
             task.add_done_callback(self._callers.pop)
-        elif post.head is not None:  # nothing of this request goes on
-            post.head.session = (post.principal, session) if session.meta is not None else None
+        elif post.head is not None and session.revision is not None:  # nothing of this request goes on
+            post.head.session = post.principal, request.params.get("_meta"), session
         return task
 
     def _create_stream(self, principal: Principal) -> EventStream:
