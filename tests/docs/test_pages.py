@@ -14,6 +14,7 @@ import yaml
 from tests.clients.raw_client import ROOT
 from tests.docs.pages import Page, pages
 from toolgate.server.cli.commands import COMMANDS, flags_of
+from toolgate.server.client_config.clients import CLIENTS
 from toolgate.tools.builtin.ask import parse_questions
 
 OURS = {flag for command in COMMANDS.values() for flag in flags_of(command)} | {"-h", "--help", "-V", "--version"}
@@ -84,6 +85,14 @@ def test_every_option_that_is_named_is_one(page: Page) -> None:
     ours += [line for line in lines if COMMAND.match(line)]
     named = {flag for word in ours for flag in FLAG.findall(re.sub(r"'[^']*'", "", word))}
     assert named <= OURS | THEIRS.keys(), f"{page}: {named - OURS}"
+
+
+def test_each_client_has_a_section_with_what_was_tried_and_what_its_user_sees() -> None:
+    sections = re.split(r"^## ", (ROOT / "docs/clients.md").read_text(), flags=re.M)
+    for name, client in CLIENTS.items():
+        (section,) = (each for each in sections if each.startswith(f"{client.title}\n"))
+        assert f"<!-- client: {name} -->" in section
+        assert "\n- **Tried here.** " in section and "\n- **What you see.** " in section
 
 
 def test_every_screen_and_the_terminal_are_shown_where_their_reader_looks() -> None:
