@@ -62,10 +62,10 @@ async def require_approval(
     if action is None:
         action, key = await _ask(server, call, tool, arguments, context, request), IN_REQUEST
     if action != "accept":
-        call.decision, told = REFUSALS[action]
+        call.decision, reason = REFUSALS[action]
         if context.answered_at_once(key):
-            told = f"{AT_ONCE[action]} at once: probably no person saw the question. It was not run"
-        raise ToolError(f"{tool.name} takes a person's approval, and {told}. {TRY_NO_OTHER}")
+            reason = f"{AT_ONCE[action]} at once: probably no person saw the question. It was not run"
+        raise ToolError(f"{tool.name} takes a person's approval, and {reason}. {TRY_NO_OTHER}")
     if not await _is_remembered(server, call, request):
         call.decision = "approved"
     return context if call.revision.stateless else context.after(time.monotonic() - began)
@@ -111,7 +111,7 @@ def _to_request(call: Call, tool: Tool, arguments: Mapping[str, Any], context: C
     call_key = [tool.name, tool.plugin, command, covered, *where, str(rule)]
     session = call.session
     return ApprovalRequest(
-        tool=tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})",
+        tool=_format_tool(tool),
         command=display.format_command(command) if isinstance(command, str) else None,
         arguments=display.format_arguments(others),
         folder=escape_invisible(_format_folder(folder, workspace.root)),
@@ -173,10 +173,10 @@ async def _ask(
 
 
 def _format_denial(tool: Tool, rule: Rule | None) -> str:
-    told = f"{tool.name} is refused here by the rule --deny {rule}"
+    refusal = f"{tool.name} is refused here by the rule --deny {rule}"
     if rule is None or rule.pattern is None:
-        return told
-    return f"{told}. The operator of this server does not want this: don't spell it another way, do without it."
+        return refusal
+    return f"{refusal}. The operator of this server does not want this: don't spell it another way, do without it."
 
 
 def _format_cannot_ask(call: Call, tool: Tool, rule: str) -> str:
@@ -195,13 +195,15 @@ def _question_key(nonce: str) -> str:
 
 def format_question(tool: Tool, arguments: Mapping[str, Any], place: str = "") -> str:
     """Return the text of the question: the call that runs if the person accepts, and how much of it is left out."""
-
-    named = tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})"
-    if place:
-        named += f" in {escape_invisible(place)}"
+    what = _format_tool(tool) + (f" in {escape_invisible(place)}" if place else "")
     if not arguments:
-        return f"Run {named}, without arguments?"
-    return f"Run {named} with these arguments?\n\n{_format_arguments(arguments)}"
+        return f"Run {what}, without arguments?"
+    return f"Run {what} with these arguments?\n\n{_format_arguments(arguments)}"
+
+
+def _format_tool(tool: Tool) -> str:
+    """Return the tool's name, with that of its plugin."""
+    return tool.name if tool.plugin is None else f"{tool.name} (of the plugin {escape_invisible(tool.plugin)})"
 
 
 def _format_arguments(arguments: Mapping[str, Any]) -> str:
