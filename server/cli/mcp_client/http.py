@@ -314,7 +314,7 @@ def _describe_body(response: HttpResponse, body: bytes) -> str:
     text = body.decode(errors="replace").strip()
     if "html" not in response.headers.get("content-type", ""):
         return text[:500]
-    title = re.search(r"<title[^>]*>([^<]{1,100})", text, re.IGNORECASE)
+    title = re.search(r"<title[^<>]*>([^<]{1,100})", text, re.IGNORECASE)
     named = f" ({' '.join(title[1].split())})" if title else ""
     return f"with a web page{named}: no MCP server answers at this URL"
 

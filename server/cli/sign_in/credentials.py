@@ -29,6 +29,7 @@ LOCK_PAUSE = 0.05  # seconds between two tries of the lock
 DEFAULT_LIFETIME = 300.0  # seconds, if the server does not say
 MAX_LIFETIME = 365 * 86_400.0  # seconds
 MAX_TOKEN = 16 * 1024  # characters
+MAX_SCOPE = 4_096  # characters
 MAX_SEALED = 128 * 1024  # bytes of a file: two such tokens, escaped and in base64, and some more
 PURPOSE = "sign-in"
 
@@ -185,6 +186,7 @@ def apply_tokens(sign_in: SignIn, answer: OAuthAnswer) -> SignIn:
     if answer.status != 200:
         raise LoginError(f"{sign_in.token_endpoint} refuses: {answer.error}")
     kind, lifetime = tokens.get("token_type"), tokens.get("expires_in", DEFAULT_LIFETIME)
+    scope = tokens.get("scope")
     if not isinstance(kind, str) or kind.lower() != "bearer":
         raise LoginError(f"{sign_in.token_endpoint} gives no bearer token")
     if isinstance(lifetime, bool) or not isinstance(lifetime, (int, float)) or not 0 < lifetime <= MAX_LIFETIME:
@@ -196,7 +198,7 @@ def apply_tokens(sign_in: SignIn, answer: OAuthAnswer) -> SignIn:
         if "refresh_token" in tokens
         else sign_in.refresh_token,
         expires_at=time.time() + lifetime,
-        scope=tokens["scope"] if isinstance(tokens.get("scope"), str) else sign_in.scope,
+        scope=scope if isinstance(scope, str) and len(scope) <= MAX_SCOPE else sign_in.scope,
     )
 
 

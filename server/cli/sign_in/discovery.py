@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import initialize_params
 from toolgate.server.cli.mcp_client.http import get_origin
 from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests, require_secure
@@ -49,7 +50,7 @@ async def discover(requests: OAuthRequests, url: str) -> tuple[IssuerMetadata, l
         raise LoginError(
             f"{url} answers {answer.status}, not 401: paste the URL of the MCP server, with /mcp at its end"
         )
-    challenge = dict(re.findall(r'([a-z_]+)\s*=\s*"([^"]*)"', answer.headers.get("www-authenticate", "")))
+    challenge = parse_challenge(answer.headers.get("www-authenticate", ""))
     resource = await _find_resource(requests, url, challenge.get("resource_metadata"))
     servers = resource.get("authorization_servers")
     if not isinstance(servers, list) or not servers:

@@ -64,14 +64,14 @@ class OAuthRequests:
             async with asyncio.timeout(TIMEOUT):
                 address = await self._find_address(url)
                 async with open_response(method, url, own, body, address=address) as response:
-                    content = b""
+                    content = bytearray()
                     if response.is_stream:  # no answer of OAuth is one, and it may have no end
                         return OAuthAnswer(response.status, response.headers, {})
                     async for part in response.body:
                         content += part
                         if len(content) > MAX_BODY:
                             raise LoginError(f"{url}: the answer is larger than {MAX_BODY // 1024} KiB")
-                    return OAuthAnswer(response.status, response.headers, _parse_object(content))
+                    return OAuthAnswer(response.status, response.headers, _parse_object(bytes(content)))
         except TimeoutError:
             raise LoginError(f"{url}: no answer in {TIMEOUT:g} s") from None
         except UsageError:

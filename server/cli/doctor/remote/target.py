@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from urllib.parse import urlunsplit
 import msgspec
 
 from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
+from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.foreign_urls import (
     HostUnknownError,
@@ -53,9 +53,8 @@ class ProbeResponse:
 
     @property
     def challenge(self) -> dict[str, str]:
-        """Return the quoted parameters of WWW-Authenticate, as in `name="value"` (RFC 9110 section 11.6.1)."""
-        parameters = self.headers.get("www-authenticate", "").partition(" ")[2]
-        return {name.lower(): value for name, value in re.findall(r'([A-Za-z_]+)\s*=\s*"([^"]*)"', parameters)}
+        """Return the parameters of WWW-Authenticate."""
+        return parse_challenge(self.headers.get("www-authenticate", ""))
 
     def json(self) -> dict[str, Any]:
         """Return the JSON object in the body, or {}."""
@@ -142,17 +141,17 @@ async def _find_address(url: str) -> str:
 
 
 async def _read_body(method: str, response: HttpResponse) -> bytes:
-    content = b""
+    content = bytearray()
     if response.is_stream:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_EVENT_TIMEOUT):
-                content = await anext(aiter(response.body), b"")
+                content += await anext(aiter(response.body), b"")
     elif method != "HEAD" and response.status not in (204, 304):
         async for part in response.body:
             content += part
             if len(content) > MAX_BODY:
                 break
-    return content
+    return bytes(content)
 
 
 STATUSES: Mapping[int, str] = {

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import gc
+import http.server
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from tests.tools.web.test_fetch import certificate
 from toolgate.server.cli.doctor.remote import connection
 from toolgate.server.cli.doctor.remote.target import RemoteTarget
 from toolgate.server.cli.mcp_client.client import McpClientError
-from toolgate.server.cli.mcp_client.http import open_response, read_body, read_events
+from toolgate.server.cli.mcp_client.http import connect, open_response, read_body, read_events
 from toolgate.server.config import load
 
 
@@ -71,3 +73,32 @@ def test_an_answer_and_an_event_have_a_largest_size() -> None:
     assert asyncio.run(read_body(send_parts(b"1" * 16), 16)) == b"1" * 16
     with pytest.raises(McpClientError, match="the answer is larger than 16 bytes"):
         asyncio.run(read_body(send_parts(b"1" * 9, b"1" * 8), 16))
+
+
+class UntitledPage(http.server.BaseHTTPRequestHandler):
+    """Answers with a page whose title never ends."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        page = b"<title" * 500_000
+        self.send_response(404)
+        self.send_header("content-type", "text/html")
+        self.send_header("content-length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_page_without_an_end_of_its_title_costs_no_time() -> None:
+    async def look(url: str) -> None:
+        async with connect(url):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), UntitledPage) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        began = time.process_time()
+        with pytest.raises(McpClientError, match="HTTP 404 with a web page: no MCP server"):
+            asyncio.run(look(f"http://127.0.0.1:{server.server_port}/mcp"))
+        assert time.process_time() - began < 5  # and not the square of its length
+        server.shutdown()

@@ -178,6 +178,13 @@ def test_an_address_is_checked_and_used_from_one_answer_of_dns(monkeypatch: pyte
         asyncio.run(requests.get("https://inside.example/token"))
 
 
+def test_a_huge_challenge_costs_no_time(lying: LyingServer) -> None:
+    lying.challenge = f"Bearer {'a' * 60_000}"
+    began = time.process_time()
+    assert look(lying)[1] == []
+    assert time.process_time() - began < 5  # and not the square of its length
+
+
 def test_a_server_elsewhere_names_nothing_on_this_machine() -> None:
     here = "http://127.0.0.1:631/authorize"
     assert require_secure(here, "it") == require_secure(here, "it", "http://localhost:8080/mcp") == here
