@@ -73,7 +73,9 @@ async def _register(requests: OAuthRequests, server: IssuerMetadata, redirect_ur
     }
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     answer = await requests.send("POST", server.registration_endpoint, headers, msgspec.json.encode(client))
-    id = answer.json.get("client_id")
-    if answer.status not in (200, 201) or not isinstance(id, str) or not 0 < len(id) <= MAX_ID:
+    if answer.status not in (200, 201):
         raise LoginError(f"{server.registration_endpoint} refuses: {answer.error}; {HOW_TO_REGISTER}")
+    id = answer.json.get("client_id")
+    if not isinstance(id, str) or not 0 < len(id) <= MAX_ID or not id.isascii() or not id.isprintable():
+        raise LoginError(f"{server.registration_endpoint} gives no usable client id; {HOW_TO_REGISTER}")
     return id

@@ -7,12 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from toolgate.server.cli.mcp_client.client import McpClientError
+from toolgate.server.cli.mcp_client.http import get_origin
 from toolgate.server.cli.sign_in.client_choice import choose_client, find_port
 from toolgate.server.cli.sign_in.credentials import CredentialStore, SignIn, apply_tokens
-from toolgate.server.cli.sign_in.discovery import discover
+from toolgate.server.cli.sign_in.discovery import IssuerMetadata, discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
 from toolgate.server.cli.sign_in.requests import OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
@@ -44,6 +45,7 @@ async def login(config: Config, *, url: str, client: str | None) -> int:
             "state": receiver.state,
             **({"scope": " ".join(scopes)} if scopes else {}),
         }
+        _warn_of_page_elsewhere(server)
         endpoint = server.authorization_endpoint
         authorize_url = f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
         _tell_person(config, authorize_url, receiver.lead_to(authorize_url))
@@ -51,17 +53,8 @@ async def login(config: Config, *, url: str, client: str | None) -> int:
     fields = {"grant_type": "authorization_code", "code": code, "redirect_uri": receiver.redirect_uri}
     fields |= {"client_id": chosen.id, "code_verifier": verifier, "resource": url}
     answer = await requests.post_form(server.token_endpoint, fields)
-    empty = SignIn(
-        url,
-        server.issuer,
-        server.token_endpoint,
-        server.revocation_endpoint,
-        chosen.id,
-        "",
-        0.0,
-        redirect_port=chosen.port,
-    )
-    signed_in = apply_tokens(empty, answer)
+    endpoints = (server.issuer, server.token_endpoint, server.revocation_endpoint)
+    signed_in = apply_tokens(SignIn(url, *endpoints, chosen.id, "", 0.0, redirect_port=chosen.port), answer)
     async with store.hold_lock(url):
         earlier = _find_earlier(store, url)  # another process may have renewed it, or signed in meanwhile
         store.write(signed_in)
@@ -127,6 +120,15 @@ async def _revoke(requests: OAuthRequests, signed_in: SignIn) -> str:
     except McpClientError as error:
         return escape_unprintable(str(error))
     return "" if answer.status == 200 else answer.error
+
+
+def _warn_of_page_elsewhere(server: IssuerMetadata) -> None:
+    """Warn of a server that sends people to another one, whose answer does not say that it is from there: the first
+    could use the code at the second (RFC 9700 section 4.4)."""
+    page, issuer = server.authorization_endpoint, server.issuer
+    if not server.sends_issuer and get_origin(page) != get_origin(issuer):
+        hosts = f"{urlsplit(issuer).netloc} sends you to {urlsplit(page).netloc}"
+        print(f"toolgate: {hosts}: approve only if you trust both", file=sys.stderr)
 
 
 def _tell_person(config: Config, authorize_url: str, local_url: str) -> None:

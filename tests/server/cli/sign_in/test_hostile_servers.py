@@ -20,7 +20,7 @@ from toolgate.server.cli.sign_in.client_choice import ChosenClient, choose_clien
 from toolgate.server.cli.sign_in.credentials import MAX_TOKEN, CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
-from toolgate.server.cli.sign_in.main import find_opener, logout
+from toolgate.server.cli.sign_in.main import find_opener, login, logout
 from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url, require_secure
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
@@ -65,6 +65,9 @@ class LyingHandler(http.server.BaseHTTPRequestHandler):
             self.server.forms.append(dict(urllib.parse.parse_qsl(body)))
             time.sleep(0.05)  # others come meanwhile
             self._answer(self.server.answers["/token"])
+            return
+        if self.path in self.server.answers:
+            self._answer(self.server.answers[self.path])
             return
         self.send_response(self.server.status)
         self.send_header("www-authenticate", self.server.challenge)
@@ -415,3 +418,47 @@ def test_tokens_that_can_not_be_kept_whole_leave_nothing(lying: LyingServer, tmp
 
 def test_an_open_quote_in_browser_leaves_the_printed_url(lying: LyingServer, tmp_path: Path) -> None:
     assert find_opener(load.load({}, {"HOME": str(tmp_path), "BROWSER": "it's"})) == []
+
+
+def sign_in(server: LyingServer, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int | str, str]:
+    """Sign in at the server without a browser. Return how it ended, and what the terminal shows."""
+    config = load.load({}, {"HOME": str(folder)})
+
+    async def work() -> int | str:
+        running = asyncio.ensure_future(login(config, url=f"{server.url}/mcp", client=None))
+        shown = ""
+        while not running.done() and "state=" not in shown:
+            await asyncio.sleep(0.01)
+            shown += capsys.readouterr().err
+        texts.append(shown)
+        if "state=" in shown:
+            query = dict(urllib.parse.parse_qsl(shown.split("?", 1)[1].split()[0]))
+            port = urllib.parse.urlsplit(query["redirect_uri"]).port
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = f"GET /callback?code=it&state={query['state']} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+            writer.write(head.encode())
+            await reader.read()
+            writer.close()
+        try:
+            return await running
+        except LoginError as error:
+            return str(error)
+
+    texts: list[str] = []
+    ended = asyncio.run(work())
+    return ended, texts[0] + capsys.readouterr().err
+
+
+def test_a_person_is_warned_of_a_sign_in_page_elsewhere(
+    lying: LyingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lying.answers["/register"] = {"client_id": "one"}
+    change(METADATA, registration_endpoint=f"{lying.url}/register")(lying)
+    ended, shown = sign_in(lying, tmp_path, capsys)
+    assert ended == 0 and "trust both" not in shown
+    change(METADATA, authorization_endpoint="https://honest.example/authorize")(lying)
+    ended, shown = sign_in(lying, tmp_path, capsys)
+    assert ended == 0 and f"127.0.0.1:{lying.server_port} sends you to honest.example: approve only if" in shown
+    lying.answers["/register"] = {"client_id": "one\r\ntwo"}
+    lying.answers["/token"] = {"error": "invalid_client"}
+    assert "gives no usable client id" in str(sign_in(lying, tmp_path, capsys)[0])
