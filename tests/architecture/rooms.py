@@ -33,6 +33,7 @@ ORDER = (
     "server/budget.py",
     "server/principal.py",
     "server/protocol",
+    "server/rpc",
     "server/progress.py",
     "server/state",
     "server/policy",

@@ -12,6 +12,7 @@ import msgspec
 from toolgate.server.plugins.isolation import api
 from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
+from toolgate.server.rpc.methods import ApiMethod
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import CallerState, Services
@@ -139,14 +140,13 @@ class RemoteObject:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        method = api.find_method(f"{self._owner}.{name}")
+        method = api.CONTEXT_METHODS.find(f"{self._owner}.{name}")
         if method is None:
             raise ToolError(f"ctx.{self._owner}.{name} is not available in a plugin's own process")
         return partial(self._call, name, method)
 
-    async def _call(self, name: str, method: api.ApiMethod, /, *words: Any, **keywords: Any) -> Any:
-        bound = method.signature.bind(self, *words, **keywords)
-        given = dict(list(bound.arguments.items())[1:])
+    async def _call(self, name: str, method: ApiMethod, /, *words: Any, **keywords: Any) -> Any:
+        given = method.bind(words, keywords)
         return method.result.decode(await self._line.request(self._id, f"{self._owner}.{name}", given))
 
 
@@ -174,7 +174,7 @@ class ContextFactory:
         self._peers: dict[int, RemotePeer] = {}
 
     def create(self, id: int, standing: ContextData) -> Context:
-        owned: dict[str, Any] = {owner: RemoteObject(self._line, id, owner) for owner, _, _ in api.CONTEXT_METHODS}
+        owned: dict[str, Any] = {owner: RemoteObject(self._line, id, owner) for owner in api.CONTEXT_METHODS.objects}
         owned["workspace"] = RemoteWorkspace(self._line, id, standing)
         belongings = Services(
             principal=standing.principal,

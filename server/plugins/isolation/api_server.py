@@ -14,8 +14,9 @@ import msgspec
 
 from toolgate.server.calls.client import CAPABILITY, InputRequired
 from toolgate.server.plugins.isolation import api, messages
-from toolgate.server.plugins.isolation.messages import create_decoder
 from toolgate.server.protocol.revisions import Revision
+from toolgate.server.rpc import errors, frames
+from toolgate.server.rpc.frames import create_decoder
 from toolgate.tools.api.context import Context
 from toolgate.tools.builtin.skills.skills import Skills
 
@@ -85,14 +86,14 @@ NOTES: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any], 
 
 
 async def take_note(call: PluginCall, name: str, given: msgspec.Raw) -> None:
-    """Handle a note. Raises messages.MalformedFrameError."""
+    """Handle a note. Raises frames.MalformedFrameError."""
     try:
         decoder, take = NOTES[name]
         result = take(call, decoder.decode(given))
         if result is not None:
             await result
     except Exception as error:  # noqa: BLE001  # a number out of range, an unknown level, …
-        raise messages.MalformedFrameError(f"an invalid note, {name!r}: {error!r}"[:300]) from None
+        raise frames.MalformedFrameError(f"an invalid note, {name!r}: {error!r}"[:300]) from None
 
 
 # -- requests
@@ -143,42 +144,33 @@ REQUESTS: dict[str, tuple["msgspec.json.Decoder[Any]", Callable[[PluginCall, Any
 }
 
 
-def returns_data(name: str) -> bool:
-    """Return whether the answer to a request may hold as many bytes as the plugin asks for."""
-    method = api.find_method(name)
-    return method is not None and method.returns_data
-
-
 async def answer_request(call: PluginCall, request: messages.ApiRequest) -> messages.ApiAnswer:
     """Perform a request and return its answer. Raises nothing but CancelledError."""
     try:
-        result = messages.encode_raw(await _perform(call, request))
-        if len(bytes(result)) > messages.MAX_FRAME - 100:
-            raise OverflowError(f"the answer is larger than {messages.MAX_FRAME:,} bytes")
+        result = frames.encode_raw(await _perform(call, request))
+        if len(bytes(result)) > frames.MAX_FRAME - 100:
+            raise OverflowError(f"the answer is larger than {frames.MAX_FRAME:,} bytes")
         return messages.ApiAnswer(request.number, result)
     except InputRequired as questions:
         call.questions[request.number] = questions
         return messages.ApiAnswer(request.number, ends=True)
     except Exception as error:  # noqa: BLE001  # the plugin is told; our own faults are logged
-        return messages.ApiAnswer(request.number, error=messages.error_to_data(error) or _log_fault(request.name))
+        return messages.ApiAnswer(request.number, error=errors.error_to_data(error) or _log_fault(request.name))
 
 
 async def _perform(call: PluginCall, request: messages.ApiRequest) -> Any:
     if request.name in REQUESTS:
         decoder, work = REQUESTS[request.name]
         return await work(call, decoder.decode(request.arguments))
-    method = api.find_method(request.name)
+    method = api.CONTEXT_METHODS.find(request.name)
     if method is None:
         raise LookupError(f"{request.name} is not available in a plugin's own process"[:200])
-    given = method.arguments.decode(request.arguments)
-    if method.returns_data:
-        given.limit = min(given.limit, MAX_DATA)
     owner, _, name = request.name.partition(".")
-    keywords = {field: getattr(given, field) for field in given.__struct_fields__}
-    return await getattr(getattr(call.context, owner), name)(**keywords)
+    given = method.decode_arguments(request.arguments, MAX_DATA)
+    return await getattr(getattr(call.context, owner), name)(**given)
 
 
-def _log_fault(name: str) -> messages.ErrorData:
+def _log_fault(name: str) -> errors.ErrorData:
     reference = secrets.token_hex(6)
     log.exception("reference %s: ctx.%s failed", reference, name)
-    return messages.ErrorData("ToolError", f"ctx.{name} failed, reference {reference}")
+    return errors.ErrorData("ToolError", f"ctx.{name} failed, reference {reference}")

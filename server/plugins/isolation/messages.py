@@ -1,52 +1,14 @@
-"""Define the messages between the server and a plugin's process: JSON in frames with their length before them.
+"""Define the messages between the server and a plugin's process."""
 
-JSON, because what travels is JSON by nature, whole numbers of any size included. Each end accepts only the messages of
-the other; what does not fit is a MalformedFrameError.
-"""
-
-import asyncio
-import struct
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from toolgate.server.protocol.messages import replace_surrogates
-from toolgate.tools.api import errors
+from toolgate.server.rpc.errors import ErrorData
+from toolgate.server.rpc.frames import NOTHING
 from toolgate.tools.api.prompt import PromptArgument
 from toolgate.tools.api.services import Settings
 from toolgate.tools.api.tool import InPlan, ToolAnnotations
-from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
-
-MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
-LENGTH = struct.Struct(">I")
-NOTHING = msgspec.Raw(b"null")
-ASKING_ERRORS = (errors.CannotAskError, errors.UnansweredError, errors.StillWaitingError, errors.TasksUnsupportedError)
-PAGE_ERRORS = (PageUnreachableError, PageTimeoutError, AddressRefusedError)
-TOOL_ERRORS: dict[str, type[errors.ToolError]] = {
-    error.__name__: error
-    for error in (errors.ToolError, errors.NotFound, errors.WrongArgumentsError, *ASKING_ERRORS, *PAGE_ERRORS)
-}
-PYTHON_ERRORS = {
-    error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)
-}
-
-T = TypeVar("T")
-
-
-class MalformedFrameError(Exception):
-    """The other end broke the rules; the text completes "it sent …"."""
-
-
-class ErrorData(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error that the API names: those of tools with their fields, others with their arguments."""
-
-    name: str
-    text: str = ""
-    arguments: list[Any] = []
-    required: Any = None
-
 
 # -- parts
 
@@ -212,78 +174,3 @@ FROM_SERVER = msgspec.json.Decoder(BeginCall | CancelCall | ContextUpdate | ApiA
 FROM_WORKER = msgspec.json.Decoder(
     PluginReady | LoadFailure | CancelReceived | ApiNote | ApiRequest | RequestWithdrawn | CallResult
 )
-
-
-def encode(value: Any) -> bytes:
-    """Return a value as JSON; what UTF-8 can't hold is replaced, as on the way to the client. Raises TypeError."""
-    try:
-        return msgspec.json.encode(value, enc_hook=_encode_path)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(replace_surrogates(msgspec.to_builtins(value, enc_hook=_encode_path)))
-
-
-def encode_raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(encode(value))
-
-
-def create_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
-    return msgspec.json.Decoder(kind, dec_hook=_decode_path)
-
-
-def encode_frame(message: msgspec.Struct) -> bytes:
-    """Return a message with its length before it. Raises OverflowError for one that no frame may hold."""
-    data = encode(message)
-    if len(data) > MAX_FRAME:
-        raise OverflowError(f"{len(data):,} bytes, over {MAX_FRAME:,}")
-    return LENGTH.pack(len(data)) + data
-
-
-async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]") -> T:
-    """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
-    (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
-    if size > MAX_FRAME:
-        raise MalformedFrameError(f"a message of {size:,} bytes, over {MAX_FRAME:,}")
-    data = await source.readexactly(size)
-    try:
-        return words.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedFrameError(f"an invalid message: {error}"[:300]) from None
-
-
-def error_to_data(error: BaseException) -> ErrorData | None:
-    """Return the error as the other end can raise it, or None for one the API does not name."""
-    for kind in type(error).__mro__:
-        if TOOL_ERRORS.get(kind.__name__) is kind:
-            assert isinstance(error, errors.ToolError)
-            required = error.required if isinstance(error, errors.CannotAskError) else None
-            return ErrorData(kind.__name__, str(error.text), required=required)
-        if PYTHON_ERRORS.get(kind.__name__) is kind:
-            return ErrorData(kind.__name__, arguments=[_plain(argument) for argument in error.args])
-    return None
-
-
-def data_to_error(error: ErrorData) -> Exception:
-    """Return the exception that `error_to_data` was given, as far as it was sent."""
-    kind = TOOL_ERRORS.get(error.name)
-    if kind is None:
-        return PYTHON_ERRORS.get(error.name, RuntimeError)(*error.arguments)
-    if issubclass(kind, errors.CannotAskError):
-        required: Mapping[str, Any] = error.required if isinstance(error.required, dict) else {}
-        return kind(error.text, dict(required))
-    return kind(error.text)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
-
-
-def _encode_path(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
-
-
-def _decode_path(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, str) and "\0" not in value:
-        return Path(value)
-    raise ValueError(f"{value!r} is no {kind.__name__}"[:200])

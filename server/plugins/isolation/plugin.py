@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from toolgate.server.calls.client import InputRequired
-from toolgate.server.plugins.isolation import api_server, messages
+from toolgate.server.plugins.isolation import api_server
 from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.server.plugins.isolation.messages import CallResult, PartData
 from toolgate.server.plugins.isolation.process import PluginNotLoadedError, PluginProcess
 from toolgate.server.plugins.isolation.remote_parts import create_remote_part
 from toolgate.server.plugins.loader import PluginLoadError
+from toolgate.server.rpc import errors
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.registry import Part
@@ -179,7 +180,7 @@ class IsolatedPlugin:
         if ended.cwd is not None:
             api_server.move_caller(call.context, ended.cwd)
         if ended.error is not None:
-            error = messages.data_to_error(ended.error)
+            error = errors.data_to_error(ended.error)
             raise error if isinstance(error, ToolError) else PluginFaultError(repr(error))
         if ended.questions:
             raise _to_questions(call, ended)

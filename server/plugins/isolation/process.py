@@ -18,8 +18,9 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.plugins.isolation import api_server, messages
+from toolgate.server.plugins.isolation import api, api_server, messages
 from toolgate.server.plugins.isolation.api_server import PluginCall
+from toolgate.server.rpc import errors, frames
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace import process_tree
 
@@ -33,8 +34,8 @@ GONE_WITHIN = 2.0  # seconds; SIGKILL takes milliseconds, freeing memory longer
 CHUNK = 2**16  # bytes read ahead: the share of a flooding process in each turn of the loop
 TURN = 100  # messages of one process before others get their turn
 MAX_REQUESTS = 1_000  # unanswered; a process with more is broken or hostile
-MAX_REQUESTED = 2 * messages.MAX_FRAME  # bytes in these
-MAX_UNREAD = 4 * messages.MAX_FRAME  # bytes a process leaves unread
+MAX_REQUESTED = 2 * frames.MAX_FRAME  # bytes in these
+MAX_UNREAD = 4 * frames.MAX_FRAME  # bytes a process leaves unread
 MAX_DATA_REQUESTS = 4  # requests for data at once: each may hold MAX_BROUGHT a few times
 
 
@@ -128,8 +129,8 @@ class PluginProcess:
         await self._writer.drain()  # a process that does not read gets no more
         self._last_id += 1
         call = PluginCall(self._last_id, context)
-        data = messages.encode_frame(
-            messages.BeginCall(call.id, verb, kind, key, messages.encode_raw(given), api_server.context_data(context))
+        data = frames.encode_frame(
+            messages.BeginCall(call.id, verb, kind, key, frames.encode_raw(given), api_server.context_data(context))
         )
         if not self.is_alive:
             raise ConnectionResetError
@@ -219,14 +220,14 @@ class PluginProcess:
         count = 0
         try:
             while True:
-                await self._take(await messages.read_frame(reader, messages.FROM_WORKER))
+                await self._take(await frames.read_frame(reader, messages.FROM_WORKER))
                 await writer.drain()  # a process must read its answers, or its messages wait
                 count += 1
                 if count % TURN == 0:
                     await asyncio.sleep(0)
         except (EOFError, ConnectionError):
             self._end_process()  # its socket is closed: the process must end
-        except messages.MalformedFrameError as fault:
+        except frames.MalformedFrameError as fault:
             log.error("plugin %s: its process sent %s", self.file, fault)
             self.kill(f"its process sent {fault}")
         except Exception:
@@ -268,15 +269,15 @@ class PluginProcess:
     def _request(self, request: messages.ApiRequest) -> None:
         call = self._calls.get(request.id)
         if call is None or call.result.done():
-            self._send(messages.ApiAnswer(request.number, error=messages.ErrorData("ToolError", "the call is over")))
+            self._send(messages.ApiAnswer(request.number, error=errors.ErrorData("ToolError", "the call is over")))
             return
         if request.number in call.requests:
-            raise messages.MalformedFrameError("a request with a number in use")
+            raise frames.MalformedFrameError("a request with a number in use")
         size = len(bytes(request.arguments))
         self._request_size += size
         count = sum(len(each.requests) for each in self._calls.values())
         if count >= MAX_REQUESTS or self._request_size > MAX_REQUESTED:
-            raise messages.MalformedFrameError("too many requests at once")
+            raise frames.MalformedFrameError("too many requests at once")
         task = asyncio.get_running_loop().create_task(self._answer(call, request))
         call.requests[request.number] = task
         task.add_done_callback(lambda task: self._finish_request(task, call, request.number, size))
@@ -288,7 +289,7 @@ class PluginProcess:
             log.debug("plugin %s: an answer was not delivered", self.file, exc_info=task.exception())
 
     async def _answer(self, call: PluginCall, request: messages.ApiRequest) -> None:
-        if api_server.returns_data(request.name):
+        if api.CONTEXT_METHODS.returns_data(request.name):
             async with self._data_requests:
                 self._send(await api_server.answer_request(call, request))
                 if self._writer is not None:
@@ -302,7 +303,7 @@ class PluginProcess:
         if self._writer.transport.get_write_buffer_size() > MAX_UNREAD:
             self.kill("its process does not read what it is sent")
             return
-        self._writer.write(messages.encode_frame(message))
+        self._writer.write(frames.encode_frame(message))
 
 
 def _signal_name(number: int) -> str:

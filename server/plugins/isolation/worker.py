@@ -29,6 +29,7 @@ from toolgate.server.plugins.discovery import MAX_SOURCE
 from toolgate.server.plugins.isolation import api, messages
 from toolgate.server.plugins.isolation.api_client import ContextFactory, QuestionAskedError
 from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
+from toolgate.server.rpc import errors, frames
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
@@ -85,10 +86,10 @@ class PluginWorker:
                 self._send(messages.LoadFailure("".join(traceback.format_exception(error.__cause__)), by_plugin=True))
         with contextlib.suppress(EOFError, ConnectionError):
             while True:
-                self._take(await messages.read_frame(reader, messages.FROM_SERVER))
+                self._take(await frames.read_frame(reader, messages.FROM_SERVER))
 
     def note(self, id: int, name: str, given: Any, *, news: bool = False) -> None:
-        message = messages.ApiNote(id, name, messages.encode_raw(given))
+        message = messages.ApiNote(id, name, frames.encode_raw(given))
         if threading.get_ident() == self._thread:
             self._send(message, news=news)
         else:  # of a plain function
@@ -97,7 +98,7 @@ class PluginWorker:
     async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
         self._last_number += 1
         number = self._last_number
-        message = messages.ApiRequest(id, number, name, messages.encode_raw(given))
+        message = messages.ApiRequest(id, number, name, frames.encode_raw(given))
         answered: asyncio.Future[messages.ApiAnswer] = self._loop.create_future()
         self._requests[number] = answered
         try:
@@ -111,7 +112,7 @@ class PluginWorker:
         if answer.ends:
             raise QuestionAskedError(number)
         if answer.error is not None:
-            raise messages.data_to_error(answer.error)
+            raise errors.data_to_error(answer.error)
         return answer.result
 
     def _take(
@@ -137,14 +138,14 @@ class PluginWorker:
     async def _work(self, begin: messages.BeginCall, context: Context) -> messages.CallResult:
         """Run one call and return its result. An exception of the plugin ends only this call."""
         try:
-            ended = messages.CallResult(begin.id, messages.encode_raw(await self._verb(begin, context)))
+            ended = messages.CallResult(begin.id, frames.encode_raw(await self._verb(begin, context)))
         except asyncio.CancelledError:
             if begin.id in self._cancelled:
                 ended = messages.CallResult(begin.id, is_cancelled=True)
             else:  # the plugin's own cancellation
                 ended = messages.CallResult(begin.id, fault=traceback.format_exc())
         except ToolError as error:
-            ended = messages.CallResult(begin.id, error=messages.error_to_data(error))
+            ended = messages.CallResult(begin.id, error=errors.error_to_data(error))
         except BaseException as error:  # noqa: BLE001
             questions = find_questions(error)
             fault = None if questions else traceback.format_exc()
@@ -177,12 +178,12 @@ class PluginWorker:
         try:
             self._send(ended)
         except OverflowError as error:
-            refusal = messages.ErrorData("ToolError", f"the result is too much for a plugin's own process: {error}")
+            refusal = errors.ErrorData("ToolError", f"the result is too much for a plugin's own process: {error}")
             self._send(messages.CallResult(id, error=refusal, cwd=ended.cwd))
 
     def _send(self, message: msgspec.Struct, *, news: bool = False) -> None:
         if not news or self._writer.transport.get_write_buffer_size() < MAX_UNSENT:
-            self._writer.write(messages.encode_frame(message))
+            self._writer.write(frames.encode_frame(message))
 
 
 def describe_part(part: Part) -> messages.PartData:

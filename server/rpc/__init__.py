@@ -1,0 +1,4 @@
+"""Request methods of objects from another process: frames on a socket, errors, and the table of methods.
+
+Enter at `methods` and `frames`. `plugins/isolation` imports it.
+"""

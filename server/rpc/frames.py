@@ -1,0 +1,72 @@
+"""Write and read messages as frames: JSON with its length before it.
+
+JSON, because what travels is JSON by nature, whole numbers of any size included. Each end accepts only the messages of
+the other; what does not fit is a MalformedFrameError.
+"""
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from toolgate.server.protocol.messages import replace_surrogates
+
+MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
+LENGTH = struct.Struct(">I")
+NOTHING = msgspec.Raw(b"null")
+
+T = TypeVar("T")
+
+
+class MalformedFrameError(Exception):
+    """The other end broke the rules; the text completes "it sent …"."""
+
+
+def encode(value: Any) -> bytes:
+    """Return a value as JSON; what UTF-8 can't hold is replaced, as on the way to the client. Raises TypeError."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_encode_path)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(replace_surrogates(msgspec.to_builtins(value, enc_hook=_encode_path)))
+
+
+def encode_raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(encode(value))
+
+
+def create_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
+    return msgspec.json.Decoder(kind, dec_hook=_decode_path)
+
+
+def encode_frame(message: msgspec.Struct) -> bytes:
+    """Return a message with its length before it. Raises OverflowError for one that no frame may hold."""
+    data = encode(message)
+    if len(data) > MAX_FRAME:
+        raise OverflowError(f"{len(data):,} bytes, over {MAX_FRAME:,}")
+    return LENGTH.pack(len(data)) + data
+
+
+async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]") -> T:
+    """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
+    (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
+    if size > MAX_FRAME:
+        raise MalformedFrameError(f"a message of {size:,} bytes, over {MAX_FRAME:,}")
+    data = await source.readexactly(size)
+    try:
+        return words.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedFrameError(f"an invalid message: {error}"[:300]) from None
+
+
+def _encode_path(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def _decode_path(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str) and "\0" not in value:
+        return Path(value)
+    raise ValueError(f"{value!r} is no {kind.__name__}"[:200])

@@ -1,0 +1,69 @@
+"""Declare which methods of objects another process may request, with the types of their arguments and results.
+
+Both ends read the same table. The types come from the signatures of the methods.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from toolgate.server.rpc import frames
+
+
+class ApiMethod(NamedTuple):
+    """A method and the decoders of its arguments and result. `returns_data`: as many bytes as the caller wants."""
+
+    signature: inspect.Signature
+    arguments: "msgspec.json.Decoder[Any]"
+    result: "msgspec.json.Decoder[Any]"
+    returns_data: bool
+
+    def decode_arguments(self, data: msgspec.Raw, max_data: int) -> dict[str, Any]:
+        """Return the arguments of a request by name, `limit` at most `max_data`. Raises msgspec.MsgspecError."""
+        arguments = self.arguments.decode(data)
+        if self.returns_data:
+            arguments.limit = min(arguments.limit, max_data)
+        return {field: getattr(arguments, field) for field in arguments.__struct_fields__}
+
+    def bind(self, words: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name. Raises TypeError."""
+        bound = self.signature.bind(None, *words, **keywords)
+        return dict(list(bound.arguments.items())[1:])
+
+
+class MethodTable:
+    """The methods that may be requested: `objects` has the names of objects, their types, and the names of methods."""
+
+    def __init__(self, objects: Mapping[str, tuple[type, tuple[str, ...]]]) -> None:
+        self.objects = objects
+        self._methods: dict[str, ApiMethod] = {}
+
+    def find(self, name: str) -> ApiMethod | None:
+        """Return the method called `object.method`, or None if it is not in the table."""
+        if name not in self._methods:
+            owner, _, attribute = name.partition(".")
+            kind, names = self.objects.get(owner, (object, ()))
+            if attribute not in names:
+                return None
+            self._methods[name] = _read_signature(name, getattr(kind, attribute))
+        return self._methods[name]
+
+    def returns_data(self, name: str) -> bool:
+        """Return whether the answer to a request may hold as many bytes as the caller asks for."""
+        method = self.find(name)
+        return method is not None and method.returns_data
+
+
+def _read_signature(name: str, function: Callable[..., Any]) -> ApiMethod:
+    hints = get_type_hints(function)
+    signature = inspect.signature(function)
+    fields: list[Any] = []
+    for parameter in list(signature.parameters.values())[1:]:
+        has_default = parameter.default is not parameter.empty
+        spelled = (parameter.name, hints[parameter.name])
+        fields.append((*spelled, parameter.default) if has_default else spelled)
+    arguments = msgspec.defstruct(name.replace(".", "_"), fields, kw_only=True, forbid_unknown_fields=True)
+    has_limit = "limit" in signature.parameters
+    return ApiMethod(signature, frames.create_decoder(arguments), frames.create_decoder(hints["return"]), has_limit)
