@@ -146,7 +146,9 @@ HOUR = datetime.timedelta(hours=1)
 @pytest.mark.parametrize(
     ("name", "left", "verdict", "said"),
     [
-        ("localhost", 24 * HOUR, "note", ["it ends in 1 days", "renew it"]),
+        ("localhost", 6 * HOUR, "note", ["it ends in 6 hours", "renew it"]),  # of 30
+        ("localhost", 12 * HOUR, "ok", ["verified"]),  # of 36: a proxy renews it by itself
+        ("localhost", 13 * 24 * HOUR, "ok", ["verified"]),  # of 14 days, as short ones of ACME
         (
             "shop.example",
             24 * HOUR,
@@ -155,7 +157,7 @@ HOUR = datetime.timedelta(hours=1)
         ),
         ("localhost", -HOUR, "FAIL", ["expired", "Fix this first: TLS: renew"]),
     ],
-    ids=["good for a day", "of another name", "expired"],
+    ids=["about to end", "short", "of two weeks", "of another name", "expired"],
 )
 def test_a_certificate_that_does_not_hold_is_named_with_what_to_do(
     tmp_path: Path,
