@@ -2,100 +2,23 @@
 
 import asyncio
 import contextlib
-import http.server
-import json
-import threading
 import time
 import urllib.parse
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from tests.servers.lying_oauth_server import LyingServer
 from toolgate.server.cli.mcp_client.foreign_urls import MAX_URL, PrivateAddressError
-from toolgate.server.cli.mcp_client.http import HttpResponse, SignInRequiredError
+from toolgate.server.cli.mcp_client.http import HttpResponse
 from toolgate.server.cli.sign_in.client_choice import ChosenClient, choose_client
-from toolgate.server.cli.sign_in.credentials import MAX_TOKEN, CredentialStore, SignIn, find_token, renew_token
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
-from toolgate.server.cli.sign_in.main import find_opener, login, logout
+from toolgate.server.cli.sign_in.main import find_opener, login
 from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url, require_secure
 from toolgate.server.config import load
-from toolgate.server.protocol.errors import UsageError
-
-TOKENS = {"access_token": "new", "refresh_token": "next", "token_type": "Bearer", "expires_in": 600}
-
-
-class LyingServer(http.server.ThreadingHTTPServer):
-    """An MCP server and its authorization server, whose answers a test can change; `forms` are the token requests."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), LyingHandler)
-        self.url = f"http://127.0.0.1:{self.server_port}"
-        named = f"{self.url}/.well-known/oauth-protected-resource/mcp"
-        self.challenge = f'Bearer resource_metadata="{named}", scope="tools:read"'
-        self.status = 401
-        self.answers: dict[str, Any] = {
-            "/.well-known/oauth-protected-resource/mcp": {
-                "resource": f"{self.url}/mcp",
-                "authorization_servers": [self.url],
-            },
-            "/.well-known/oauth-authorization-server": {
-                "issuer": self.url,
-                "authorization_endpoint": f"{self.url}/authorize",
-                "token_endpoint": f"{self.url}/token",
-                "code_challenge_methods_supported": ["S256"],
-            },
-            "/token": TOKENS,
-        }
-        self.forms: list[dict[str, str]] = []
-
-
-class LyingHandler(http.server.BaseHTTPRequestHandler):
-    server: LyingServer
-
-    def do_GET(self) -> None:
-        self._answer(self.server.answers.get(self.path))
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"])).decode()
-        if self.path == "/token":
-            self.server.forms.append(dict(urllib.parse.parse_qsl(body)))
-            time.sleep(0.05)  # others come meanwhile
-            self._answer(self.server.answers["/token"])
-            return
-        if self.path in self.server.answers:
-            self._answer(self.server.answers[self.path])
-            return
-        self.send_response(self.server.status)
-        self.send_header("www-authenticate", self.server.challenge)
-        self.send_header("content-length", "0")
-        self.end_headers()
-
-    def _answer(self, told: Any) -> None:
-        if isinstance(told, str) and told.startswith("http"):
-            self.send_response(302)
-            self.send_header("location", told)
-            told = b""
-        else:
-            self.send_response(404 if told is None else 400 if isinstance(told, dict) and "error" in told else 200)
-        data = told if isinstance(told, bytes) else json.dumps(told).encode()
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        with contextlib.suppress(OSError):  # the client has read enough
-            self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def lying() -> Iterator[LyingServer]:
-    with LyingServer() as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield server
-        server.shutdown()
 
 
 def look(server: LyingServer) -> Any:
@@ -290,130 +213,7 @@ def test_the_browser_is_led_on_once() -> None:
     assert asyncio.run(work()) == [302, 400]
 
 
-# -- renewing
-
-
-def kept(server: LyingServer, folder: Path, **values: Any) -> tuple[Any, CredentialStore, str]:
-    """Store a sign-in whose token has expired. Return the options, the store and the server's URL."""
-    config = load.load({}, {"HOME": str(folder)})
-    store = CredentialStore(config.sign_in_folder)
-    known = {"issuer": server.url, "token_endpoint": f"{server.url}/token", "revocation_endpoint": "", "client_id": "c"}
-    url = f"{server.url}/mcp"
-    tokens = {"access_token": "old", "expires_at": 0.0, "refresh_token": "r"}
-    store.write(SignIn(**{"url": url, **known, **tokens, **values}))
-    return config, store, url
-
-
-def test_several_at_once_use_a_refresh_token_once(lying: LyingServer, tmp_path: Path) -> None:
-    config, store, url = kept(lying, tmp_path)
-
-    async def work() -> list[str]:
-        return [found.text for found in await asyncio.gather(*(find_token(config, url) for _ in range(4)))]
-
-    assert asyncio.run(work()) == ["new"] * 4
-    assert [form["refresh_token"] for form in lying.forms] == ["r"]
-    assert lying.forms[0]["resource"] == url and lying.forms[0]["client_id"] == "c"
-    found = store.read(url)
-    assert found is not None and found.refresh_token == "next"
-
-
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        ({"error": "invalid_grant"}, "sign in again: toolgate login "),
-        ({"error": "temporarily_unavailable"}, "refuses: temporarily_unavailable"),
-        ({**TOKENS, "access_token": "a\r\nb"}, "no usable access token"),
-        ({**TOKENS, "refresh_token": 7}, "no usable refresh token"),
-        ({**TOKENS, "access_token": "a" * 20_000}, "no usable access token"),
-        ({**TOKENS, "token_type": "mac"}, "no bearer token"),
-        (b"x" * (MAX_BODY + 1), "larger than"),
-        ("http://127.0.0.1:1/", "HTTP 302"),
-    ],
-)
-def test_a_bad_answer_of_the_token_endpoint_changes_nothing(
-    lying: LyingServer, tmp_path: Path, answer: Any, said: str
-) -> None:
-    config, store, url = kept(lying, tmp_path)
-    lying.answers["/token"] = answer
-    with pytest.raises((LoginError, SignInRequiredError)) as refused:
-        asyncio.run(find_token(config, url))
-    assert said in str(refused.value)
-    found = store.read(url)
-    assert found is not None and (found.access_token, found.refresh_token) == ("old", "r")
-
-
-def test_a_refused_token_is_renewed_and_one_without_refresh_asks_to_sign_in_again(
-    lying: LyingServer, tmp_path: Path
-) -> None:
-    config, _, url = kept(lying, tmp_path, expires_at=time.time() + 600)
-    found = asyncio.run(find_token(config, url))
-    assert (found.text, lying.forms) == ("old", [])
-    assert asyncio.run(renew_token(config, found)).text == "new"
-    config, _, url = kept(lying, tmp_path, refresh_token="")
-    with pytest.raises(SignInRequiredError, match="the access token has expired; sign in again"):
-        asyncio.run(find_token(config, url))
-
-
-def test_a_file_that_others_can_read_or_of_another_key_is_not_used(lying: LyingServer, tmp_path: Path) -> None:
-    config, store, url = kept(lying, tmp_path)
-    (file,) = config.sign_in_folder.glob("*.sealed")
-    file.chmod(0o644)
-    with pytest.raises(UsageError, match="can be read by others"):
-        store.read(url)
-    file.chmod(0o600)
-    (config.sign_in_folder / "key").write_bytes(b"k" * 32)
-    with pytest.raises(UsageError, match="can't be opened"):
-        CredentialStore(config.sign_in_folder).read(url)
-
-
-@pytest.mark.parametrize("fault", ["shared", "other key", "link", "damaged key"])
-def test_signing_out_removes_tokens_that_are_no_longer_used(
-    lying: LyingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str], fault: str
-) -> None:
-    config, store, url = kept(lying, tmp_path, revocation_endpoint=f"{lying.url}/token")
-    (file,) = config.sign_in_folder.glob("*.sealed")
-    match fault:
-        case "shared":
-            file.chmod(0o644)
-        case "link":
-            file.rename(tmp_path / "elsewhere")
-            file.symlink_to(tmp_path / "elsewhere")
-        case _:
-            (config.sign_in_folder / "key").write_bytes(b"k" * (32 if fault == "other key" else 31))
-    with pytest.raises((UsageError, OSError)):
-        CredentialStore(config.sign_in_folder).read(url)
-    assert asyncio.run(logout(config, url=url)) == 0
-    assert not store.has(url)
-    told = capsys.readouterr()
-    assert told.out == f"signed out of {url}\n"
-    assert [form["token"] for form in lying.forms] == (["r"] if fault == "shared" else [])
-    assert ("end the access on its account page" in told.err) == (fault != "shared")
-
-
-def test_signing_out_of_a_server_that_is_gone_removes_the_tokens(
-    lying: LyingServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config, store, url = kept(lying, tmp_path, revocation_endpoint="http://127.0.0.1:1/revoke")
-    assert asyncio.run(logout(config, url=url)) == 0
-    assert not store.has(url)
-    assert "the server was not told (http://127.0.0.1:1/revoke: " in capsys.readouterr().err
-
-
-def test_tokens_that_can_not_be_kept_whole_leave_nothing(lying: LyingServer, tmp_path: Path) -> None:
-    config, store, url = kept(lying, tmp_path)
-    lying.answers["/token"] = {**TOKENS, "access_token": "\\" * MAX_TOKEN, "refresh_token": '"' * MAX_TOKEN}
-    assert asyncio.run(find_token(config, url)).text == "\\" * MAX_TOKEN
-    found = store.read(url)
-    assert found is not None
-    names = {file.name for file in config.sign_in_folder.iterdir()}
-    with pytest.raises(LoginError, match="more than a sign-in needs"):
-        store.write(SignIn(**{**msgspec.structs.asdict(found), "scope": "x " * MAX_BODY}))
-    next(config.sign_in_folder.glob("*.sealed")).unlink()
-    next(config.sign_in_folder.glob("*.lock")).unlink()
-    (config.sign_in_folder / next(name for name in names if name.endswith(".sealed"))).mkdir()
-    with pytest.raises(OSError, match="directory"):
-        store.write(found)
-    assert {file.name for file in config.sign_in_folder.iterdir()} == {n for n in names if not n.endswith(".lock")}
+# -- the whole of it
 
 
 def test_an_open_quote_in_browser_leaves_the_printed_url(lying: LyingServer, tmp_path: Path) -> None:
