@@ -2,56 +2,132 @@
 
 import os
 import re
+from itertools import pairwise
+from typing import TypeVar
 
 from .paths import READ, FileError, read_all
 
 MAX_GLOB = 500  # characters
-MAX_IGNORE_FILE = 256 * 2**10
+MAX_CHOICES = 100  # globs that one with braces stands for
+MAX_IGNORE_FILE = 64 * 2**10
+MAX_RULES = 1_000  # of a .gitignore: each costs time for every file
+STAR = "*"
+ANY_FOLDERS = [STAR, STAR]  # the name `**`
+T = TypeVar("T")
 ALWAYS = frozenset((".git", ".hg", ".svn"))  # folders of version control, never searched
 
 
-def compile_glob(glob: str, *, at_any_depth: bool = False) -> "re.Pattern[str]":
-    """Return the expression for relative paths. `at_any_depth`: a glob without a slash matches names at any depth."""
+def compile_glob(glob: str, *, at_any_depth: bool = False, braces: bool = True) -> "re.Pattern[str]":
+    """Return the expression for relative paths. `at_any_depth`: a glob without a slash matches names at any depth.
+    `braces`: `{a,b}` is a or b."""
     if len(glob) > MAX_GLOB:
         raise FileError(f"the glob is longer than {MAX_GLOB} characters")
     glob = glob.removeprefix("./").lstrip("/")
-    prefix = "(?:.*/)?" if at_any_depth and "/" not in glob else ""
+    above = [ANY_FOLDERS] if at_any_depth and "/" not in glob else []
     try:
-        return re.compile(prefix + _translate(glob), re.DOTALL)
+        either = [_translate([*above, *_parse(each)]) for each in (_expand_braces(glob) if braces else [glob])]
+        return re.compile("|".join(either), re.DOTALL)
     except re.error:
         raise FileError(f"{glob!r} is no glob") from None
 
 
-def _translate(glob: str) -> str:
-    found, at, depth = "", 0, 0
+def _expand_braces(glob: str) -> list[str]:
+    """Return the globs that a glob with braces stands for."""
+    waiting, found = [glob], list[str]()
+    while waiting:
+        pieces = _split_braces(waiting.pop())
+        if len(pieces) == 1:
+            found += pieces
+        else:
+            before, *choices, after = pieces
+            waiting += [before + choice + after for choice in choices]
+        if len(waiting) + len(found) > MAX_CHOICES:
+            raise FileError(f"the glob's braces stand for more than {MAX_CHOICES} globs")
+    return found
+
+
+def _split_braces(glob: str) -> list[str]:
+    """Return what is before the first braces, each of their choices, and what is after them; else the glob alone."""
+    cuts: list[int] = []
+    depth, at = 0, -1
+    while (at := at + 1) < len(glob):
+        match glob[at]:
+            case "\\":
+                at += 1
+            case "[" if (end := glob.find("]", at + 2)) > 0:
+                at = end
+            case "{":
+                depth += 1
+                cuts += [at] if depth == 1 else []
+            case "," if depth == 1:
+                cuts.append(at)
+            case "}" if depth:
+                depth -= 1
+                if depth == 0:
+                    cuts.append(at)
+                    break
+            case _:
+                pass
+    if depth or not cuts:  # braces that do not end are characters
+        return [glob]
+    return [glob[before + 1 : cut] for before, cut in pairwise([-1, *cuts, len(glob)])]
+
+
+def _parse(glob: str) -> list[list[str]]:
+    """Return each name of the glob as expressions, one for each character, or STAR."""
+    names, at = [list[str]()], 0
     while at < len(glob):
         character = glob[at]
         at += 1
-        if character == "*" and glob.startswith("*", at):
-            at += 1
-            if glob.startswith("/", at):
-                at += 1
-                found += "(?:.*/)?"
-            else:
-                found += ".*"
+        if character == "/":
+            names.append([])
+        elif character == "*":
+            names[-1].append(STAR)
+        elif character == "?":
+            names[-1].append("[^/]")
         elif character == "[" and (end := glob.find("]", at + 1)) > 0:
-            inner = glob[at:end].replace("\\", "\\\\").replace("[", "\\[")
-            found += f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"
+            inner = re.sub(r"([\\\[&~|])", r"\\\1", glob[at:end])
+            names[-1].append(f"(?!/)[^{inner[1:]}]" if inner[0] in "!^" else f"(?!/)[{inner}]")
             at = end + 1
         elif character == "\\" and at < len(glob):
-            found += re.escape(glob[at])
+            names[-1].append(re.escape(glob[at]))
             at += 1
-        elif character == "{" and "}" in glob[at:]:
-            found += "(?:"
-            depth += 1
-        elif character == "}" and depth:
-            found += ")"
-            depth -= 1
-        elif character == "," and depth:
-            found += "|"
         else:
-            found += {"*": "[^/]*", "?": "[^/]"}.get(character, re.escape(character))
-    return found + ")" * depth
+            names[-1].append(re.escape(character))
+    return names
+
+
+def _translate(names: list[list[str]]) -> str:
+    """Return the expression of a path. It never backtracks from a name that matched: between two `**` the first place
+    that fits is as good as any later one."""
+    first, *parts = _split(names, ANY_FOLDERS)
+    found = "/".join(map(_translate_name, first))
+    if not parts:
+        return found
+    found += "/" if first else ""
+    *middle, last = parts
+    for part in filter(None, middle):
+        found += f"(?>(?:[^/]++/)*?{'/'.join(map(_translate_name, part))}/)"
+    return found + (f"(?:[^/]++/)*?{'/'.join(map(_translate_name, last))}" if last else ".+")
+
+
+def _translate_name(name: list[str]) -> str:
+    """Return the expression of one name. Between two stars, too, the first place that fits will do."""
+    first, *parts = ("".join(part) for part in _split(name, STAR))
+    if not parts:
+        return f"(?>{first}(?=/|\\Z))"
+    *middle, last = parts
+    return f"(?>{first}{''.join(f'(?>[^/]*?{part})' for part in middle if part)}[^/]*{last}(?=/|\\Z))"
+
+
+def _split(items: list[T], separator: T) -> list[list[T]]:
+    found = [list[T]()]
+    for item in items:
+        if item == separator:
+            found.append([])
+        else:
+            found[-1].append(item)
+    return found
 
 
 class IgnoreRules:
@@ -65,13 +141,15 @@ class IgnoreRules:
             line = line.rstrip()
             if not line or line.startswith("#"):
                 continue
+            if len(self._rules) == MAX_RULES:
+                break
             negates = line.startswith("!")
             pattern = line[negates:]
             body = pattern.rstrip("/")
             if not body or len(body) > MAX_GLOB:
                 continue
             try:
-                expression = compile_glob(body, at_any_depth="/" not in body)
+                expression = compile_glob(body, at_any_depth="/" not in body, braces=False)
             except FileError:
                 continue
             self._rules.append((not negates, pattern.endswith("/"), expression))

@@ -44,6 +44,9 @@ class Walk:
                 rules = read_ignore_file(folder, base, rules)
             folders = []
             for entry in entries:
+                self.stopped = self.stopped or is_late()
+                if self.stopped:
+                    return
                 path = base + entry.name
                 is_folder = entry.is_dir(follow_symlinks=False)
                 if entry.name in ALWAYS or entry.path == self._private:
@@ -55,7 +58,6 @@ class Walk:
                 else:
                     yield path, entry
             waiting += reversed(folders)
-            self.stopped = is_late()
 
 
 def is_late() -> bool:

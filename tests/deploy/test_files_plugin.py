@@ -244,6 +244,55 @@ def test_results_are_bounded(shared: tuple[Server, Path]) -> None:
     assert len(lines) == 251 and lines[-1] == "[there is more: narrow the pattern, path or glob]"
 
 
+@pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        ("*a" * 200 + "b", "a" * 250),
+        ("a*" * 200 + "b", "a" * 250),
+        ("**/" * 150 + "b", "a/" * 200 + "a"),
+        ("**/a/" * 90 + "b", "a/" * 200 + "a"),
+        ("**/*a*a*a*a/" * 30 + "b", ("a" * 50 + "/") * 40 + "a"),
+        ("[a-z]*" * 80 + "!", "a" * 250),
+    ],
+)
+def test_no_glob_and_no_gitignore_takes_more_than_steps(shared: tuple[Server, Path], glob: str, path: str) -> None:
+    """One that went back to every earlier choice would take longer than the search may, and the text would say so."""
+    server, work = shared
+    folder = work / f"steps-{glob[:6].encode().hex()}"
+    (folder / path).parent.mkdir(parents=True)
+    (folder / path).touch()
+    (folder / ".gitignore").write_text(f"{glob}\nignored\n")
+    (folder / "ignored").touch()
+    assert server.text("Glob", {"pattern": f"{folder.name}/**/[ai]*"}) == f"{folder.name}/{path}"
+    text = server.text("Glob", {"pattern": f"{folder.name}/{glob}"})
+    assert text.startswith("[no file in ") and "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("glob", "matching", "others"),
+    [
+        ("**/b/*.c", ["b/x.c", "b/b/x.c", "a/b/b/x.c"], ["b/x.d", "x.c"]),
+        ("a/**/b", ["a/b", "a/x/y/b"], ["a/x", "ab"]),
+        ("{a,b/{c,d}}.t", ["a.t", "b/c.t", "b/d.t"], ["c.t", "b.t"]),
+        ("*ab*c", ["abc", "aabbcc", "xabxcc"], ["acb", "ab/c"]),
+        ("a**b", ["ab", "axb"], ["a/b"]),
+        ("[!a]?[]]", ["bx]", "]é]"], ["ax]", "bx["]),
+        (r"\{x\*}", ["{x*}"], ["x", "{xy}"]),
+        ("{a", ["{a"], ["a"]),
+    ],
+)
+def test_globs_match_paths_as_a_shell_does(
+    shared: tuple[Server, Path], glob: str, matching: list[str], others: list[str]
+) -> None:
+    server, work = shared
+    folder = work / f"glob-{glob.encode().hex()}"
+    for path in (*matching, *others):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).touch()
+    found = server.text("Glob", {"pattern": glob, "path": folder.name}).splitlines()
+    assert sorted(found) == sorted(f"{folder.name}/{path}" for path in matching)
+
+
 def test_a_plan_refuses_changes_alone(shared: tuple[Server, Path]) -> None:
     server, work = shared
     server.text("PlanMode", {"action": "enter", "goal": "look"})
