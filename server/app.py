@@ -27,7 +27,6 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.setup import Telemetry
-from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
@@ -37,8 +36,9 @@ from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.search import Search
 from toolgate.tools.workers.pool import Workers
+from toolgate.tools.workspace import end_notice
+from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
-from toolgate.tools.workspace.zygote import CommandRunner
 from toolgate.transports import stdio
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ class App:
         self.places = self._build_places()
         self.rules = build.build_rules(config)
         self.rule_check: RuleCheck | None = None  # from the start on
-        self.processes = CommandRunner()
         self.file_changes = watch.FileChanges()
         self.page_reader = build.build_page_reader(config)
         self.web = self.page_reader.web
-        self.confinement = Sandboxing(config, self.state, self.processes, public=config.is_public)
-        self.workspaces = Workspaces(self.state, self.root, config.command_environment, self.confinement)
+        self.workspaces: Workspaces = build.build_workspaces(
+            config, self.state, self.root, self.file_changes, self._note_task_end
+        )
         self.search = build.build_search(config, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
         self._built_in_services: dict[type, Any] = {
@@ -112,7 +112,7 @@ class App:
             config,
             self.state,
             self.workspaces,
-            sandboxed=self.confinement.level != "none",
+            sandboxed=self.workspaces.level != "none",
             registry=lambda: self.server.registry,
         )
         self.server = self._build_server()
@@ -153,10 +153,10 @@ class App:
             access,
             end_background=self._end_principal,
             overview=self._build_overview(),
-            sandbox=self.confinement.level,
+            sandbox=self.workspaces.level,
             metrics=self._build_metrics(),
             records=SessionRecords(self.store, self.clock.processes, self._root_name),
-            announce=partial(announce, self.confinement.describe()) if announce is not None else None,
+            announce=partial(announce, self.workspaces.describe()) if announce is not None else None,
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
@@ -192,6 +192,9 @@ class App:
             policy=build.build_policy(self.config, self.rules, self.store),
         )
 
+    def _note_task_end(self, principal: str, run: Run) -> None:
+        end_notice.add(self.server.services.notices(principal), run)
+
     def _build_overview(self) -> "Dashboard":
         from toolgate.server.dashboard import Dashboard  # start-up: stdio does without
 
@@ -216,8 +219,8 @@ class App:
         self.rule_check = RuleCheck(self.rules, partial(build.find_rule_names, self.config, callers, self.plugins))
         self.rule_check.refuse(self.server.registry)
         self._later.start(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
-        self._later.start(self.confinement.end_orphans, WATCH_AFTER)
-        self._later.start(self.confinement.balance_cpu, WATCH_AFTER)
+        for job in self.workspaces.list_jobs():
+            self._later.start(job, WATCH_AFTER)
         self._later.start(self.clock.start, WATCH_AFTER)
         self._later.start(self.call_tasks.resume, WATCH_AFTER)
         if self.cleaner is not None:
@@ -283,8 +286,6 @@ class App:
             await self.isolation.close()
         await self.clock.stop()
         await self.workspaces.close()
-        await self.processes.close()
-        await self.confinement.close()
         await self.page_reader.close()
         self.observation.close()
         self.store.close()
@@ -304,7 +305,7 @@ class App:
                 self.workspaces,
                 self.search,
                 self.page_reader,
-                self.confinement.level,
+                self.workspaces.level,
             )
         )
         return metrics
@@ -336,7 +337,7 @@ class App:
         self.skill_parts = builtin_tools.skill_parts(self.skills)
 
     def _create_services(self, principal: str, place: CallerState, notices: Notices) -> Services:
-        workspace = self.workspaces.get_or_open(principal, notices)
+        workspace = self.workspaces.get_or_open(principal)
         return Services(
             principal=principal,
             caller_state=place,
@@ -348,7 +349,7 @@ class App:
             settings=self.settings,
             notify_updated=partial(self.server.updates.notify, principal),
             notify_list_changed=partial(self.server.notifications.notify_resource_list, principal),
-            watch_path=partial(self.file_changes.follow, root=workspace.root),
+            watch_path=partial(self.workspaces.watch_path, principal),
             built_in=self._built_in_services | {Workspace: workspace, Notices: notices},
         )
 

@@ -19,6 +19,9 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import Store
 from toolgate.server.text import describe_os_error
+from toolgate.server.watch import FileChanges
+from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
+from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools import search
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
@@ -27,6 +30,8 @@ from toolgate.tools.builtin.skills import skills
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import limits
+from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.zygote import CommandRunner
 
 if TYPE_CHECKING:
     from toolgate.server.plugins.reload import PluginReloader
@@ -163,6 +168,18 @@ def build_cleaner(
     idle = retention.RetentionPolicy(config.idle_workspaces, config.idle_after)
     gone = retention.RetentionPolicy(config.gone_workspaces, config.gone_after)
     return retention.WorkspaceCleaner(state, idle=idle, gone=gone, list_gone=list_gone, end=end)
+
+
+def build_workspaces(
+    config: Config,
+    state: Path,
+    root: Path | None,
+    file_changes: FileChanges,
+    on_task_end: Callable[[str, Run], None],
+) -> LocalWorkspaces:
+    """Return the workspaces on this machine. Raises UsageError where the sandbox asks for more than it has."""
+    confinement = Sandboxing(config, state, CommandRunner(), public=config.is_public)
+    return LocalWorkspaces(state, root, config.command_environment, confinement, file_changes, on_task_end)
 
 
 def build_page_reader(config: Config) -> PageReader:

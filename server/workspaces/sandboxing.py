@@ -88,7 +88,8 @@ class Sandboxing:
         )
 
     async def close(self) -> None:
-        """Close the groups. Close the workspaces before."""
+        """Close the runner of commands and the groups. Close the workspaces before."""
+        await self._processes.close()
         self._access.release()
         if self._cgroups is not None:
             await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)

@@ -235,7 +235,7 @@ class WorkerProcess:
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_sendall(self._socket, frame)
-            if isinstance(body, OpenFile):
+            if not isinstance(body, bytes):
                 async for piece in body.pieces():
                     await loop.sock_sendall(self._socket, piece)
             elif body:

@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from toolgate.tools.api.errors import NotFound, ToolError
-from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.safe_walk import FOLDER, open_folder
 
 CHUNK = 2**20
@@ -40,11 +40,11 @@ def read(path: str, limit: int, root: Path | None, private: Path | None = None, 
 
 def open_regular(
     path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None
-) -> OpenFile:
+) -> LocalFile:
     """Open the same kind of file, at its beginning."""
     with _explain_errors(path):
         file = _open_regular(path, limit, root, private, owner)
-        return OpenFile(file, path, os.fstat(file.fileno()).st_size)
+        return LocalFile(file, path, os.fstat(file.fileno()).st_size)
 
 
 def _open_regular(path: str, limit: int, root: Path | None, private: Path | None, owner: int | None) -> BinaryIO:

@@ -1,17 +1,37 @@
-"""Read a regular file piece by piece, in threads, so that the loop waits for no disk."""
+"""Read a regular file piece by piece, so that no reader has all of it in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Protocol, Self
 
 from toolgate.tools.api.errors import ToolError
 
 PIECE = 2**20  # bytes held in memory at once
 
 
-class OpenFile:
-    """An open file. `file` is unbuffered and had `size` bytes when opened; `path` is for error texts."""
+class OpenFile(Protocol):
+    """An open file of `size` bytes; `path` is for error texts."""
+
+    path: str
+    size: int
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None: ...
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the file's `size` bytes in pieces. Raises ToolError."""
+        ...
+
+
+class LocalFile:
+    """An open file of this machine, read in threads so that the loop waits for no disk.
+
+    `file` is unbuffered and had `size` bytes when opened.
+    """
 
     def __init__(self, file: BinaryIO, path: str, size: int) -> None:
         self.path = path
@@ -19,7 +39,7 @@ class OpenFile:
         self._file = file
         self._reading: asyncio.Future[bytes] | None = None
 
-    def __enter__(self) -> "OpenFile":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -30,7 +50,6 @@ class OpenFile:
             self._reading.add_done_callback(self._end)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the file's `size` bytes in pieces. Raises ToolError."""
         loop = asyncio.get_running_loop()
         rest = self.size
         while rest:

@@ -5,7 +5,6 @@ an address, or anything else from outside.
 """
 
 import platform
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -122,8 +121,8 @@ def _counter(name: str, help: str, read: Callable[[], Values], *labels: str) -> 
 
 
 def _count_commands(workspaces: Workspaces) -> Values:
-    background = Counter(run.background for run in workspaces.list_running())
-    return [(("foreground",), background[False]), (("background",), background[True])]
+    foreground, background = workspaces.count_running()
+    return [(("foreground",), foreground), (("background",), background)]
 
 
 def _read_queues(search: Search, reader: PageReader, which: int) -> Values:

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE
+from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces import archive, rmtree, sparse_files
 from toolgate.server.workspaces.archive import ArchiveError, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders
+from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.unarchive import unpack_archive
-from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.notices import Notices
 from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.workspace import safe_walk
 from toolgate.tools.workspace.limits import Limits
@@ -318,7 +318,7 @@ def test_a_link_is_no_workspace(tmp_path: Path, outside: Path) -> None:
     (tmp_path / "workspaces" / "ada").symlink_to(outside)
     confinement: Any = None  # nobody gets so far
     with pytest.raises(NotADirectoryError, match="ada is not a folder"):
-        Workspaces(tmp_path, None, {}, confinement).get_or_open("ada", Notices())
+        LocalWorkspaces(tmp_path, None, {}, confinement, FileChanges(), lambda _, run: None).get_or_open("ada")
 
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> None:

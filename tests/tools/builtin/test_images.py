@@ -18,7 +18,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.images import MAX_FILE, read_image
-from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.open_file import LocalFile
 
 
 class OneFileWorkspace:
@@ -28,11 +28,11 @@ class OneFileWorkspace:
         self.data = data
         self.asked: list[Any] = []
 
-    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> LocalFile:
         self.asked.append((path, limit, anywhere))
         if not path.startswith("/"):
             raise ToolError(f"{path} is not an absolute path")
-        return OpenFile(io.BytesIO(self.data), path, len(self.data))
+        return LocalFile(io.BytesIO(self.data), path, len(self.data))
 
 
 class SharedReader:

@@ -20,7 +20,7 @@ from toolgate.tools.builtin.docs import MAX_VISITS, VISITS_SHARE, PageReader, re
 from toolgate.tools.builtin.images import read_image
 from toolgate.tools.fair_queue import BusyError, FairQueue
 from toolgate.tools.workers import pool
-from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.open_file import LocalFile
 
 Start = Callable[..., Server]
 MIB = 2**20
@@ -94,8 +94,8 @@ class FakeWorkspace:
     def __init__(self, data: bytes) -> None:
         self.data = data
 
-    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
-        return OpenFile(io.BytesIO(self.data), path, len(self.data))
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> LocalFile:
+        return LocalFile(io.BytesIO(self.data), path, len(self.data))
 
 
 def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waiting() -> None:

@@ -1,0 +1,106 @@
+"""Hold the workspaces of all principals on this machine, each created at its first use."""
+
+import asyncio
+import stat
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from toolgate.server.watch import FileChanges
+from toolgate.server.workspaces.sandboxing import Sandboxing
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
+from toolgate.tools.workspace.spool import Run
+
+KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
+
+
+class LocalWorkspaces:
+    """The open workspaces. `root` is the one shared folder, or None if each principal has one in `state`.
+
+    `on_task_end` is called with the principal and each of its background tasks that ended by itself.
+    """
+
+    def __init__(
+        self,
+        state: Path,
+        root: Path | None,
+        environment: Mapping[str, str],
+        confinement: Sandboxing,
+        file_changes: FileChanges,
+        on_task_end: Callable[[str, Run], None],
+    ) -> None:
+        self._state = state
+        self._root = root
+        self._environment = environment
+        self._confinement = confinement
+        self._file_changes = file_changes
+        self._on_task_end = on_task_end
+        self._workspaces: dict[str, LocalWorkspace] = {}
+
+    @property
+    def level(self) -> str:
+        return self._confinement.level
+
+    def describe(self) -> str:
+        return self._confinement.describe()
+
+    def get_or_open(self, principal: str) -> LocalWorkspace:
+        workspace = self._workspaces.get(principal)
+        if workspace is None:
+            root, spool = self._root_of(principal), self._state / "spool" / principal
+            workspace = self._workspaces[principal] = LocalWorkspace(
+                root,
+                spool,
+                self._environment,
+                partial(self._on_task_end, principal),
+                command_environment=self._confinement.make_environment(root, spool, alone=self._root is None),
+                private=self._state,
+            )
+        return workspace
+
+    def find(self, principal: str) -> LocalWorkspace | None:
+        return self._workspaces.get(principal)
+
+    def sandbox_level(self, principal: str) -> str | None:
+        workspace = self._workspaces.get(principal)
+        return workspace.sandbox if workspace is not None else None
+
+    def count_running(self) -> tuple[int, int]:
+        counts = Counter(run.background for each in self._workspaces.values() for run in each.running())
+        return counts[False], counts[True]
+
+    def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
+        return self._file_changes.follow(path, self.get_or_open(principal).root)
+
+    def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+        return self._confinement.end_orphans, self._confinement.balance_cpu
+
+    async def kill(self, principal: str) -> None:
+        workspace = self._workspaces.get(principal)
+        if workspace is not None:
+            await workspace.kill_all()
+
+    async def forget(self, principal: str) -> bool:
+        workspace = self._workspaces.get(principal)
+        if workspace is None:
+            return False
+        await workspace.kill_all()
+        await workspace.close(KILL_GRACE)
+        del self._workspaces[principal]
+        return True
+
+    async def close(self) -> None:
+        """End all commands, and close the sandbox."""
+        await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
+        await self._confinement.close()
+
+    def _root_of(self, principal: str) -> Path:
+        if self._root is not None:
+            return self._root
+        own = self._state / "workspaces" / principal
+        own.mkdir(mode=0o700, exist_ok=True)
+        if not stat.S_ISDIR(own.lstat().st_mode):  # a link, which no server creates
+            raise NotADirectoryError(f"{own} is not a folder: it was tampered with")
+        return own
