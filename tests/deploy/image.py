@@ -99,7 +99,7 @@ class Build:
             return base
         debs = self.kept / "debs"
         debs.mkdir(parents=True, exist_ok=True)
-        words = ["debootstrap", "--variant=minbase", f"--cache-dir={debs.resolve()}", SUITE, str(base), _mirror()]
+        words = ["debootstrap", "--variant=minbase", f"--cache-dir={debs.resolve()}", SUITE, str(base), mirror()]
         _must(words)
         return base
 
@@ -235,7 +235,7 @@ def _pairs(rest: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in shlex.split(rest))
 
 
-def _mirror() -> str:
+def mirror() -> str:
     """Return this machine's Debian mirror."""
     files = [*Path("/etc/apt").glob("sources.list"), *Path("/etc/apt/sources.list.d").glob("*.*")]
     told = "\n".join(path.read_text() for path in sorted(files, key=lambda path: "debian" not in path.name))

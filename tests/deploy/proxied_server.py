@@ -17,7 +17,7 @@ class Connection(http.client.HTTPSConnection):
     """A connection to a proxy, with a token and the server's path."""
 
     def __init__(self, front: "Front", timeout: float, source: str) -> None:
-        super().__init__("localhost", front.port, timeout=timeout, source_address=(source, 0), context=front.trust)
+        super().__init__(front.host, front.port, timeout=timeout, source_address=(source, 0), context=front.trust)
         self._front = front
 
     def request(self, method: str, url: str, body: Any = None, headers: Any = None, **more: Any) -> None:
@@ -35,6 +35,7 @@ class Front(Site):
         if behind is not None:  # else it has no process here
             self.process, self.state, self.stderr = behind.process, behind.state, behind.stderr
         self.url, self.port, self.prefix = url, parts.port or 443, parts.path
+        self.host = parts.hostname or ""
         self.authority = authority
         self.trust = ssl.create_default_context(cafile=str(authority))
         self.token = ""

@@ -3,6 +3,8 @@ check` checks their syntax."""
 
 import copy
 import re
+import shlex
+from itertools import pairwise
 from typing import Any
 
 import kubernetes_validate
@@ -11,10 +13,13 @@ import yaml
 from tests.clients.raw_client import ROOT
 from tests.deploy import image
 from tests.deploy.test_container import CAPABILITIES
+from tests.docs.pages import page
+from toolgate.server.cli.commands import COMMANDS
 from toolgate.server.config.options import OPTIONS
 
 DEPLOY = ROOT / "deploy"
 IMAGE = image.read((DEPLOY / "Dockerfile").read_text())
+UNTYPED = {"there is no engine of containers here", "it takes a cluster"}  # why no test types a block of the guide
 VARIABLES = {option.variable for option in OPTIONS}
 
 
@@ -152,3 +157,58 @@ def test_the_guide_gives_docker_the_same_rights_as_compose_and_no_file_that_is_n
         for name in named
         if not (ROOT / name).exists() and name not in ("deploy/.env", "deploy/toolgate") and "caddy" not in name
     ] == []
+
+
+def test_what_the_guide_types_to_engines_and_clusters_names_what_is_there() -> None:
+    """No engine or cluster is here: nothing runs `docker`, `podman` and `kubectl` lines. What they name is checked."""
+    compose = read("compose.yaml")
+    blocks = [block for block in page("docs/container.md").of("sh") if block.excuse in UNTYPED]
+    assert {block.excuse for block in blocks} == UNTYPED
+    typed = [line for block in blocks for line in block.text.replace("\\\n", " ").splitlines()]
+    for line in typed:
+        words = shlex.split(line.removeprefix("sudo ").strip("() "), comments=True)
+        match words:
+            case ["docker", "compose", "-f", "deploy/compose.yaml", *rest] if "exec" in rest:
+                service, *command = [word for word in rest[1:] if not word.startswith("-")]
+                assert service in compose["services"] and is_ours(command), line
+            case ["docker", "compose", "-f", "deploy/compose.yaml", ("up" | "build"), *_]:
+                pass
+            case ["docker" | "podman", "run", *options]:
+                check_run(options, line)
+            case ["docker" | "podman", "build", *options]:
+                assert (ROOT / options[options.index("-f") + 1]).is_file() and options[-1] == ".", line
+            case ["kubectl", "apply", "-k", folder, "-n", "toolgate"]:
+                assert (ROOT / folder / "kustomization.yaml").is_file()
+            case ["kubectl", "exec", "-n", "toolgate", "-it", "deploy/toolgate", "--", *command]:
+                assert is_ours(command)
+            case ["kubectl", ("create" | "label"), "namespace", "toolgate", *_]:
+                pass
+            case ["cp", source, *_]:
+                assert (ROOT / source).is_file()
+            case ["umask" | "git" | "apparmor_parser" | "sed" | "install", *_]:
+                pass
+            case _:
+                raise AssertionError(f"nothing checks this line: {line}")
+
+
+def check_run(options: list[str], line: str) -> None:
+    """Check the options of `docker run` that name something of ours."""
+    for option, value in pairwise(options):
+        match option:
+            case "-e":
+                assert value.partition("=")[0] in VARIABLES, line
+            case "-v" if value.startswith("toolgate:"):
+                assert value.partition(":")[2] in IMAGE.volumes, line
+            case "-p":
+                assert value.endswith(f":{IMAGE.ports[0]}"), line
+            case "--security-opt" if value.startswith("seccomp="):
+                assert (ROOT / value.removeprefix("seccomp=")).is_file(), line
+            case _:
+                pass
+
+
+def is_ours(command: list[str]) -> bool:
+    """Return whether the words are a command of `toolgate`, with its options."""
+    words = [word for word in command[1:] if not word.startswith("-")]
+    name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
+    return command[0] == "toolgate" and name is not None

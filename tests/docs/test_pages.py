@@ -114,19 +114,3 @@ def test_the_way_from_nothing_is_the_same_in_the_overview_and_where_it_is_run() 
     (shown,) = (block.text for block in overview[0].of("sh") if "caddy run" in block.text)
     for page in run:
         assert shown in [block.text for block in page.of("sh")]
-
-
-def test_the_service_is_installed_by_the_same_lines_on_both_pages_with_the_page_that_its_unit_names() -> None:
-    quickstart, container = (
-        [line for block in page.of("sh") for line in block.text.splitlines()]
-        for name in ("docs/quickstart-hosted.md", "docs/container.md")
-        for page in pages()
-        if page.name == name
-    )
-    service = container[container.index("python3 -m venv /opt/toolgate") :]
-    service = service[: next(at for at, line in enumerate(service) if line.startswith("systemd-sysusers")) + 1]
-    assert [line for line in quickstart if line in service][: len(service)] == service
-    assert "install -D -m 644 -t /opt/toolgate/docs docs/*.md" in service
-    unit = (ROOT / "deploy" / "systemd" / "toolgate.service").read_text()
-    (page,) = re.findall(r"^Documentation=file:///opt/toolgate/(.*)$", unit, re.MULTILINE)
-    assert (ROOT / page).exists() and page.startswith("docs/")
