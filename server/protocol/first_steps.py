@@ -20,8 +20,9 @@ class FirstSteps:
     """Run work in one spare task, which the first work that waits keeps.
 
     So the current task is a real one, as `asyncio.timeout` and cancellation need. The next work gets the same one only
-    if this left no cancellation or callback in it. Each work has context variables of its own. A small call over stdio
-    takes a tenth less processor time than with a task of its own.
+    if this left no cancellation or callback in it, and nothing else refers to it: a plugin's late `task.cancel()` must
+    not reach another caller's work. Each work has context variables of its own. A small call over stdio takes a tenth
+    less processor time than with a task of its own.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,7 +58,8 @@ class FirstSteps:
         try:
             outcome = context.run(work.send, None)
         except StopIteration as end:
-            if not (task._must_cancel or task._callbacks):
+            is_alone = sys.getrefcount(task) == spare.references + 2  # ours, and that of the current task
+            if is_alone and not (task._must_cancel or task._callbacks):
                 self._spare = spare
                 return None
             outcome = StopIteration(end.value)
@@ -73,7 +75,7 @@ class FirstSteps:
 class _SpareTask:
     """A task that waits for its work. Until then the loop does not list it, and nothing is lost if it is dropped."""
 
-    __slots__ = ("_context", "_relay", "_step", "task")
+    __slots__ = ("_context", "_relay", "_step", "references", "task")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.task: Any
@@ -81,6 +83,7 @@ class _SpareTask:
         self.task, [(self._step, self._context)] = asyncio_tasks.create_unstarted(loop, self._relay)
         self.task._log_destroy_pending = False
         asyncio.tasks._unregister_task(self.task)
+        self.references = sys.getrefcount(self.task)
 
     def go_on(self, work: Work, context: Context, outcome: Any) -> None:
         """Let the task continue `work` in its `context` after its first step, or end as the work did."""
