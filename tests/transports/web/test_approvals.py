@@ -94,8 +94,10 @@ def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: Ap
     assert block.evaluate("each => each.scrollHeight > each.clientHeight && each.clientHeight < innerHeight / 2")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert "101 lines" in page.locator(".question").inner_text()
+    page.get_by_role("button", name="Always").evaluate("each => each.scrollIntoView()")
     page.get_by_role("button", name="Deny").click()
     told(page, "You refused this call.")
+    assert page.locator("#told").evaluate("each => each.getBoundingClientRect().top >= 0")  # scrolled as it is
 
 
 def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], ada: AppUser) -> None:
