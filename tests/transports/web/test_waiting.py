@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.clients.chromium import HIDE, NOTIFICATIONS
 from tests.clients.raw_client import PATIENCE, eventually
+from tests.server.auth.minted_tokens import Signed
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
 
@@ -69,24 +70,25 @@ def test_the_tabs_of_a_browser_share_one_stream_and_the_next_takes_over(
         page.locator(f"#run-{id}").get_by_text("stopped").wait_for()
 
 
-def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable[..., Any], bob: AppUser) -> None:
-    assert "can answer at" in str(bob.call("echo", text="left"))
-    page = arrive("bob")
+def test_a_call_is_listed_as_waiting_and_then_as_it_was_decided(arrive: Callable[..., Any], signed: Signed) -> None:
+    dora = AppUser(signed, "dora", "Kiln")
+    assert "can answer at" in str(dora.call("echo", text="left"))
+    page = arrive("dora")
     is_live(page)
     newest = page.locator("#part-calls .call").first
     newest.get_by_text("waiting for you").wait_for()
     page.get_by_role("button", name="Allow once").click()
     newest.get_by_text("you allowed it").wait_for()
-    assert bob.call("echo", text="left")["content"][0]["text"] == "left"
+    assert dora.call("echo", text="left")["content"][0]["text"] == "left"
     with ThreadPoolExecutor(1) as thread:
-        asked = thread.submit(bob.call, "echo", text="held")
+        asked = thread.submit(dora.call, "echo", text="held")
         newest.get_by_text("waiting for you").wait_for()
         page.get_by_role("button", name="Deny").click()
         asked.result(PATIENCE)
     newest.get_by_text("refused").wait_for()
     assert page.locator("#part-calls .tag").all_inner_texts()[:3] == ["refused", "done", "you allowed it"]
     page.goto("about:blank")
-    bob.call("AskUserQuestion", questions_json='{"questions": [{"question": "Which?", "options": ["one", "two"]}]}')
+    dora.call("AskUserQuestion", questions_json='{"questions": [{"question": "Which?", "options": ["one", "two"]}]}')
     page.go_back()
     newest.get_by_text("waiting for you").wait_for()
     page.get_by_role("button", name="Decline").click()
