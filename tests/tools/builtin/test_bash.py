@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import re
+import resource
 import shlex
 import time
 from pathlib import Path
@@ -49,6 +50,20 @@ def test_no_output_is_named_in_the_text_alone(tmp_path: Path) -> None:
         for command, written, text in (("true", "", "(no output)"), ("echo", "\n", "\n(only white space)")):
             output = await me.bash(command)
             assert (text_of(output), told(output), output.structured["note"]) == (text, written, None)
+
+    on_caller(body, tmp_path)
+
+
+def test_a_command_dumps_no_core_unless_it_asks_for_one(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+        try:
+            asked = "ulimit -c; ulimit -Hc; ulimit -c $(ulimit -Hc) && ulimit -c"
+            none, most, own = told(await me.bash(asked)).split()
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+        assert (none, own) == ("0", most)
 
     on_caller(body, tmp_path)
 
