@@ -130,9 +130,11 @@ def _describe_schedule(callback: Callback) -> str:
 
 def _line(callback: Callback) -> str:
     message = " ".join(callback.message.split())
+    first = f"{callback.id}: in {callback.fires_in_ms / 1000:.0f}s"
+    if callback.repeats_left == 1:
+        return f"{first}, once: {message}"
     left = "until cancelled" if callback.repeats_left < 0 else f"{callback.repeats_left} left"
-    seconds = f"{callback.fires_in_ms / 1000:.0f}"
-    return f"{callback.id}: in {seconds}s, every {callback.delay}s, {left}: {message}"
+    return f"{first}, every {callback.delay}s, {left}: {message}"
 
 
 def _output(text: str, callbacks: Sequence[Callback]) -> Output:

@@ -236,7 +236,8 @@ async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
     if held is None or not held.steps:
         return f"task {format_number(task_id)} has no steps: add one, or leave out step_id to complete the task"
     last = held.steps[-1].number
-    return f"task {format_number(task_id)} has no step {format_number(step_id)}: its steps are 1 to {last}"
+    steps = f"its steps are 1 to {last}" if last > 1 else "its only step is 1"
+    return f"task {format_number(task_id)} has no step {format_number(step_id)}: {steps}"
 
 
 def _unknown_task(task_id: int) -> ToolError:

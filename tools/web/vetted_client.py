@@ -94,7 +94,8 @@ class VettedClient:
         except (httpx.InvalidURL, UnicodeError, ValueError) as error:  # idna's own error is a UnicodeError
             raise PageUnreachableError(f"not a usable URL: {shorten_url(url)} ({error})") from None
         if parsed.scheme not in ("http", "https"):
-            raise AddressRefusedError(f"only http and https URLs can be fetched, not {shorten_url(url)}")
+            hint = "" if parsed.scheme else ": begin a web address with https://"
+            raise AddressRefusedError(f"only http and https URLs can be fetched, not {shorten_url(url)}{hint}")
         if parsed.userinfo:
             raise AddressRefusedError("a URL with a user name or password in it is not fetched; leave that part out")
         if not is_usable_host(host):

@@ -135,7 +135,9 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "call TaskManager action=complete query=tests": ("no task is named 'tests': list shows what there is",),
     "call Bash cmd=ls": ('no argument "cmd"', 'did you mean "command"?'),
     "call TaskManager action=delete query=": ('"delete" is not one of "create", "add", "complete"',),
-    "call ReadDocs url=/etc/passwd": ("only http and https URLs can be fetched, not /etc/passwd",),
+    "call ReadDocs url=/etc/passwd": (
+        "only http and https URLs can be fetched, not /etc/passwd: begin a web address with https://",
+    ),
     "call ReadDocs url=toolgate.invalid/page --browser none": ("could not resolve toolgate.invalid",),
     "call ReadImage file_path=a.png --output adir": ("--output: adir is a folder",),
     "call Bash command=ls --url http://127.0.0.1:1/mcp": (

@@ -37,15 +37,18 @@ def test_list_shows_the_slots_with_their_times(tmp_path: Path) -> None:
             assert (said(nothing), data(nothing)) == ("No callbacks are set.", {"callbacks": []})
             await lent.call(set_callback, action="set", message="one\nline", delay_seconds=30)
             await lent.call(set_callback, action="set", message="x" * 2048, delay_seconds=40, repeat_count=-1)
+            await lent.call(set_callback, action="set", message="look", delay_seconds=50, repeat_count=1)
             lent.time += 10
             listed = await lent.call(set_callback, action="list")
             assert said(listed).split("\n") == [
                 "0: in 20s, every 30s, 20 left: one line",
                 f"1: in 30s, every 40s, until cancelled: {'x' * 2048}",
+                "2: in 40s, once: look",
             ]
             one = {"callback_id": 0, "message": "one\nline", "fires_in_ms": 20_000, "left": 20, "delay_seconds": 30}
             two = {"callback_id": 1, "message": "x" * 2048, "fires_in_ms": 30_000, "left": -1, "delay_seconds": 40}
-            assert data(listed) == {"callbacks": [one, two]}
+            three = {"callback_id": 2, "message": "look", "fires_in_ms": 40_000, "left": 1, "delay_seconds": 50}
+            assert data(listed) == {"callbacks": [one, two, three]}
 
     run(body())
 
