@@ -76,7 +76,9 @@ def test_landlock_before_linux_6_2_is_not_enough(version: int) -> None:
 
 @ROOT
 def test_read_only_mounts_hold_without_landlock_except_fifos() -> None:
-    check_writes("bwrap", CHEAP, without_landlock("ENOSYS"), FIFOS | OF_ITSELF)
+    # CANARY is the number of a process elsewhere; in the command's own process namespace it is one of its own, or none
+    writes = [each for each in CHEAP if "CANARY" not in each.script]
+    check_writes("bwrap", writes, without_landlock("ENOSYS"), FIFOS | OF_ITSELF)
 
 
 @ROOT
