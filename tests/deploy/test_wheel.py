@@ -170,17 +170,30 @@ def test_each_link_of_the_description_is_to_a_file_of_the_sdist(built: Built) ->
     assert len(links) > 20 and set(links) <= packed
 
 
-def test_an_index_gets_absolute_links_once_the_repository_has_an_address(tmp_path: Path) -> None:
+def make_project(folder: Path, repository: str = "") -> None:
+    """Write the project with a server that does nothing, at an address."""
     for name in ("README.md", "LICENSE", "setup.py"):
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "server").mkdir()
-    (tmp_path / "server/__init__.py").write_text('VERSION = "1"\n')
-    project = (
-        (ROOT / "pyproject.toml")
-        .read_text()
-        .replace("[project.scripts]", f'[project.urls]\nRepository = "{ADDRESS}/"\n\n[project.scripts]')
-    )
-    (tmp_path / "pyproject.toml").write_text(re.sub(r'"toolgate\.(transports|tools|plugins)" = .*\n', "", project))
+        shutil.copy(ROOT / name, folder)
+    (folder / "server").mkdir()
+    (folder / "server/__init__.py").write_text('VERSION = "1"\n')
+    project = (ROOT / "pyproject.toml").read_text()
+    if repository:
+        urls = f'[project.urls]\nRepository = "{repository}"\n\n'
+        project = project.replace("[project.scripts]", f"{urls}[project.scripts]")
+    (folder / "pyproject.toml").write_text(re.sub(r'"toolgate\.(transports|tools|plugins)" = .*\n', "", project))
+
+
+def test_a_build_takes_nothing_from_the_one_before(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    before = tmp_path / "build/lib/toolgate/server"
+    before.mkdir(parents=True)
+    (before / "gone.py").write_text("")
+    packed = contents(build("build_wheel", tmp_path))
+    assert [name for name in packed if name.endswith(".py")] == ["toolgate/server/__init__.py"]
+
+
+def test_an_index_gets_absolute_links_once_the_repository_has_an_address(tmp_path: Path) -> None:
+    make_project(tmp_path, f"{ADDRESS}/")
     (file,) = (text for name, text in contents(build("build_wheel", tmp_path)).items() if name.endswith("/METADATA"))
     described = message_from_string(file.decode()).get_payload()
     links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", described)
