@@ -218,7 +218,7 @@ ROUTES: Mapping[str, Callable[[Watched], Iterator[Ask]]] = {
     "/jwks": nothing,
 }
 DOCUMENTS = ("/.well-known/", "/mcp/.well-known/", "/sse/.well-known/")  # and files: each has one answer
-FILES = (".css", ".js", ".svg")
+FILES = (".css", ".ico", ".js", ".svg")
 
 
 # -- messages, by method

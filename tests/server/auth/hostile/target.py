@@ -182,6 +182,11 @@ def told(got: PageAnswer) -> dict[str, str]:
     return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(got.location).query))
 
 
+def runs_nothing_foreign(got: PageAnswer) -> bool:
+    """Return whether the page has no script but the file that takes a pairing code out of the address."""
+    return "<script" not in re.sub(r'<script src="/pairing\.js\?[0-9a-f]{8}" defer></script>', "", got.text)
+
+
 def shut_out(got: PageAnswer, *statuses: int) -> None:
     """Check for a refusal with one of `statuses` (any 4xx if there are none), without a secret in it."""
     assert 400 <= got.status < 500, (got.status, got.body[:300])
