@@ -81,7 +81,7 @@ class LocalWorkspace:
         await self._runs.open()
         earlier = self._runs.find_key(key)
         if earlier in self._live:
-            await self._live[earlier].start_done
+            await asyncio.wait([self._live[earlier].start_done])  # it stays when this call is cancelled
         if earlier is not None and earlier == self._runs.find_key(key):  # it could be started
             return earlier
         self._admit(command, background)

@@ -10,6 +10,7 @@ from tests.tools.shell_commands import (
     BOUND,
     on_workspace,
     ran,
+    until,
     workspace,
 )
 from toolgate.tools.api.errors import ToolError
@@ -41,6 +42,21 @@ def test_a_key_given_twice_starts_nothing_twice(tmp_path: Path) -> None:
         assert await mine.start("echo x >> log", key="k") == first
         assert await mine.start("true", key="other") != first
         assert (mine.root / "log").read_text() == "x\n"
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_cancelled_call_that_repeats_a_key_does_not_disturb_the_start(tmp_path: Path) -> None:
+    async def body(mine: LocalWorkspace) -> None:
+        await mine.list()  # opens the folders
+        calls = [asyncio.ensure_future(mine.start("echo x", key="k")) for _ in range(2)]
+        await until(lambda: len(mine.running()) == 1)
+        calls[1].cancel()
+        started, cancelled = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(cancelled, asyncio.CancelledError)
+        assert isinstance(started, int)
+        assert await mine.wait(started, BOUND)
+        assert await mine.read(started, 0, 10) == b"x\n"
 
     on_workspace(body, tmp_path)
 
