@@ -206,6 +206,7 @@ class AuditLog:
         return notes
 
     def _rotate(self) -> None:
+        self._write_head()  # a writer that was killed may not have: an empty file has no line to go on from
         os.rename(self._path, self._folder / f"audit-{self._newest[0]:016d}.jsonl")
         full, self._file = self._file, None
         if full is not None:

@@ -272,6 +272,26 @@ def test_a_process_killed_between_a_line_and_the_head_leaves_a_whole_record(tmp_
     assert verified(tmp_path).findings == [] and tools(tmp_path) == ["a", "b", "c", "d"]
 
 
+def test_two_processes_killed_around_the_start_of_a_file_leave_a_whole_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "first", most=1_000_000)
+    head = tmp_path / "audit" / HEAD_FILE
+    before = head.read_bytes()
+    write(tmp_path, *["full"] * 5, most=1_000_000)
+    head.write_bytes(before)  # killed after its lines, before their head
+
+    def rename(source: Path, target: Path) -> None:
+        Path(source).replace(target)
+        raise KeyboardInterrupt  # killed
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "rename", rename)
+        write(tmp_path, "lost", most=1_000)
+    write(tmp_path, "last", most=1_000)
+    assert broken(tmp_path) == []
+
+
 @contextlib.contextmanager
 def no_room(bytes: int) -> Iterator[None]:
     """Limit the size of any file, as on a full disk."""
