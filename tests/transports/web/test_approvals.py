@@ -100,10 +100,11 @@ def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: Ap
     assert page.locator("#told").evaluate("each => each.getBoundingClientRect().top >= 0")  # scrolled as it is
 
 
-def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], ada: AppUser) -> None:
-    assert "can answer at" in result(ada, "rm -f " + "x" * 800)
-    assert "can answer at" in str(ada.call("echo", text="y" * 3_000))
-    page = arrive("ada", "phone")
+def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], signed: Signed) -> None:
+    eve = AppUser(signed, "eve", "Loom")  # no page of hers was open: no call waits for it
+    assert "can answer at" in result(eve, "rm -f " + "x" * 800)
+    assert "can answer at" in str(eve.call("echo", text="y" * 3_000))
+    page = arrive("eve", "phone")
     blocks = page.locator(".question pre")
     hides = "each => each.scrollHeight > each.clientHeight"
     says = "each => /characters: scroll/.test(each.nextElementSibling.textContent)"
@@ -141,9 +142,11 @@ def test_approvals_are_decided_by_keyboard_alone(arrive: Callable[..., Any], sig
     assert press_tab(page, end) == [end]
     page.keyboard.press("Enter")
     row.wait_for(state="detached")
-    assert "can answer at" in result(cyd, "rm -f three.tmp; echo three")
-    page.get_by_role("button", name="Deny").click()
-    told(page, "You refused this call.")
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(result, cyd, "rm -f three.tmp; echo three")
+        page.get_by_role("button", name="Deny").click()
+        told(page, "You refused this call.")
+        assert "declined" in asked.result(PATIENCE)
 
 
 def test_a_person_signs_out_by_keyboard_alone_on_each_page(arrive: Callable[..., Any], ada: AppUser) -> None:
