@@ -103,12 +103,11 @@ class LocalWorkspace:
         limit: int,
         cwd: Path | None = None,
         timeout: float | None = None,
-        key: str | None = None,
         read_only: bool = False,
     ) -> tuple[int, Conclusion | None]:
         clock = asyncio.get_running_loop().time
         until = clock() + wait
-        run_id = await self.start(command, cwd=cwd, timeout=timeout, key=key, read_only=read_only)
+        run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only)
         try:
             ended = await self.wait_shell(run_id, max(0.0, until - clock()))
             return run_id, await self.conclude(run_id, limit=limit) if ended else None

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from toolgate.tools.workspace.process import CommandStartError, Launch, Process
-from toolgate.tools.workspace.spool import Run, RunOutput
+from toolgate.tools.workspace.run_output import RunOutput
+from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import GRACE
 from toolgate.tools.workspace.zygote import CommandRunner
 

@@ -11,7 +11,8 @@ from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
-from toolgate.tools.workspace.spool import FULL, MemoryOutput, Run, RunOutput, Spool
+from toolgate.tools.workspace.run_output import MemoryOutput, RunOutput
+from toolgate.tools.workspace.spool import FULL, Run, Spool
 
 REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
 MAX_TAIL = 4096  # bytes of output that may show a reached limit

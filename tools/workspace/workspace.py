@@ -81,7 +81,6 @@ class Workspace(Protocol):
         limit: int,
         cwd: Path | None = None,
         timeout: float | None = None,
-        key: str | None = None,
         read_only: bool = False,
     ) -> tuple[int, Conclusion | None]:
         """Start a command as `start` does, and return its id. If it has ended after `wait` seconds, conclude it as

@@ -8,7 +8,7 @@ from tests.tools.shell_commands import BOUND, on_workspace
 from toolgate.tools.rate_limiter import MIN_CHARGE
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.process import DISCARDED, output_cost
-from toolgate.tools.workspace.spool import MAX_OUTPUT
+from toolgate.tools.workspace.run_output import MAX_OUTPUT
 
 
 def test_output_that_is_not_kept_is_read_at_a_part_of_the_rate() -> None:

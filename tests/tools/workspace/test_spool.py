@@ -29,7 +29,7 @@ from tests.tools.shell_commands import (
     workspace,
 )
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace import spool
+from toolgate.tools.workspace import run_output, spool
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
@@ -109,8 +109,8 @@ def test_two_hundred_megabytes_of_output_cost_no_memory_and_are_capped_with_a_no
         assert await mine.wait(task, 30)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
         assert (await mine.run(task)).exit_code == 0
-        assert await mine.size(task) == spool.MAX_OUTPUT + len(spool.CAPPED)
-        assert await mine.read(task, spool.MAX_OUTPUT, 1000) == spool.CAPPED
+        assert await mine.size(task) == run_output.MAX_OUTPUT + len(run_output.CAPPED)
+        assert await mine.read(task, run_output.MAX_OUTPUT, 1000) == run_output.CAPPED
 
     on_workspace(body, tmp_path)
 
@@ -189,14 +189,14 @@ def test_a_spool_that_can_not_be_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_capped_output_is_not_said_to_be_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "MAX_OUTPUT", 100_000)
+    monkeypatch.setattr(run_output, "MAX_OUTPUT", 100_000)
 
     async def body(me: Caller) -> None:
         output = await me.bash("yes | head -c 200000")
         file = output.structured["output_file"]
         place = f"the first 100,000 bytes of it are in {file}]"
         assert told(output).partition("\n")[0].endswith(f"; {place}") and told(output).endswith(f"[{place}")
-        assert Path(file).stat().st_size == 100_000 + len(spool.CAPPED)
+        assert Path(file).stat().st_size == 100_000 + len(run_output.CAPPED)
 
     on_caller(body, tmp_path)
 
