@@ -117,7 +117,7 @@ class BashCall:
             stdout_and_stderr=shown.text,
             exit_code=None if run.timed_out or not end.ended else run.exit_code,
             timed_out=run.timed_out,
-            duration_ms=round((time.monotonic() - self.started_at) * 1000),
+            duration_ms=round(end.seconds * 1000),
             truncated=shown.dropped_characters > 0,
             output_file=str(path) if shown.dropped_characters and path else None,
             cwd=str(cwd),

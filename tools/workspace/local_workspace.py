@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,6 +120,7 @@ class LocalWorkspace:
         run = await self._find(run_id)
         is_dying = run.reason is not None  # killed by us: its remains are no background task
         ended = await self.wait_shell(run_id, SETTLE if is_dying else 0.0)
+        seconds = max(0.0, time.time() - run.started)
         is_ending = is_dying or run.left == 0 or run.read_only
         gone = ended and await self.wait(run_id, SETTLE if is_ending else LINGER)
         refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
@@ -126,7 +128,7 @@ class LocalWorkspace:
         cwd = await self.read_cwd(run_id)
         excerpt = await self._take_excerpt(run, limit, final=gone)
         self.limits.find_reached(run, excerpt.text)
-        return Conclusion(run.copy(), ended, gone, refused, cwd, excerpt)
+        return Conclusion(run.copy(), ended, gone, refused, seconds, cwd, excerpt)
 
     async def find_read_only_obstacle(self) -> str | None:
         if not self._can_read_only:

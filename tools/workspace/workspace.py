@@ -23,13 +23,15 @@ class Conclusion(msgspec.Struct, frozen=True):
     """A foreground command at the end of its call.
 
     `run` names the limits it reached. `ended`: the command itself has ended; `gone`: so has all that it started. What
-    goes on is a background task, or was ended for the reason `refused`. `cwd` is the directory that it recorded.
+    goes on is a background task, or was ended for the reason `refused`. `seconds` is how long the command itself had
+    run. `cwd` is the directory that it recorded.
     """
 
     run: Run
     ended: bool
     gone: bool
     refused: str | None
+    seconds: float
     cwd: Path | None
     excerpt: Excerpt
 

@@ -80,6 +80,7 @@ def test_a_quick_command_is_concluded_as_it_is_executed(tmp_path: Path) -> None:
         assert end is not None
         assert (end.run.id, end.run.status, end.run.exit_code, end.run.background) == (run_id, "running", 3, True)
         assert (end.ended, end.gone, end.refused, end.cwd) == (True, False, None, Path("/"))
+        assert 0 < end.seconds < end.run.runtime_ms / 1000  # without the wait for what it left running
         assert (end.excerpt.text, [run.id for run in await mine.list()]) == ("é\n", [run_id])
 
     on_workspace(body, tmp_path)
