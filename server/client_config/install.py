@@ -92,7 +92,7 @@ def _format_shown(client: ClientSpec, text: str | None, entry: Entry | None) -> 
     own = dict(entry or {})
     if isinstance(command := found.get("command"), str):
         own["command"] = command  # the program alone: its arguments have a key of their own
-    shown = {key: own[key] if own.get(key) == value else HIDDEN for key, value in found.items()}
+    shown = {key: value if key in own and own[key] == value else HIDDEN for key, value in found.items()}
     lines = NOTATIONS["json" if client.notation == "shell" else client.notation](client.container, shown).splitlines()
     return lines if client.notation == "toml" else lines[2:-2]  # without the object of the servers
 
@@ -161,7 +161,7 @@ def _check_own(client: ClientSpec, file: ConfigFile, entry: Mapping[str, Any] | 
         return
     words = [*(command if isinstance(command, list) else [command]), *_as_list(entry.get("args"))]
     if not any(Path(str(word)).name == "toolgate" for word in words):
-        program = escape_unprintable(str(words[0])[:200].split(" ")[0])  # arguments may be secrets
+        program = escape_unprintable(str(next(iter(words), ""))[:200].split(" ")[0])  # arguments may be secrets
         raise ConfigFileError(
             f"{file}: {client.container}.{NAME} starts another program ({program}): remove or rename it first"
         )

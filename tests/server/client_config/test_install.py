@@ -179,6 +179,7 @@ def test_the_secret_of_one_server_is_not_left_for_another(home: Home, client: st
         ),
         ("opencode", '{"mcp": {"toolgate": {"command": ["/opt/toolgate", "s3cret"], "environment": {"A": "s3cret"}}}}'),
         ("codex", '[mcp_servers.toolgate]\ncommand = "/opt/toolgate"\nargs = ["s3cret"]\nenv = {A = "s3cret"}\n'),
+        ("cursor", '{"mcpServers": {"toolgate": {"command": "/opt/toolgate", "env": null}}}'),
     ],
 )
 def test_a_dry_run_shows_this_entry_alone_and_hides_what_others_put_there(home: Home, client: str, text: str) -> None:
@@ -226,6 +227,7 @@ def test_a_dry_run_shows_the_change_and_no_secret_and_writes_nothing(home: Home)
         ("cursor", '{"mcpServers": []}', "mcpServers is not an object"),
         ("codex", "mcp_servers = 1\n", "mcp_servers is not a table"),
         ("cursor", '{"mcpServers": {"toolgate": {"command": "/opt/ot\\u001bher"}}}', "starts another program"),
+        ("opencode", '{"mcp": {"toolgate": {"command": []}}}', "mcp.toolgate starts another program ()"),
     ],
 )
 def test_a_file_that_can_not_be_edited_stays_and_what_to_paste_is_printed(
