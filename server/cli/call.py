@@ -235,8 +235,8 @@ def _save_pictures(content: Sequence[dict[str, Any]], file: Path) -> None:
     for number, block in enumerate(pictures, start=1):
         place = file if number == 1 else file.with_name(f"{file.stem}-{number}{file.suffix}")
         try:
-            data = base64.b64decode(block.get("data") or "")
-        except (TypeError, ValueError):
+            data = base64.b64decode(block["data"])
+        except (KeyError, TypeError, ValueError):
             raise McpClientError(f"--output: the {block['type']} in the answer is not valid base64") from None
         place.write_bytes(data)
         print(f"saved {place}", file=sys.stderr)

@@ -82,6 +82,7 @@ def test_an_error_of_a_server_does_not_control_the_terminal(
         ("tools/list", {"id": [1]}, "the response ended before it was complete"),
         ("tools/call", {"result": {"content": 1}}, "answer to tools/call is not valid"),
         ("tools/call", {"result": {"content": [{"type": "image", "data": "a"}]}}, "is not valid base64"),
+        ("tools/call", {"result": {"content": [{"type": "image", "mimeType": "image/png"}]}}, "is not valid base64"),
     ],
 )
 def test_an_answer_that_is_none_is_named(
