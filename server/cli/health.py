@@ -47,7 +47,7 @@ def _local_url(config: Config) -> str:
     """Return the URL of a server with these options, as seen from this machine."""
     host = config.host
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
+        address = ipaddress.ip_address(host)
     except ValueError:
         return f"http://{host}:{config.port}"
     if address.is_unspecified:

@@ -158,14 +158,15 @@ def parse_host(word: str) -> str:
 
 
 def parse_listen_host(word: str) -> str:
-    """Return an address or a name to listen on."""
+    """Return an address or a name to listen on, without the brackets that URLs have around an IPv6 address."""
+    address = word[1:-1] if word[:1] + word[-1:] == "[]" else word
     try:
-        ipaddress.ip_address(word.strip("[]"))
+        ipaddress.ip_address(address)
     except ValueError:
         is_address = word.rpartition(".")[2].isdigit()  # no name ends in a number (WHATWG URL, "ends in a number")
         if is_address or not HOST.fullmatch(word):
             raise ValueError(f"must be an address such as 127.0.0.1 or 0.0.0.0, or a name, not {word!r}") from None
-    return word
+    return address
 
 
 def parse_served_host(word: str) -> str:

@@ -1,10 +1,11 @@
-"""What the configuration gives to commands."""
+"""What the configuration takes, and what it gives to commands."""
 
 import os
 
 import pytest
 
 from toolgate.server.config import load
+from toolgate.server.protocol.errors import UsageError
 
 
 @pytest.mark.parametrize("flags", [{}, {"http": "true"}])
@@ -12,3 +13,13 @@ def test_commands_are_told_to_write_plain_text(flags: dict[str, str]) -> None:
     """Programs colour their output and redraw it for other terminals, which a model reads as noise."""
     config = load.load(flags, {"PATH": os.environ["PATH"], "HOME": "/nowhere", "TERM": "xterm-256color"})
     assert config.command_environment["TERM"] == "dumb"
+
+
+@pytest.mark.parametrize("host", ["::1", "127.0.0.1", "localhost"])
+def test_an_address_to_listen_on_may_have_the_brackets_of_a_url(host: str) -> None:
+    assert load.load({"host": host}, {}).host == host
+    if ":" in host:
+        assert load.load({"host": f"[{host}]"}, {}).host == host
+    for odd in (f"[{host}", f"{host}]", f"[[{host}]]"):
+        with pytest.raises(UsageError, match="--host: must be an address"):
+            load.load({"host": odd}, {})
