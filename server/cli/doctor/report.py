@@ -17,7 +17,6 @@ from toolgate.server.text import describe_os_error, to_line
 
 DONE, FAULT = 0, 1
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
-NEEDS = "needs "  # begins the finding of a check that was not run because another did not pass
 GOOD = (OK, NOTE)
 COLOURS = {OK: GREEN, NOTE: YELLOW, FAIL: BAD, SKIP: DIM}
 INDENT = 26  # columns before a finding
@@ -69,10 +68,12 @@ async def run_checks(
 ) -> int:
     """Run the checks, and print each result; 1 if one fails. With `about`, print one JSON object with that."""
     checks: list[CheckResult] = []
+    blocked = 0  # checks that are not run because another has not passed
     for name, look, needs in rows:
         missing = [need for need in needs if not any(each.name == need and each.verdict in GOOD for each in checks)]
         if missing:
-            verdict, finding, remedy = SKIP, f"{NEEDS}{' and '.join(missing)}", ""
+            blocked += 1
+            verdict, finding, remedy = SKIP, f"needs {' and '.join(missing)}", ""
         else:
             with progress.show(f"checking {name}") if progress is not None else nullcontext():
                 verdict, finding, remedy = await _run_check(look)
@@ -85,7 +86,7 @@ async def run_checks(
         result = {**about, "ok": first is None, "first": first.name if first is not None else None, "checks": checks}
         print(msgspec.json.encode(result).decode())
     else:
-        print(f"\n{_conclude(checks, first, style)}")
+        print(f"\n{_conclude(checks, first, blocked, style)}")
     return DONE if first is None else FAULT
 
 
@@ -110,13 +111,13 @@ def _print_check(check: CheckResult, style: Style) -> None:
         print(" " * INDENT + style.paint(BOLD, style.wrap(check.remedy, INDENT)), flush=True)
 
 
-def _conclude(checks: Sequence[CheckResult], first: CheckResult | None, style: Style) -> str:
+def _conclude(checks: Sequence[CheckResult], first: CheckResult | None, blocked: int, style: Style) -> str:
     """Return the last line: what to fix first, or that all is well."""
     count = Counter(check.verdict for check in checks)
-    left = sum(check.verdict == SKIP and check.finding.startswith(NEEDS) for check in checks)
     if first is not None:
         failed = [f"{count[FAIL]} checks failed"] if count[FAIL] > 1 else []
-        failed += [f"{left} others need one that did not pass"] if left else []
+        if blocked:
+            failed.append(f"{blocked} {'other needs' if blocked == 1 else 'others need'} one that did not pass")
         more = f" ({', '.join(failed)})" if failed else ""
         return style.wrap(f"{style.paint(BAD, 'Fix this first')}: {first.name}: {first.remedy}{more}", 0)
     rest = [f"{count[NOTE]} with a note"] if count[NOTE] else []

@@ -417,6 +417,17 @@ def test_what_can_not_be_looked_at_costs_the_other_rows_nothing(capsys: pytest.C
     assert verdicts(told) == {"disk space": "FAIL", "python": "ok"} and "file name too long" in told
 
 
+@pytest.mark.parametrize(("count", "said"), [(0, "fix what is named"), (1, "1 other needs one"), (2, "2 others need")])
+def test_rows_that_need_a_failed_one_are_counted(capsys: pytest.CaptureFixture[str], count: int, said: str) -> None:
+    async def look() -> str:
+        raise OSError("broken")
+
+    asyncio.run(run_checks([("disk", look, ()), *[(f"row {number}", look, ("disk",)) for number in range(count)]]))
+    told = capsys.readouterr().out
+    assert verdicts(told) == {"disk": "FAIL"} and said in told.splitlines()[-1]
+    assert "that did not pass" not in told or count
+
+
 @contextmanager
 def limited(most: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
