@@ -15,7 +15,7 @@ from toolgate.server.cli.sign_in.requests import LoginError, OAuthRequests
 
 CLIENT_NAME = "toolgate command line"
 HOW_TO_REGISTER = "have its operator run: toolgate client add NAME http://127.0.0.1/callback, and give --client ID"
-FORGOTTEN = ("invalid_client", "unauthorized_client")  # errors for a client that the server no longer knows
+CLIENT_UNKNOWN = ("invalid_client", "unauthorized_client")  # errors for a client that the server no longer knows
 MAX_ID = 2_000  # characters of a client's id
 
 
@@ -32,13 +32,13 @@ def find_port(server: IssuerMetadata, earlier: SignIn | None) -> int:
 
 
 async def choose_client(
-    requests: OAuthRequests, server: IssuerMetadata, redirect_uri: str, given: str | None, earlier: SignIn | None
+    requests: OAuthRequests, server: IssuerMetadata, redirect_uri: str, named_id: str | None, earlier: SignIn | None
 ) -> ChosenClient:
-    """Return the client to sign in with. `given` is the id that the person names. Raises LoginError."""
-    if given is not None:
-        if given.startswith("https://") and not server.takes_documents:
-            raise LoginError(f"{server.issuer} takes no URL as a client's id: leave out --client {given}")
-        return ChosenClient(given)
+    """Return the client to sign in with. `named_id` is the id that the person names. Raises LoginError."""
+    if named_id is not None:
+        if named_id.startswith("https://") and not server.takes_documents:
+            raise LoginError(f"{server.issuer} takes no URL as a client's id: leave out --client {named_id}")
+        return ChosenClient(named_id)
     port = urlsplit(redirect_uri).port or 0
     if (
         earlier is not None
@@ -51,12 +51,14 @@ async def choose_client(
 
 
 async def _is_known(requests: OAuthRequests, server: IssuerMetadata, earlier: SignIn, redirect_uri: str) -> bool:
-    """Return whether the server still knows a client. A code that nobody was given asks it: the page on which the
-    person would learn this tells the command nothing."""
+    """Return whether the server still knows a client.
+
+    The token endpoint is asked with an invalid code: the sign-in page would show the error to the person alone.
+    """
     fields = {"grant_type": "authorization_code", "code": secrets.token_urlsafe(32), "redirect_uri": redirect_uri}
     fields |= {"client_id": earlier.client_id, "code_verifier": secrets.token_urlsafe(48), "resource": earlier.url}
     answer = await requests.post_form(server.token_endpoint, fields)
-    return answer.json.get("error") not in FORGOTTEN
+    return answer.json.get("error") not in CLIENT_UNKNOWN
 
 
 async def _register(requests: OAuthRequests, server: IssuerMetadata, redirect_uri: str) -> str:

@@ -17,7 +17,14 @@ from toolgate.server.cli.sign_in.client_choice import ChosenClient, choose_clien
 from toolgate.server.cli.sign_in.discovery import discover
 from toolgate.server.cli.sign_in.loopback import LoopbackReceiver
 from toolgate.server.cli.sign_in.main import find_opener, login
-from toolgate.server.cli.sign_in.requests import MAX_BODY, LoginError, OAuthRequests, normalize_url, require_secure
+from toolgate.server.cli.sign_in.requests import (
+    MAX_BODY,
+    LoginError,
+    OAuthAnswer,
+    OAuthRequests,
+    normalize_url,
+    require_secure,
+)
 from toolgate.server.config import load
 
 
@@ -116,6 +123,32 @@ def test_a_server_elsewhere_names_nothing_on_this_machine() -> None:
     assert require_secure(here, "it") == require_secure(here, "it", "http://localhost:8080/mcp") == here
     with pytest.raises(LoginError, match="must be an https URL"):
         require_secure(here, "it", "https://tools.example/mcp")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"],
+)
+def test_nor_does_it_in_the_discovery(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    site, here = "https://tools.example", "http://127.0.0.1:631"
+    metadata = {
+        "issuer": site,
+        "authorization_endpoint": f"{site}/authorize",
+        "token_endpoint": f"{site}/token",
+        "code_challenge_methods_supported": ["S256"],
+    }
+    issuer = here if name == "issuer" else site
+    answers: dict[str, dict[str, Any]] = {
+        f"{site}/.well-known/{RESOURCE}": {"resource": f"{site}/mcp", "authorization_servers": [issuer]},
+        f"{issuer}/.well-known/{METADATA}": {**metadata, name: here},
+    }
+
+    async def send(_requests: OAuthRequests, _method: str, url: str, *_: object) -> OAuthAnswer:
+        return OAuthAnswer(200 if url in answers else 401, {}, answers.get(url, {}))
+
+    monkeypatch.setattr(OAuthRequests, "send", send)
+    with pytest.raises(LoginError, match="must be an https URL, not 'http://127"):
+        asyncio.run(discover(OAuthRequests(f"{site}/mcp"), f"{site}/mcp"))
 
 
 @pytest.mark.parametrize(
