@@ -33,12 +33,15 @@ def show_bytes(word: str) -> str:
     return "".join(f"\\x{ord(each) & 0xFF:02x}" if "\ud800" <= each <= "\udfff" else each for each in word)
 
 
-def suggest(word: str, choices: Iterable[str]) -> str:
-    """Return " (did you mean X?)", or "" if no name is close."""
+def suggest(word: str, choices: Iterable[str], prefix: str = "") -> str:
+    """Return " (did you mean X?)", or "" if no name is close.
+
+    `prefix`, such as "--", is shown before the name and not compared.
+    """
     from toolgate.tools.api.text import closest  # start-up
 
     found = closest(word, choices)
-    return f" (did you mean {found}?)" if found else ""
+    return f" (did you mean {prefix}{found}?)" if found else ""
 
 
 def to_line(text: str, limit: int) -> str:

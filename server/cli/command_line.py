@@ -140,7 +140,7 @@ def _explain_missing(group: str, arguments: Sequence[str]) -> str:
 def _explain_option(word: str, path: Sequence[str]) -> str:
     """Explain an unknown long option: it may be a tool's argument, which has no dashes."""
     flag = word.partition("=")[0]  # the value may be a password
-    near = suggest(flag[2:], (each[2:] for each in (*EVERY, *INSTEAD))).replace("mean ", "mean --")
+    near = suggest(flag[2:], (each[2:] for each in (*EVERY, *INSTEAD)), "--")
     if path == ["call"] and not near:
         example = f"{flag.lstrip('-') or 'command'}=…"
         return f"call: unknown option {flag}; a tool's arguments have no dashes: {example}"

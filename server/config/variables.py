@@ -34,7 +34,7 @@ def refuse_unknown(environment: Mapping[str, str]) -> None:
             )
         if not _is_known(name, environment[name]):
             known = [variable.removeprefix(PREFIX) for variable in known_variables(search_keys=True)]
-            similar = suggest(name[len(PREFIX) :], known).replace("mean ", f"mean {PREFIX}")
+            similar = suggest(name[len(PREFIX) :], known, PREFIX)
             shown = escape_unprintable(name[:MAX_NAME])
             raise UsageError(f"unknown variable {shown}{similar}; toolgate --help lists the options")
 
