@@ -45,7 +45,7 @@ def install(
             _run_claude(claude, config.own_environment, entry, replace=has_entry(spec, edit.file))
             print(f"Added Toolgate to {spec.title}, in {edit.file}")
         else:
-            _apply(edit, f"Added Toolgate to {spec.title}, in", is_new_client=not project)
+            _apply(edit, f"Added Toolgate to {spec.title}, in", project)
     except (ConfigFileError, OSError) as error:
         _print_failure("install", error)
         print("To add it by hand, put this into the file:", file=sys.stderr)
@@ -76,7 +76,7 @@ def uninstall(*, client: str, project: bool = False, dry_run: bool = False) -> i
             _run_claude(claude, own, None, replace=True)
             print(f"Removed Toolgate from {spec.title}, in {edit.file}")
         else:
-            _apply(edit, f"Removed Toolgate from {spec.title}, in")
+            _apply(edit, f"Removed Toolgate from {spec.title}, in", project)
     except (ConfigFileError, OSError) as error:
         _print_failure("uninstall", error)
         return 1
@@ -146,8 +146,8 @@ def _print_entry(client: str, spec: ClientSpec, entry: Entry) -> int:
     return 1
 
 
-def _apply(edit: FileEdit, done: str, is_new_client: bool = False) -> None:
-    is_new = is_new_client and not edit.file.target.parent.exists()
+def _apply(edit: FileEdit, done: str, project: bool) -> None:
+    is_new = not project and not edit.file.target.parent.exists()
     has_backup = edit.apply()
     print(f"{done} {edit.file}")
     if has_backup:

@@ -10,12 +10,12 @@ from toolgate.server.text import describe_os_error, escape_unprintable
 log = logging.getLogger("toolgate.http")
 
 
-def notify_ready(handed: Mapping[str, str], public_url: str) -> None:
-    """Send that the server is ready to the socket that `handed`, from the environment, names; without one do nothing.
+def notify_ready(socket_variables: Mapping[str, str], public_url: str) -> None:
+    """Send READY=1 to the service manager, if the environment has NOTIFY_SOCKET.
 
     `systemctl status` shows the URL to every user of the machine: it must not hold the pairing code.
     """
-    address = handed.get(NOTIFY_SOCKET, "")
+    address = socket_variables.get(NOTIFY_SOCKET, "")
     if not address:
         return
     message = f"READY=1\nSTATUS=serving {escape_unprintable(public_url)}"

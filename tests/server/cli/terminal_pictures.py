@@ -96,7 +96,7 @@ def _run(words: list[str], home: Path, until: str) -> str:
 
 def _to_lines(printed: str) -> Iterator[str]:
     """Yield the lines that stay on the screen: of one that was written again, its last state."""
-    for line in printed.rstrip().splitlines() if "\r\n" not in printed else printed.rstrip().split("\r\n"):
+    for line in printed.rstrip().split("\r\n"):
         yield OTHER_ESCAPES.sub("", line.rsplit("\r", 1)[-1])
 
 
