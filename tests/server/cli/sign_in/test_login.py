@@ -161,8 +161,8 @@ def test_two_processes_renew_a_token_once(place: Site, tmp_path: Path) -> None:
 
 def has_open(pid: int, file: Path) -> bool:
     """Return whether a process has the file open."""
-    with contextlib.suppress(OSError):
-        return str(file) in [os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")]
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:  # a file may be closed meanwhile
+        return str(file) in [os.readlink(entry.path) for entry in entries]
     return False
 
 
