@@ -178,16 +178,17 @@ def _keep_attributes(old: Original, file: int) -> None:
                 raise FileError("it belongs to another user, so it can't be replaced: use Bash") from None
             if ACL in names:
                 raise FileError("its group and access control list can't be kept: use Bash") from None
-            mode = mode & 0o707 | (mode & 0o007) << 3  # its group is another one now
+            both = mode >> 3 & mode & 0o007  # its group is another one: members of either had at least this
+            mode = mode & 0o700 | both << 3 | both
     if ACL in _attributes(file) and ACL not in names:
         os.removexattr(file, ACL)  # the folder's default, which fchmod would put into force
-    os.fchmod(file, mode)
     for name in names:
         try:
             os.setxattr(file, name, os.getxattr(old.file, name))
         except OSError as error:  # not ours to set
             if name == ACL:
                 raise FileError(f"its access control list can't be kept ({error.strerror}): use Bash") from None
+    os.fchmod(file, mode)  # last: without the list its mask would be the group's rights
 
 
 def _attributes(file: int) -> list[str]:

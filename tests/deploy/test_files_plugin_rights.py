@@ -65,18 +65,21 @@ def test_a_person_changes_no_file_that_is_write_protected_or_another_ones() -> N
             ("protected", NOBODY, NOBODY, 0o444),
             ("shared", 0, NOBODY, 0o664),
             ("secret", NOBODY, 4242, 0o640),
+            ("excluding", NOBODY, 4242, 0o604),
         ):
             (folder / name).write_text("one\n")
             os.chown(folder / name, owner, group)
             (folder / name).chmod(mode)
-        told = {name: changed_by_user(folder / name) for name in ("protected", "shared", "secret")}
+        told = {name: changed_by_user(folder / name) for name in ("protected", "shared", "secret", "excluding")}
         assert told == {
             "protected": "it is write-protected: if it is to be changed, chmod it in Bash first",
             "shared": "it belongs to another user, so it can't be replaced: use Bash",
             "secret": "edited secret: line 1",
+            "excluding": "edited excluding: line 1",
         }
-        found = (folder / "secret").stat()
-        assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY, 0o600)  # that group may read nothing new
+        for name in ("secret", "excluding"):  # neither group may read anything new
+            found = (folder / name).stat()
+            assert (found.st_gid, stat.S_IMODE(found.st_mode)) == (NOBODY, 0o600)
         assert list(folder.glob(".tmp-*")) == []
 
 
