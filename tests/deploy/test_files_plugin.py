@@ -293,6 +293,22 @@ def test_globs_match_paths_as_a_shell_does(
     assert sorted(found) == sorted(f"{folder.name}/{path}" for path in matching)
 
 
+def test_globs_and_rules_have_limits(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    folder = work / "limits"
+    folder.mkdir()
+    rules = [f"rule{number}" for number in range(1_001)]
+    (folder / ".gitignore").write_text("\n".join(rules))
+    for name in rules[-2:]:
+        (folder / name).touch()
+    assert server.text("Glob", {"pattern": "limits/rule*"}) == f"limits/{rules[-1]}"
+    choices = ",".join(map(str, range(901, 1_001)))
+    assert server.text("Glob", {"pattern": f"limits/rule{{{choices}}}"}) == f"limits/{rules[-1]}"
+    said = server.error("Glob", {"pattern": "{" + ",".join("a" * 101) + "}"})
+    assert said.endswith("the glob's braces stand for more than 100 globs")
+    assert server.error("Glob", {"pattern": "*" * 501}).endswith("the glob is longer than 500 characters")
+
+
 def test_a_plan_refuses_changes_alone(shared: tuple[Server, Path]) -> None:
     server, work = shared
     server.text("PlanMode", {"action": "enter", "goal": "look"})
