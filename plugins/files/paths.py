@@ -26,8 +26,8 @@ class FileError(Exception):
 
 
 class Places:
-    """Where paths lead: relative ones begin at `cwd`. With `roots`, real paths must be in one of those folders. What is
-    in `private` counts only for a root in there."""
+    """Where paths lead: relative ones begin at `cwd`. With `roots`, real paths must be in one of those folders. A
+    path in `private` must be in a root that is in `private` too."""
 
     def __init__(self, cwd: str, roots: list[str] | None, private: str | None) -> None:
         self.cwd = os.path.realpath(cwd)
