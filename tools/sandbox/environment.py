@@ -73,7 +73,7 @@ class SandboxedEnvironment:
         self._variables: Mapping[str, str] | None = None
         self._runner: CommandRunner | None = None
         self._closing: set[asyncio.Future[None]] = set()
-        self._read_only: ReadOnly | None = None  # known
+        self._read_only: ReadOnly | None = None  # find_read_only_obstacle sets it
         self._read_only_runners: WeakSet[CommandRunner] = WeakSet()
 
     @property

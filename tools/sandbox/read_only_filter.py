@@ -36,10 +36,10 @@ OF_PROCESSES = {  # call → the index of its process, which may be only 0: the 
     "setpriority": 1,
     "ioprio_set": 1,
 }
-WHICH_PROCESSES = {
+PROCESS_TARGETS = {  # call → its first argument for one process; others mean all of a group or of a user
     "setpriority": 0,
     "ioprio_set": 1,
-}  # call → what means one process: 0 would be all of a group or user
+}
 RLIMIT_CORE = 4  # asm-generic/resource.h; 1 byte keeps a core dump's handler from running (core(5))
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 TYPE_BITS, CONNECTED_TYPES = 0xF, (1, 5)  # streams and packets: a datagram socket of a pair can send to any path
@@ -75,8 +75,8 @@ def _build(*, may_signal: bool) -> bytes:
         rules.refuse(row)
     for name, index in OF_PROCESSES.items():
         rules.refuse(name, rules.match(index, "NE", 0), *([rules.match(2, "NE", 0)] if name == "prlimit64" else []))
-    for name, one in WHICH_PROCESSES.items():
-        rules.refuse(name, rules.match(0, "NE", one))
+    for name, target in PROCESS_TARGETS.items():
+        rules.refuse(name, rules.match(0, "NE", target))
     rules.refuse("prlimit64", rules.match_bits(1, LOW, RLIMIT_CORE), rules.match(2, "NE", 0))
     rules.refuse("setrlimit", rules.match_bits(0, LOW, RLIMIT_CORE))
     rules.refuse("process_mrelease")
