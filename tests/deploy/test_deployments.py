@@ -208,7 +208,7 @@ def check_run(options: list[str], line: str) -> None:
 
 
 def is_ours(command: list[str]) -> bool:
-    """Return whether the words are a command of `toolgate`, with its options."""
+    """Return whether the words begin with a command of `toolgate`. Its options are not checked."""
     words = [word for word in command[1:] if not word.startswith("-")]
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
     return command[0] == "toolgate" and name is not None
