@@ -84,8 +84,9 @@ class App:
         self.file_changes = watch.FileChanges()
         self.page_reader = build.build_page_reader(config)
         self.web = self.page_reader.web
-        self.workspaces: Workspaces = build.build_workspaces(
-            config, self.state, self.root, self.file_changes, self._note_task_end
+        open_workspaces = build.build_workspaces if config.node is None else build.build_remote_workspaces
+        self.workspaces: Workspaces = open_workspaces(
+            config, self.state, self.root, self.file_changes, self._note_task_end, self._who_is_gone
         )
         self.search = build.build_search(config, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
@@ -121,6 +122,8 @@ class App:
             self.server.services.find_state = self.places.get_place
         if self.cleaner is not None:
             self.server.note_use = partial(self._note_use, self.cleaner)
+        elif config.node is not None:
+            self.server.note_use = partial(self.workspaces.note_use, on_message=self._note_workspace)
         self.call_tasks.on_lost = self.server.observers.task_lost
         self.dispatcher = methods.build_dispatcher(self.server)
         if config.classic.unknown_keys:
@@ -384,7 +387,10 @@ class App:
     def _note_use(self, cleaner: "WorkspaceCleaner", principal: str) -> None:
         word = cleaner.note_call(principal)
         if word is not None:
-            self.server.services.notices(principal).add("workspace", word, READ)
+            self._note_workspace(principal, word)
+
+    def _note_workspace(self, principal: str, word: str) -> None:
+        self.server.services.notices(principal).add("workspace", word, READ)
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""

@@ -34,8 +34,15 @@ from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.zygote import CommandRunner
 
 if TYPE_CHECKING:
+    from toolgate.server.node.remote_workspaces import RemoteWorkspaces
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.workspaces.retention import WorkspaceCleaner
+
+NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
+NODE_OPTIONS = (
+    *("workspace", "idle_workspaces", "idle_after", "gone_workspaces", "gone_after"),
+    *("sandbox", "sandbox_network", "sandbox_paths", "sandbox_uids"),
+)
 
 
 def state_folder(config: Config) -> Path:
@@ -161,7 +168,7 @@ def build_cleaner(
     end: Callable[[str], Awaitable[None]],
 ) -> "WorkspaceCleaner | None":
     """Return the cleaner if each principal has its own workspace. The folder of --workspace stays as it is."""
-    if not config.is_remote or root is not None:
+    if not config.is_remote or root is not None or config.node is not None:
         return None
     from toolgate.server.workspaces import retention  # start-up: stdio does without
 
@@ -176,10 +183,42 @@ def build_workspaces(
     root: Path | None,
     file_changes: FileChanges,
     on_task_end: Callable[[str, Run], None],
+    _list_gone: object = None,
 ) -> LocalWorkspaces:
     """Return the workspaces on this machine. Raises UsageError where the sandbox asks for more than it has."""
     confinement = Sandboxing(config, state, CommandRunner(), public=config.is_public)
     return LocalWorkspaces(state, root, config.command_environment, confinement, file_changes, on_task_end)
+
+
+def build_remote_workspaces(
+    config: Config,
+    _state: Path,
+    _root: Path | None,
+    file_changes: FileChanges,
+    on_task_end: Callable[[str, Run], None],
+    list_gone: Callable[[], Awaitable[Collection[str] | None]],
+) -> "RemoteWorkspaces":
+    """Return the workspaces at the node of --node. Raises UsageError if it does not answer, and for its options."""
+    from toolgate.server.node import link, remote_workspaces  # start-up: most servers have no node
+
+    for key in NODE_OPTIONS:
+        if config.is_given(key):
+            raise UsageError(f"--{key.replace('_', '-')} is the node's: give it to toolgate node, not beside --node")
+    for word in config.limit:
+        if word.partition("=")[0].partition(":")[0] != limits.CALLS:
+            raise UsageError(f"--limit {word} is the node's: give it to toolgate node, not beside --node")
+    try:
+        welcome = link.greet(config.node, NODE_TIMEOUT)
+    except link.NodeUnreachableError as error:
+        raise UsageError(
+            f"--node: no node answers at {config.node} ({error}): start one with toolgate node --listen "
+            f"unix:{config.node}"
+        ) from None
+    if config.is_public and welcome.level == "none" and not config.accept_unsandboxed:
+        raise UsageError(
+            "--node: its commands are not sandboxed; beyond localhost, confirm it with --accept-unsandboxed"
+        )
+    return remote_workspaces.RemoteWorkspaces(config.node, welcome, file_changes, on_task_end, list_gone)
 
 
 def build_page_reader(config: Config) -> PageReader:

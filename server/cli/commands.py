@@ -6,7 +6,7 @@ Flags belong to one command; options can also be set by a variable or a key of t
 from dataclasses import dataclass
 
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
-from toolgate.server.config.types import parse_bool
+from toolgate.server.config.types import parse_bool, parse_node_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,14 @@ SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # opt
 CONFIGURING = (*SPAWNING, *_options("public-url"))
 URL = Option("url", "use the server at this URL, as toolgate login or TOOLGATE_TOKEN allows", metavar="URL")
 CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")
+NODE = _options(
+    *("state", "workspace", "grace", "verbose", "logs", "log-format", "accept-unsandboxed"),
+    *("sandbox", "sandbox-network", "sandbox-paths", "sandbox-uids", "limit", "refuse-networks", "allow-private"),
+    *("idle-workspaces", "idle-after", "gone-workspaces", "gone-after"),
+)
+LISTEN = Option(
+    "listen", "socket for servers, as unix:/PATH (default: STATE/node.sock)", parse_node_address, metavar="ADDRESS"
+)
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
 DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
@@ -91,6 +99,7 @@ EXAMPLES = {
     "doctor": "toolgate doctor --url https://tools.example.com/mcp",
     "login": "toolgate login https://tools.example.com/mcp",
     "logout": "toolgate logout https://tools.example.com/mcp",
+    "node": "toolgate node --listen unix:/run/toolgate/node.sock",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
     "client add": "toolgate client add Fern https://fern.example.com/callback",
@@ -136,6 +145,14 @@ COMMANDS = {
         ),
         Command("config", "print an MCP client's configuration", "help:show_config", CONFIGURING, "CLIENT", (), NAMES),
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
+        Command(
+            "node",
+            "hold people's commands and files in a process of their own, for servers with --node",
+            "node:serve_node",
+            NODE,
+            "",
+            (LISTEN,),
+        ),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),
         Command("health", "exit 0 if the local server is ready", "health:health", ADDRESS, "", (HEALTH_URL,)),

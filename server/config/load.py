@@ -55,6 +55,7 @@ class Config:
         socket_variables: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
+        self.listen: Path | None = None  # the socket of a node, which serves gateways and not MCP clients
         self.classic = classic
         self.environment = environment
         self.socket_variables = socket_variables or {}  # for the sockets of a service manager
@@ -75,7 +76,7 @@ class Config:
     @property
     def is_remote(self) -> bool:
         """Return whether HTTP is served: callers may be other people than the user who started the server."""
-        return bool(self.transports)
+        return self.listen is not None or bool(self.transports)
 
     @property
     def transports(self) -> list[HttpTransport]:

@@ -21,6 +21,7 @@ from toolgate.server.config.types import (
     parse_login,
     parse_long_time,
     parse_network,
+    parse_node_address,
     parse_openai_challenge,
     parse_origin,
     parse_path,
@@ -110,6 +111,12 @@ OPTION_GROUPS = {
         *(_http(row.name, row.help, parse_bool, False, short=row.short) for row in HTTP_TRANSPORTS),
         _http("host", "address to listen on (default 127.0.0.1)", parse_listen_host, "127.0.0.1", "HOST"),
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
+        _http(
+            "node",
+            "node where commands run and files are, as unix:/PATH (see toolgate node); without one, this process",
+            parse_node_address,
+            metavar="ADDRESS",
+        ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
         Option(

@@ -48,11 +48,11 @@ def encode_frame(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
-async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]") -> T:
+async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]", largest: int = MAX_FRAME) -> T:
     """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
-    if size > MAX_FRAME:
-        raise MalformedFrameError(f"a message of {size:,} bytes, over {MAX_FRAME:,}")
+    if size > largest:
+        raise MalformedFrameError(f"a message of {size:,} bytes, over {largest:,}")
     data = await source.readexactly(size)
     try:
         return words.decode(data)

@@ -77,6 +77,9 @@ class LocalWorkspaces:
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         return self._confinement.end_orphans, self._confinement.balance_cpu
 
+    def note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
+        """Do nothing: the cleaner of this process notes it."""
+
     async def kill(self, principal: str) -> None:
         workspace = self._workspaces.get(principal)
         if workspace is not None:

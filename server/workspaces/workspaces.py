@@ -41,6 +41,11 @@ class Workspaces(Protocol):
         """Return what to run beside the requests, each until it is cancelled."""
         ...
 
+    def note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
+        """Note a call of the principal, where the folders are elsewhere. `on_message(principal, text)` gets a message
+        for it."""
+        ...
+
     async def kill(self, principal: str) -> None:
         """End all commands of a principal."""
         ...

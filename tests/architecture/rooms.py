@@ -48,6 +48,7 @@ ORDER = (
     "server/server.py",
     "server/methods",
     "server/builtin_tools.py",
+    "server/node",
     "server/build.py",
     "transports/http",
     "transports/__init__.py",

@@ -13,7 +13,7 @@ from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import describe_end, name_blank, with_notes
-from toolgate.tools.workspace.workspace import Conclusion, Workspace, output_path
+from toolgate.tools.workspace.workspace import Conclusion, Workspace, WorkspaceUnreachableError, output_path
 
 MAX_TEXT = 30_000  # characters of output in a result: they use up a model's context
 QUICK = 1.0  # seconds: a command that ends in them is started and concluded at once
@@ -65,6 +65,8 @@ class BashCall:
             try:
                 await self._watch(run_id)
                 conclusion = await workspace.conclude(run_id, limit=MAX_TEXT)
+            except WorkspaceUnreachableError:
+                raise  # it goes on there as a background task
             except BaseException:  # above all a cancellation
                 await asyncio.shield(workspace.discard(run_id))
                 raise

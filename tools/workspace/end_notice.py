@@ -9,9 +9,11 @@ SCOPE = "tools:read"  # the scope needed to read a notice, as for the output
 
 
 def add(notices: Notices, run: Run) -> None:
-    """Keep a notice of the task's end."""
+    """Keep a notice of the task's end or, of one that still runs, that its call ended before it."""
     name = shorten_command(run.command, NAMED)
-    text = f"background task {run.id} ({name}) {describe_end(run)}; read it with ReadBgOutput"
+    end = describe_end(run) if run.status != "running" else "goes on, though the call that started it was cut off"
+    text = f"background task {run.id} ({name}) {end}; read it with ReadBgOutput"
+    drop(notices, run.id)
     notices.add(f"bg-{run.id}", text, SCOPE)
 
 

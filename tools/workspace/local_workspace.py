@@ -15,7 +15,7 @@ from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.limit_checks import LimitChecks
-from toolgate.tools.workspace.open_file import OpenFile
+from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
@@ -65,6 +65,7 @@ class LocalWorkspace:
         self.limits = LimitChecks(command_environment, self.root, self._live)
         self._programs: Programs | None = None
         self._reading = asyncio.Semaphore(READS)
+        self.arrivals = 0  # of background tasks
         self._arriving = asyncio.Event()  # set and replaced at each new background task
         self._closed = False
         self._can_read_only = False  # known
@@ -116,7 +117,8 @@ class LocalWorkspace:
             await asyncio.shield(self.discard(run_id))
             raise
 
-    async def conclude(self, run_id: int, *, limit: int) -> Conclusion:
+    async def conclude(self, run_id: int, *, limit: int, keeps_output: bool = False) -> Conclusion:
+        """Conclude a run. `keeps_output`: also output that the conclusion holds whole stays, until `forget`."""
         run = await self._find(run_id)
         is_dying = run.reason is not None  # killed by us: its remains are no background task
         ended = await self.wait_shell(run_id, SETTLE if is_dying else 0.0)
@@ -126,7 +128,7 @@ class LocalWorkspace:
         refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
         gone = gone or refused is not None
         cwd = await self.read_cwd(run_id)
-        excerpt = await self._take_excerpt(run, limit, final=gone)
+        excerpt = await self._take_excerpt(run, limit, final=gone, keeps_output=keeps_output)
         self.limits.find_reached(run, excerpt.text)
         return Conclusion(run.copy(), ended, gone, refused, seconds, cwd, excerpt)
 
@@ -151,6 +153,17 @@ class LocalWorkspace:
 
     async def arrival(self) -> None:
         await self._arriving.wait()
+
+    async def adopt(self, run_id: int) -> Run:
+        """Make a foreground run whose caller is gone a background task, also if it has ended. Return it."""
+        refused = await self.keep(run_id)
+        run = await self._find(run_id)
+        run.reason = run.reason or refused
+        if not run.background:  # it has ended
+            run.background = True
+            self._notify_arrival()
+        self._runs.save(run)
+        return run.copy()
 
     async def read(self, run_id: int, offset: int, limit: int) -> bytes:
         await self._find(run_id)
@@ -240,7 +253,7 @@ class LocalWorkspace:
         async with self._reading:
             return await asyncio.to_thread(files.read, path, limit, reach, self.private_folder, self._environment.uid)
 
-    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> OpenFile:
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> LocalFile:
         await self._runs.open()
         reach = None if anywhere else self.root
         return await asyncio.to_thread(
@@ -305,7 +318,7 @@ class LocalWorkspace:
         """Return the run itself, which changes."""
         return (await self._runs.open())[run_id]
 
-    async def _take_excerpt(self, run: Run, limit: int, *, final: bool) -> Excerpt:
+    async def _take_excerpt(self, run: Run, limit: int, *, final: bool, keeps_output: bool) -> Excerpt:
         """Return the output to show, and remove what is not needed after that. `final`: no more comes."""
         path, size = output_path(self, run), await self.size(run.id)
         excerpt = await make_excerpt(partial(self.read, run.id), size, limit, _note_rest(run, path), final=final)
@@ -313,11 +326,12 @@ class LocalWorkspace:
             await self.mark_read(run.id, excerpt.used_bytes)
         elif excerpt.dropped_characters and path:
             await self.keep(run.id)
-        else:
+        elif not keeps_output:
             await self.forget(run.id)
         return excerpt
 
     def _notify_arrival(self) -> None:
+        self.arrivals += 1
         self._arriving.set()
         self._arriving = asyncio.Event()
 

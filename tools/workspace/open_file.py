@@ -1,7 +1,9 @@
 """Read a regular file piece by piece, so that no reader has all of it in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from types import TracebackType
 from typing import BinaryIO, Protocol, Self
 
@@ -49,19 +51,33 @@ class LocalFile:
         else:
             self._reading.add_done_callback(self._end)
 
+    @property
+    def identity(self) -> str:
+        """The file and its state: equal while it has not been written to or replaced."""
+        status = os.fstat(self._file.fileno())
+        return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+
+    async def read_at(self, offset: int, limit: int) -> bytes:
+        """Return at most `limit` bytes from `offset`. Raises ToolError."""
+        return await self._wait(partial(os.pread, self._file.fileno(), limit, offset))
+
     async def pieces(self) -> AsyncIterator[bytes]:
-        loop = asyncio.get_running_loop()
         rest = self.size
         while rest:
-            self._reading = loop.run_in_executor(None, self._file.read, min(PIECE, rest))
-            try:
-                piece = await asyncio.shield(self._reading)
-            except OSError as error:
-                raise ToolError(f"{self.path} can't be read: {(error.strerror or str(error)).lower()}") from None
-            if not piece:
-                raise ToolError(f"{self.path} became shorter while it was read: call again")
+            piece = await self._wait(partial(self._file.read, min(PIECE, rest)))
             rest -= len(piece)
             yield piece
+
+    async def _wait(self, read: Callable[[], bytes]) -> bytes:
+        """Return what `read` returns in a thread, which is not nothing."""
+        self._reading = asyncio.get_running_loop().run_in_executor(None, read)
+        try:
+            piece = await asyncio.shield(self._reading)
+        except OSError as error:
+            raise ToolError(f"{self.path} can't be read: {(error.strerror or str(error)).lower()}") from None
+        if not piece:
+            raise ToolError(f"{self.path} became shorter while it was read: call again")
+        return piece
 
     def _end(self, reading: "asyncio.Future[bytes]") -> None:
         if not reading.cancelled():

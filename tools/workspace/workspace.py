@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.files import FileEntry
 from toolgate.tools.workspace.open_file import OpenFile
@@ -17,6 +18,10 @@ from toolgate.tools.workspace.output_text import Excerpt
 from toolgate.tools.workspace.spool import Run
 
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
+
+
+class WorkspaceUnreachableError(ToolError):
+    """The machine of the workspace can't be reached. What was started there may go on."""
 
 
 class Conclusion(msgspec.Struct, frozen=True):

@@ -1,0 +1,122 @@
+"""Run a node (`toolgate node`): hold people's commands and files for servers that are started with --node."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+
+from toolgate.server import build, run_loop
+from toolgate.server.cli.readiness import notify_ready
+from toolgate.server.config.load import Config
+from toolgate.server.config.types import parse_node_address
+from toolgate.server.node.node import Node
+from toolgate.server.node.server import NodeServer
+from toolgate.server.protocol.asyncio_tasks import DelayedTasks
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.telemetry import logging as logs
+from toolgate.server.text import describe_os_error
+from toolgate.server.watch import FileChanges
+
+DONE, FAULT = 0, 1
+SOCKET = "node.sock"
+BACKLOG = 64
+GRACE = 5.0  # seconds for commands whose calls wait, at the end
+CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
+
+log = logging.getLogger("toolgate.node")
+
+
+def serve_node(options: Config, *, listen: str | None) -> int:
+    """Serve until a signal ends it."""
+    if sys.platform not in ("linux", "darwin"):
+        raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
+    try:
+        options.listen = parse_node_address(listen) if listen else options.state / SOCKET
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}") from None
+    logs.start(options.verbose, options.logs, options.log_format)
+    code = DONE
+    try:
+        run_loop.run_server(lambda: run_node(options), asyncio.new_event_loop)
+    except UsageError:
+        raise
+    except Exception:
+        log.exception("the node failed")
+        code = FAULT
+    finally:
+        logs.stop()
+    run_loop.exit_if_hung(code)
+    return code
+
+
+async def run_node(options: Config) -> None:
+    """Serve gateways until a signal comes, then end all that runs."""
+    interrupted = run_loop.cancel_on_signal()
+    state = build.state_folder(options)
+    use, owner = build.lock_state(state), lock_node(state)
+    path, root = options.listen, build.workspace_root(options)
+    assert path is not None
+    line = open_socket(path)
+    node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
+    node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
+    node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
+    server = NodeServer(node, state, root)
+    listener = await asyncio.start_unix_server(server.serve, sock=line, backlog=BACKLOG)
+    for job in node.workspaces.list_jobs():
+        jobs.start(job, 1.0)
+    if node.cleaner is not None:
+        jobs.start(node.cleaner.run, CLEAN_AFTER)
+    log.info("listening on unix:%s, %s", path, node.workspaces.describe())
+    notify_ready(options.socket_variables, f"unix:{path}")
+    try:
+        await listener.serve_forever()
+    except asyncio.CancelledError:
+        if not interrupted.is_set():
+            raise
+    finally:
+        listener.close()
+        os.unlink(path)
+        await server.close(options.grace if options.is_given("grace") else GRACE)
+        await jobs.close()
+        await file_changes.close()
+        os.close(owner)
+        os.close(use)
+
+
+def lock_node(state: Path) -> int:
+    """Return a descriptor that keeps other nodes from this state folder until it is closed. Raises UsageError."""
+    descriptor = os.open(state / "node.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(f"--state: another node has {state}: stop it, or name another folder") from None
+    return descriptor
+
+
+def open_socket(path: Path) -> socket.socket:
+    """Return a listening socket that only this user and root may connect to. A socket that nobody listens on is
+    replaced. Raises UsageError."""
+    line = socket.socket(socket.AF_UNIX)
+    try:
+        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
+            with socket.socket(socket.AF_UNIX) as other:
+                if other.connect_ex(str(path)) == 0:
+                    raise UsageError(f"--listen: another process listens on {path}: stop it, or name another socket")
+            path.unlink()
+        before = os.umask(0o177)
+        try:
+            line.bind(str(path))
+        finally:
+            os.umask(before)
+    except OSError as error:
+        line.close()
+        raise UsageError(f"--listen: {path}: {describe_os_error(error)}") from None
+    except UsageError:
+        line.close()
+        raise
+    return line

@@ -1,0 +1,252 @@
+"""Serve one gateway, over one connection after another: perform each request once, and keep its answer until taken."""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from toolgate.server.node.messages import MAX_DATA, METHODS, Acknowledgement, Answer, Cancel, NodeRequest
+from toolgate.server.node.node import Node
+from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
+from toolgate.server.rpc import errors, frames
+from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
+
+MAX_REQUESTS = 2_000  # of one gateway at once
+MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
+MAX_ANSWERS = 96 * 2**20  # bytes of answers that the gateway has not taken
+REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
+STARTS = frozenset(("node.start", "node.execute"))  # not cancelled before the command has an id
+REPORTS = frozenset(("node.note_use", "node.count_running", "node.report_gone"))  # no call waits for their answers
+LOCAL = "local"  # the principal where nobody signs in
+
+log = logging.getLogger("toolgate.node")
+
+
+class GatewaySession:
+    """What a node knows of one gateway. `on_expire` is called when it is gone for good."""
+
+    def __init__(self, node: Node, on_expire: Callable[[], object]) -> None:
+        self._node = node
+        self._on_expire = on_expire
+        self.requests: dict[int, GatewayRequest] = {}
+        self.attended: set[tuple[str, int]] = set()  # the foreground commands whose calls the gateway holds
+        self.watches: dict[tuple[str, int], AsyncIterator[object]] = {}
+        self.principals: set[str] = set()
+        self._writer: asyncio.StreamWriter | None = None
+        self._arguments = 0  # bytes
+        self._answers = 0
+        self._room = asyncio.Event()
+        self._unattended = asyncio.Event()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._adopting: set[asyncio.Task[None]] = set()
+
+    # -- connections
+
+    def attach(self, writer: asyncio.StreamWriter) -> None:
+        """Use a new connection, in place of the one before."""
+        if self._writer is not None:
+            self._writer.transport.abort()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        self._writer = writer
+        for principal in self.principals:
+            self.send_ends(principal)
+
+    def detach(self, writer: asyncio.StreamWriter) -> None:
+        """The connection is gone. What it asked for goes on; the gateway may come back."""
+        if self._writer is writer:
+            self._writer = None
+            self._expiry = asyncio.get_running_loop().call_later(REATTACH, self._expire)
+
+    @property
+    def is_attached(self) -> bool:
+        return self._writer is not None
+
+    def send(self, message: msgspec.Struct) -> None:
+        self._write(frames.encode_frame(message))
+
+    def _write(self, frame: bytes) -> None:
+        if self._writer is not None:
+            self._writer.write(frame)
+
+    def _expire(self) -> None:
+        """The gateway is gone: its commands become background tasks."""
+        for request in list(self.requests.values()):
+            self._drop(request, goes_on=True)
+        for principal, run_id in list(self.attended):
+            self._adopt(principal, run_id)
+        self.watches.clear()
+        self._on_expire()
+
+    # -- messages
+
+    def take(self, message: Any) -> None:
+        """Handle a message after Hello. Raises MalformedFrameError."""
+        match message:
+            case NodeRequest():
+                self._begin(message)
+            case Cancel(number, goes_on):
+                request = self.requests.get(number)
+                if request is not None:
+                    self._drop(request, goes_on=goes_on)
+            case Acknowledgement(numbers, ends):
+                for number in numbers:
+                    request = self.requests.get(number)
+                    if request is not None and request.frame is not None:
+                        self._finish(request)
+                self._node.ends.take(ends, self.principals)
+            case _:
+                raise frames.MalformedFrameError("a second hello")
+
+    def _begin(self, message: NodeRequest) -> None:
+        known = self.requests.get(message.number)
+        if known is not None:  # over a new connection
+            if known.frame is not None:
+                self._write(known.frame)
+            return
+        if not (PRINCIPAL_NAME.fullmatch(message.principal) or message.principal == LOCAL):
+            raise frames.MalformedFrameError("a request for a name that is no principal")
+        request = GatewayRequest(message)
+        if len(self.requests) >= MAX_REQUESTS or self._arguments + request.size > MAX_ARGUMENTS:
+            raise frames.MalformedFrameError("too many requests at once")
+        self.requests[request.number] = request
+        self._arguments += request.size
+        if message.principal not in self.principals and message.name not in REPORTS:
+            self.principals.add(message.principal)
+            self.send_ends(message.principal)
+        request.task = asyncio.get_running_loop().create_task(self._work(request, message.arguments))
+
+    def send_ends(self, principal: str) -> None:
+        """Send the ends of the principal's tasks that no gateway has taken."""
+        for end in self._node.ends.list_pending(principal):
+            self.send(end)
+
+    # -- requests
+
+    async def _work(self, request: GatewayRequest, arguments: msgspec.Raw) -> None:
+        try:
+            result = frames.encode_raw(await self._perform(request, arguments))
+            frame = frames.encode_frame(Answer(request.number, result))
+        except asyncio.CancelledError:
+            if request.is_adopted:
+                self._finish_adopted(request)
+            raise
+        except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
+            data = errors.error_to_data(error) or _log_fault(request.name)
+            frame = frames.encode_frame(Answer(request.number, error=data))
+        if request.number not in self.requests:  # cancelled as it ended
+            return
+        self._arguments -= request.size
+        request.size = 0
+        request.frame = frame
+        self._answers += len(frame) - request.reserved
+        request.reserved = len(frame)
+        self._write(frame)
+
+    async def _perform(self, request: GatewayRequest, arguments: msgspec.Raw) -> Any:
+        method = METHODS.find(request.name)
+        if method is None:
+            raise LookupError(f"{request.name} is not available at a node"[:200])
+        given = method.decode_arguments(arguments, MAX_DATA)
+        if method.returns_data:
+            await self._reserve(request, given["limit"] * 2)  # base64, or a text's escapes
+        request.about = given.get("run_id")
+        owner, _, name = request.name.partition(".")
+        target: Any = PrincipalMethods(self._node, request, self.attended, self.watches)
+        if owner == "workspace":
+            target = self._node.workspaces.get_or_open(request.principal)
+        if name == "run_program":
+            self._node.refuse_start_at_end()
+        result = await getattr(target, name)(**given)
+        if name in ("keep", "forget", "discard"):
+            self._leave(request.principal, given["run_id"])
+        return result
+
+    async def _reserve(self, request: GatewayRequest, size: int) -> None:
+        """Wait until so many bytes of answers may be held."""
+        while self._answers and self._answers + size > MAX_ANSWERS:
+            self._room.clear()
+            await self._room.wait()
+        request.reserved = size
+        self._answers += size
+
+    async def wait_unattended(self) -> None:
+        """Wait until the gateway's calls wait for no command."""
+        while self.attended:
+            self._unattended.clear()
+            await self._unattended.wait()
+
+    def _leave(self, principal: str, run_id: int) -> None:
+        """The gateway attends to the command no longer."""
+        self.attended.discard((principal, run_id))
+        if not self.attended:
+            self._unattended.set()
+
+    def _forget(self, request: GatewayRequest) -> None:
+        if self.requests.pop(request.number, None) is None:
+            return
+        self._arguments -= request.size
+        self._answers -= request.reserved
+        request.size = request.reserved = 0
+        self._room.set()
+
+    def _finish(self, request: GatewayRequest) -> None:
+        """The gateway has the answer."""
+        self._forget(request)
+        if request.concludes and request.run_id is not None:
+            self._leave(request.principal, request.run_id)
+            if not request.needs_output:
+                self._spawn(self._node.workspaces.get_or_open(request.principal).forget(request.run_id))
+
+    def _drop(self, request: GatewayRequest, *, goes_on: bool) -> None:
+        """Nobody waits for the request."""
+        if not goes_on:
+            self._spawn(self._cancel(request))
+        elif request.frame is None and request.run_id is None and request.name in STARTS:
+            request.is_adopted = True  # as soon as it has an id
+        else:
+            if request.task is not None:
+                request.task.cancel()
+            self._finish_adopted(request)
+
+    async def _cancel(self, request: GatewayRequest) -> None:
+        """End the request and what it started, and say so."""
+        self._forget(request)
+        if request.task is not None:
+            request.task.cancel()
+            await asyncio.wait([request.task])
+        if request.run_id is not None and not request.concludes:
+            await self._discard(request.principal, request.run_id)
+        self.send(Answer(request.number, error=errors.ErrorData("ToolError", "cancelled")))
+
+    def _finish_adopted(self, request: GatewayRequest) -> None:
+        self._forget(request)
+        run_id = request.about if request.run_id is None else request.run_id
+        if run_id is not None and (request.principal, run_id) in self.attended:
+            self._adopt(request.principal, run_id)
+
+    async def _discard(self, principal: str, run_id: int) -> None:
+        self._leave(principal, run_id)
+        try:
+            await self._node.workspaces.get_or_open(principal).discard(run_id)
+        except KeyError:
+            log.debug("run %d was forgotten before", run_id)
+
+    def _adopt(self, principal: str, run_id: int) -> None:
+        self._leave(principal, run_id)
+        self._spawn(self._node.adopt(principal, run_id))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+
+def _log_fault(name: str) -> errors.ErrorData:
+    reference = secrets.token_hex(6)
+    log.exception("reference %s: %s failed", reference, name)
+    return errors.ErrorData("ToolError", f"the node failed at {name}, reference {reference}")

@@ -1,0 +1,333 @@
+"""Hold a gateway's connection to a node: connect again when it breaks, and match answers to requests.
+
+A request that was sent is sent again only to the same life of the node (epoch), which does nothing twice for a number.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolgate.server import VERSION as RELEASE
+from toolgate.server.node import messages
+from toolgate.server.node.messages import (
+    Acknowledgement,
+    Answer,
+    Cancel,
+    Hello,
+    NodeRequest,
+    Ping,
+    Pong,
+    Refusal,
+    TaskEnded,
+    Welcome,
+)
+from toolgate.server.rpc import errors, frames
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
+
+PATIENCE = 1.5  # seconds that a request waits for a node that is silent or gone
+GREETING = 1.0  # seconds for a connection and its welcome
+BEAT = 0.25  # seconds between two looks at a silent node, while it owes answers
+QUIET = 0.5  # seconds of silence before it is asked for a sign
+PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to connect
+CANCEL_WITHIN = 3.0  # seconds that a cancelled request waits for the end of its command
+ACKNOWLEDGE = 0.02  # seconds in which acknowledgements are gathered
+LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
+MAX_UNSENT = 64 * 2**20  # bytes of requests under way
+MAX_WAITING = 1_000  # requests under way
+
+log = logging.getLogger("toolgate.node")
+
+
+class NodeUnreachableError(Exception):
+    """No node speaks at the address; the text says why."""
+
+
+class _Waiting:
+    """A request without an answer. `epoch` is the life of the node that it was sent to."""
+
+    def __init__(self, number: int, frame: bytes, answer: "asyncio.Future[Answer]") -> None:
+        self.number = number
+        self.frame = frame
+        self.answer = answer
+        self.epoch: str | None = None
+
+
+class NodeLink:
+    """The link to the node at the unix socket `path`. `welcome` is its last word about itself.
+
+    `on_end` is called with each end of a task, and returns whether it was used.
+    """
+
+    def __init__(self, path: Path, welcome: Welcome, on_end: Callable[[TaskEnded], bool]) -> None:
+        self.path = path
+        self.welcome = welcome
+        self.is_connected = False
+        self._on_end = on_end
+        self._name = secrets.token_hex(16)
+        self._number = 0
+        self._waiting: dict[int, _Waiting] = {}
+        self._unsent = 0  # bytes
+        self._given_up: list[Cancel] = []  # to be sent over the next connection
+        self._taken: list[int] = []
+        self._ends: list[int] = []
+        self._acknowledging: asyncio.TimerHandle | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def request(self, principal: str, name: str, arguments: dict[str, Any]) -> msgspec.Raw:
+        """Return the result of a request. Raises what the node raised, and ToolError if it can't be reached."""
+        if self._is_closed:
+            raise ToolError("the server is shutting down: nothing more is started")
+        loop = asyncio.get_running_loop()
+        self._start()
+        self._number += 1
+        frame = frames.encode_frame(NodeRequest(self._number, principal, name, frames.encode_raw(arguments)))
+        if self._unsent + len(frame) > MAX_UNSENT or len(self._waiting) >= MAX_WAITING:
+            raise ToolError(f"too much is under way to the node at {self.path}: try again")
+        waiting = _Waiting(self._number, frame, loop.create_future())
+        if not self._waiting:
+            self._heard = loop.time()
+        self._waiting[waiting.number] = waiting
+        self._unsent += len(frame)
+        if self.is_connected:
+            self._send(waiting)
+        else:
+            loop.call_later(PATIENCE, self._give_up, waiting)
+        try:
+            answer = await waiting.answer
+        except asyncio.CancelledError:
+            if not waiting.answer.done() or waiting.answer.cancelled():
+                await self._cancel(waiting)
+            raise
+        finally:
+            self._remove(waiting)
+        if answer.error is not None:
+            raise errors.data_to_error(answer.error)
+        return answer.result
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        self._start()
+        assert self._task is not None
+        await asyncio.wait([self._task])
+
+    def _start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._connect_for_ever())
+
+    async def close(self) -> None:
+        """Close the connection. What runs at the node goes on."""
+        self._is_closed = True
+        self._acknowledge()
+        for waiting in list(self._waiting.values()):
+            waiting.answer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # -- the connection
+
+    async def _connect_for_ever(self) -> None:
+        failures = 0
+        while True:
+            try:
+                if await self._serve_connection():
+                    failures = 0
+            except frames.MalformedFrameError as fault:
+                log.error("the node at %s broke the rules: it sent %s", self.path, fault)
+                failures = len(PAUSES)
+            except NodeUnreachableError as error:
+                if failures == len(PAUSES):
+                    log.warning("%s", error)
+                failures += 1
+            await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+
+    async def _serve_connection(self) -> bool:
+        """Connect, and take the node's messages until the connection ends. Return whether it was good."""
+        reader, writer = await self._connect()
+        watch = asyncio.get_running_loop().create_task(self._watch_silence(writer))
+        try:
+            while True:
+                self._take(await frames.read_frame(reader, messages.FROM_NODE))
+        except (EOFError, ConnectionError):
+            return True
+        finally:
+            watch.cancel()
+            self._disconnect(writer)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        writer = None
+        try:
+            async with asyncio.timeout(GREETING):
+                reader, writer = await asyncio.open_unix_connection(str(self.path))
+                writer.write(frames.encode_frame(Hello(messages.VERSION, RELEASE, self._name)))
+                welcome = read_welcome(self.path, await frames.read_frame(reader, messages.FROM_NODE))
+        except BaseException as error:
+            if writer is not None:
+                writer.transport.abort()
+            if isinstance(error, (OSError, EOFError)):  # TimeoutError is one
+                raise NodeUnreachableError(f"no node answers at {self.path}: {error or 'no answer in time'}") from None
+            raise
+        self._writer, self.is_connected = writer, True
+        self._heard = asyncio.get_running_loop().time()
+        if welcome.epoch != self.welcome.epoch:
+            log.warning("the node at %s has restarted", self.path)
+            self._given_up.clear()
+            for waiting in list(self._waiting.values()):
+                if waiting.epoch not in (None, welcome.epoch):
+                    self._fail(
+                        waiting,
+                        f"the node at {self.path} restarted before it answered: all that ran there has ended, and it "
+                        "is not known how far this came",
+                    )
+        self.welcome = welcome
+        for cancel in self._given_up:
+            writer.write(frames.encode_frame(cancel))
+        self._given_up.clear()
+        for waiting in self._waiting.values():
+            self._send(waiting)
+        return reader, writer
+
+    def _disconnect(self, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+        self._writer, self.is_connected = None, False
+        self._taken.clear()  # the node sends these answers again, to be taken again
+        self._ends.clear()
+        for waiting in self._waiting.values():
+            asyncio.get_running_loop().call_later(PATIENCE, self._give_up, waiting)
+
+    async def _watch_silence(self, writer: asyncio.StreamWriter) -> None:
+        """End the connection to a node that owes answers and gives no sign."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(BEAT)
+            silence = loop.time() - self._heard
+            if not self._waiting or silence < QUIET:
+                continue
+            if silence < PATIENCE:
+                writer.write(frames.encode_frame(Ping()))
+                continue
+            log.warning("the node at %s has been silent for %.1f s", self.path, silence)
+            for waiting in list(self._waiting.values()):
+                self._fail_unreachable(waiting)
+            writer.transport.abort()
+            return
+
+    def _take(self, message: Any) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        match message:
+            case Answer(number):
+                waiting = self._waiting.get(number)
+                if waiting is not None and not waiting.answer.done():
+                    waiting.answer.set_result(message)
+                self._taken.append(number)
+                self._acknowledge_soon(at_once=len(bytes(message.result)) > LARGE)
+            case TaskEnded(sequence):
+                if self._on_end(message):
+                    self._ends.append(sequence)
+                    self._acknowledge_soon(at_once=False)
+            case Pong():
+                pass
+            case Refusal(text):
+                raise frames.MalformedFrameError(f"a refusal: {text[:200]}")
+            case _:
+                raise frames.MalformedFrameError("a second welcome")
+
+    def _acknowledge_soon(self, *, at_once: bool) -> None:
+        if at_once:
+            self._acknowledge()
+        elif self._acknowledging is None:
+            self._acknowledging = asyncio.get_running_loop().call_later(ACKNOWLEDGE, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        if self._acknowledging is not None:
+            self._acknowledging.cancel()
+            self._acknowledging = None
+        if self._writer is not None and (self._taken or self._ends):
+            self._writer.write(frames.encode_frame(Acknowledgement(self._taken, self._ends)))
+        self._taken, self._ends = [], []
+
+    # -- requests
+
+    def _send(self, waiting: _Waiting) -> None:
+        assert self._writer is not None
+        self._acknowledge()  # first: the node then knows what this request may rely on
+        waiting.epoch = self.welcome.epoch
+        self._writer.write(waiting.frame)
+
+    def _give_up(self, waiting: _Waiting) -> None:
+        if not self.is_connected:
+            self._fail_unreachable(waiting)
+
+    def _fail_unreachable(self, waiting: _Waiting) -> None:
+        known = "nothing was done"
+        if waiting.epoch is not None:
+            known = "it is not known how far this came; nothing was run elsewhere"
+        self._fail(waiting, f"the node at {self.path} can't be reached: {known}")
+
+    def _fail(self, waiting: _Waiting, text: str) -> None:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(WorkspaceUnreachableError(text))
+            self._withdraw(waiting, goes_on=True)
+
+    async def _cancel(self, waiting: _Waiting) -> None:
+        """Cancel a request at the node, and wait a while until it has ended what it started."""
+        waiting.answer = asyncio.get_running_loop().create_future()
+        self._withdraw(waiting, goes_on=False)
+        if self.is_connected and waiting.epoch is not None:
+            waiting.frame = frames.encode_frame(Cancel(waiting.number))  # sent again if the connection breaks
+            self._unsent += len(waiting.frame)
+            self._waiting[waiting.number] = waiting
+            await asyncio.wait([waiting.answer], timeout=CANCEL_WITHIN)
+
+    def _remove(self, waiting: _Waiting) -> None:
+        if self._waiting.pop(waiting.number, None) is not None:
+            self._unsent -= len(waiting.frame)
+
+    def _withdraw(self, waiting: _Waiting, *, goes_on: bool) -> None:
+        """Tell the node that nobody waits any more, as soon as it can be told."""
+        self._remove(waiting)
+        if waiting.epoch != self.welcome.epoch:
+            return
+        cancel = Cancel(waiting.number, goes_on)
+        if self._writer is not None and not goes_on:
+            self._writer.write(frames.encode_frame(cancel))
+        else:
+            self._given_up.append(cancel)
+
+
+def read_welcome(path: Path, message: Any) -> Welcome:
+    """Return the node's answer to Hello. Raises NodeUnreachableError."""
+    if isinstance(message, Refusal):
+        raise NodeUnreachableError(f"the node at {path} refuses this server: {message.text[:300]}")
+    if not isinstance(message, Welcome) or message.version != messages.VERSION:
+        raise NodeUnreachableError(f"what answers at {path} is not a node of Toolgate {RELEASE}")
+    return message
+
+
+def greet(path: Path, timeout: float) -> Welcome:
+    """Return the welcome of the node at `path`. Blocking. Raises NodeUnreachableError."""
+    try:
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as line:
+            line.settimeout(timeout)
+            line.connect(str(path))
+            line.sendall(frames.encode_frame(Hello(messages.VERSION, RELEASE, "")))
+            with line.makefile("rb") as source:
+                (size,) = frames.LENGTH.unpack(source.read(frames.LENGTH.size))
+                data = source.read(min(size, 2**16))
+            return read_welcome(path, messages.FROM_NODE.decode(data))
+    except OSError as error:
+        raise NodeUnreachableError((error.strerror or str(error)).lower()) from None
+    except (ValueError, msgspec.MsgspecError, struct.error):
+        raise NodeUnreachableError("what answers there is not a node") from None

@@ -1,0 +1,176 @@
+"""Define the messages between a gateway and a node, and the methods that a gateway may request.
+
+A gateway numbers its requests. It may send one again over a new connection: the node does nothing twice for a number,
+and keeps each answer until the gateway has taken it.
+"""
+
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from toolgate.server.rpc.errors import ErrorData
+from toolgate.server.rpc.frames import NOTHING
+from toolgate.server.rpc.methods import MethodTable
+from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import Conclusion, Workspace
+
+VERSION = 1  # of these messages
+MAX_DATA = 16 * 2**20  # bytes of one answer: four of them fit a frame
+
+# -- from the gateway
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
+    """The first message. `gateway` is a random name of the gateway's life; "" only asks for the welcome."""
+
+    version: int
+    release: str
+    gateway: str
+
+
+class NodeRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
+    number: int
+    principal: str
+    name: str
+    arguments: msgspec.Raw
+
+
+class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
+    """Nobody waits for the answer any more. A command that the request started is ended, unless it `goes_on`: then it
+    becomes a background task."""
+
+    number: int
+    goes_on: bool = False
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, tag="taken", array_like=True):
+    """These answers and ends of tasks have arrived."""
+
+    numbers: list[int] = []
+    ends: list[int] = []
+
+
+class Ping(msgspec.Struct, frozen=True, tag="ping", array_like=True):
+    pass
+
+
+# -- from the node
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
+    """The answer to Hello. `epoch` is a random name of the node's life. `root` is the one shared workspace, or None if
+    each principal has a folder in `workspaces`."""
+
+    version: int
+    release: str
+    epoch: str
+    level: str
+    description: str
+    state: str
+    root: str | None
+
+
+class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
+    """The connection ends, for the reason `text`."""
+
+    text: str
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
+    number: int
+    result: msgspec.Raw = NOTHING
+    error: ErrorData | None = None
+
+
+class TaskEnded(msgspec.Struct, frozen=True, tag="ended", array_like=True):
+    """A background task has ended by itself or, if it still runs, has lost the call that started it."""
+
+    sequence: int
+    principal: str
+    run: Run
+
+
+class Pong(msgspec.Struct, frozen=True, tag="pong", array_like=True):
+    pass
+
+
+FROM_GATEWAY = msgspec.json.Decoder(Hello | NodeRequest | Cancel | Acknowledgement | Ping)
+FROM_NODE = msgspec.json.Decoder(Welcome | Refusal | Answer | TaskEnded | Pong)
+
+# -- methods
+
+
+class NodeMethods(Protocol):
+    """What a node offers beside the methods of Workspace, for one principal of one gateway."""
+
+    async def start(
+        self,
+        command: str,
+        *,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
+        background: bool = False,
+        read_only: bool = False,
+    ) -> int: ...
+
+    async def execute(
+        self,
+        command: str,
+        *,
+        wait: float,
+        limit: int,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        read_only: bool = False,
+    ) -> tuple[int, Conclusion | None]: ...
+
+    async def conclude(self, run_id: int, *, limit: int) -> Conclusion: ...
+
+    async def list_tasks(self) -> tuple[int, list[Run]]:
+        """Return how many background tasks there have been, and those that are known."""
+        ...
+
+    async def wait_arrival(self, seen: int) -> None:
+        """Wait until there have been more than `seen` background tasks."""
+        ...
+
+    async def measure_file(self, path: str, largest: int, *, anywhere: bool) -> tuple[int, str]:
+        """Return the size of a file that `read_piece` reads, and its identity."""
+        ...
+
+    async def read_piece(
+        self, path: str, largest: int, offset: int, limit: int, identity: str, *, anywhere: bool
+    ) -> bytes: ...
+
+    async def next_change(self, watch: int, path: Path, *, is_first: bool) -> bool:
+        """Wait for the next change of a path. Return False if it can't be watched."""
+        ...
+
+    async def end_watch(self, watch: int) -> None: ...
+
+    async def kill_all(self) -> None: ...
+
+    async def forget_principal(self) -> bool: ...
+
+    async def note_use(self) -> str | None:
+        """Note a call of the principal now. Return a message for it, once."""
+        ...
+
+    async def count_running(self) -> tuple[int, int]: ...
+
+    async def report_gone(self, principals: list[str]) -> None:
+        """Take the principals that can't sign in any more."""
+        ...
+
+
+COMMANDS = ("find_read_only_obstacle", "run", "wait", "wait_shell", "kill", "keep", "forget", "discard", "read_cwd")
+OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
+FILES = ("read_file", "write_file", "stat_path", "entries", "resolve", "run_program")
+METHODS = MethodTable(
+    {
+        "workspace": (Workspace, (*COMMANDS, *OUTPUT, *FILES)),
+        "node": (NodeMethods, tuple(name for name in vars(NodeMethods) if not name.startswith("_"))),
+    }
+)

@@ -1,0 +1,82 @@
+"""Hold what the sessions of all gateways share at a node: the workspaces, and the ends of tasks to report."""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection
+
+from toolgate.server.node.messages import TaskEnded
+from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
+from toolgate.server.workspaces.retention import WorkspaceCleaner
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.spool import Run
+
+MAX_ENDS = 32  # ends of tasks kept for a principal, as many as a gateway keeps
+MAX_PRINCIPALS = 10_000  # that have such ends
+
+log = logging.getLogger("toolgate.node")
+
+
+class TaskEnds:
+    """The ends of background tasks that no gateway has taken yet, of each principal the newest."""
+
+    def __init__(self) -> None:
+        self._pending: dict[str, deque[TaskEnded]] = {}
+        self._sequence = 0
+
+    def add(self, principal: str, run: Run) -> TaskEnded:
+        self._sequence += 1
+        end = TaskEnded(self._sequence, principal, run)
+        self._pending.setdefault(principal, deque(maxlen=MAX_ENDS)).append(end)
+        while len(self._pending) > MAX_PRINCIPALS:
+            del self._pending[next(iter(self._pending))]
+        return end
+
+    def list_pending(self, principal: str) -> list[TaskEnded]:
+        return list(self._pending.get(principal, ()))
+
+    def take(self, sequences: Collection[int], principals: Collection[str]) -> None:
+        """Forget the ends that a gateway has, of those principals."""
+        for principal in principals if sequences else ():
+            rest = [end for end in self._pending.get(principal, ()) if end.sequence not in sequences]
+            if rest:
+                self._pending[principal] = deque(rest, maxlen=MAX_ENDS)
+            else:
+                self._pending.pop(principal, None)
+
+
+class Node:
+    """The state of a node. `workspaces` is set before gateways are served: the ends of their tasks come here."""
+
+    def __init__(self) -> None:
+        self.workspaces: LocalWorkspaces
+        self.cleaner: WorkspaceCleaner | None = None
+        self.gone: frozenset[str] | None = None  # principals that can't sign in any more, as a gateway knows them
+        self.ends = TaskEnds()
+        self.is_ending = False
+        self.on_end: Callable[[TaskEnded], None] = lambda _: None
+
+    def note_task_end(self, principal: str, run: Run) -> None:
+        """Keep the end of a task until a gateway has it."""
+        self.on_end(self.ends.add(principal, run))
+
+    async def list_gone(self) -> Collection[str] | None:
+        """Return the principals that can't sign in any more, or None where no gateway has said."""
+        return self.gone
+
+    async def forget(self, principal: str) -> None:
+        """End all that a principal has running, and close its folders."""
+        await self.workspaces.forget(principal)
+
+    async def adopt(self, principal: str, run_id: int) -> None:
+        """Make a foreground command whose call is gone a background task."""
+        try:
+            run = await self.workspaces.get_or_open(principal).adopt(run_id)
+        except KeyError:
+            return
+        log.info("run %d of %s goes on without its call", run_id, principal)
+        self.note_task_end(principal, run)
+
+    def refuse_start_at_end(self) -> None:
+        """Raise ToolError if the node ends."""
+        if self.is_ending:
+            raise ToolError("the node is shutting down: nothing more is started")

@@ -1,0 +1,150 @@
+"""Perform the requests of one gateway for one principal, on its workspace in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from toolgate.server.node.messages import NodeRequest
+from toolgate.server.node.node import Node
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
+from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import Conclusion
+
+MAX_WATCHES = 256  # paths that one gateway watches for one principal
+
+
+class GatewayRequest:
+    """One request. `run_id` is the command that it started or concludes."""
+
+    def __init__(self, message: NodeRequest) -> None:
+        self.number = message.number
+        self.principal = message.principal
+        self.name = message.name
+        self.size = len(bytes(message.arguments))
+        self.reserved = 0  # bytes of answers
+        self.task: asyncio.Task[None] | None = None
+        self.frame: bytes | None = None  # the answer
+        self.run_id: int | None = None
+        self.about: int | None = None  # the run that the arguments name
+        self.concludes = False
+        self.needs_output = True  # the conclusion does not hold all
+        self.is_adopted = False  # nobody waits: its command becomes a background task
+
+
+class PrincipalMethods:
+    """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches."""
+
+    def __init__(
+        self,
+        node: Node,
+        request: GatewayRequest,
+        attended: set[tuple[str, int]],
+        watches: dict[tuple[str, int], AsyncIterator[object]],
+    ) -> None:
+        self._node = node
+        self._request = request
+        self._attended = attended
+        self._watches = watches
+
+    @property
+    def _workspace(self) -> LocalWorkspace:
+        return self._node.workspaces.get_or_open(self._request.principal)
+
+    async def start(
+        self,
+        command: str,
+        *,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        key: str | None = None,
+        background: bool = False,
+        read_only: bool = False,
+    ) -> int:
+        self._node.refuse_start_at_end()
+        run_id = await self._workspace.start(
+            command, cwd=cwd, timeout=timeout, key=key, background=background, read_only=read_only
+        )
+        self._request.run_id = run_id
+        if not background:
+            self._attended.add((self._request.principal, run_id))
+        if self._request.is_adopted:
+            raise asyncio.CancelledError  # nobody waits for more
+        return run_id
+
+    async def execute(
+        self,
+        command: str,
+        *,
+        wait: float,
+        limit: int,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+        read_only: bool = False,
+    ) -> tuple[int, Conclusion | None]:
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait
+        run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only)
+        ended = await self._workspace.wait_shell(run_id, max(0.0, until - clock()))
+        return run_id, await self.conclude(run_id, limit=limit) if ended else None
+
+    async def conclude(self, run_id: int, *, limit: int) -> Conclusion:
+        conclusion = await self._workspace.conclude(run_id, limit=limit, keeps_output=True)
+        self._request.run_id = run_id
+        self._request.concludes = True
+        self._request.needs_output = not conclusion.gone or conclusion.excerpt.dropped_characters > 0
+        return conclusion
+
+    async def list_tasks(self) -> tuple[int, list[Run]]:
+        return self._workspace.arrivals, await self._workspace.list()
+
+    async def wait_arrival(self, seen: int) -> None:
+        while self._workspace.arrivals <= seen:
+            await self._workspace.arrival()
+
+    async def measure_file(self, path: str, largest: int, *, anywhere: bool) -> tuple[int, str]:
+        with await self._workspace.open_file(path, largest, anywhere=anywhere) as file:
+            return file.size, file.identity
+
+    async def read_piece(
+        self, path: str, largest: int, offset: int, limit: int, identity: str, *, anywhere: bool
+    ) -> bytes:
+        with await self._workspace.open_file(path, largest, anywhere=anywhere) as file:
+            if file.identity != identity:
+                raise ToolError(f"{path} changed while it was read: call again")
+            return await file.read_at(offset, limit)
+
+    async def next_change(self, watch: int, path: Path, *, is_first: bool) -> bool:
+        changes = self._watches.get((self._request.principal, watch))
+        if changes is None:
+            if len(self._watches) >= MAX_WATCHES:
+                return False
+            changes = self._node.workspaces.watch_path(self._request.principal, path)
+            self._watches[self._request.principal, watch] = changes
+            if not is_first:  # the connection was gone for a while
+                return True
+        async for _ in changes:
+            return True
+        return False
+
+    async def end_watch(self, watch: int) -> None:
+        changes: AsyncIterator[object] | None = self._watches.pop((self._request.principal, watch), None)
+        close = getattr(changes, "aclose", None)
+        if close is not None:
+            await close()
+
+    async def kill_all(self) -> None:
+        await self._node.workspaces.kill(self._request.principal)
+
+    async def forget_principal(self) -> bool:
+        return await self._node.workspaces.forget(self._request.principal)
+
+    async def note_use(self) -> str | None:
+        cleaner = self._node.cleaner
+        return None if cleaner is None else cleaner.note_call(self._request.principal)
+
+    async def count_running(self) -> tuple[int, int]:
+        return self._node.workspaces.count_running()
+
+    async def report_gone(self, principals: list[str]) -> None:
+        self._node.gone = frozenset(principals)

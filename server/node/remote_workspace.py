@@ -1,0 +1,115 @@
+"""Reach a principal's workspace at a node."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from toolgate.server.node.link import NodeLink
+from toolgate.server.node.messages import METHODS
+from toolgate.tools.workspace import files
+from toolgate.tools.workspace.open_file import PIECE
+from toolgate.tools.workspace.spool import Run
+
+# Methods of Workspace that a node performs in its own way, beside those of METHODS' `workspace`
+NODE_METHODS = frozenset(("start", "execute", "conclude"))
+
+
+class RemoteFile:
+    """A file at a node, read piece by piece."""
+
+    def __init__(self, workspace: "NodeWorkspace", path: str, size: int, read: Any) -> None:
+        self.path = path
+        self.size = size
+        self._workspace = workspace
+        self._read = read
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        offset = 0
+        while offset < self.size:
+            piece: bytes = await self._read(offset=offset, limit=min(PIECE, self.size - offset))
+            offset += len(piece)
+            yield piece
+
+
+class NodeWorkspace:
+    """A Workspace at the other end of a link. Its methods are those of METHODS."""
+
+    def __init__(self, link: NodeLink, principal: str) -> None:
+        self._link = link
+        self._principal = principal
+        self._arrivals = 0  # background tasks that were listed or announced
+        self._watches = itertools.count(1)
+
+    @property
+    def root(self) -> Path:
+        welcome = self._link.welcome
+        own = Path(welcome.state, "workspaces", self._principal)
+        return own if welcome.root is None else Path(welcome.root)
+
+    @property
+    def sandbox(self) -> str:
+        return self._link.welcome.level
+
+    @property
+    def output_folder(self) -> Path:
+        return Path(self._link.welcome.state, "spool", self._principal)
+
+    @property
+    def private_folder(self) -> Path | None:
+        own = Path(self._link.welcome.state)
+        return None if self.root.is_relative_to(own) else own
+
+    def check_file(self, path: str, *, suffix: str) -> None:
+        files.split_path(path, self.root, suffix)
+
+    def __getattr__(self, name: str) -> Any:
+        owner = "node" if name in NODE_METHODS else "workspace"
+        if name.startswith("_") or METHODS.find(f"{owner}.{name}") is None:
+            raise AttributeError(name)
+        return partial(self._call, f"{owner}.{name}")
+
+    async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
+        method = METHODS.find(name)
+        assert method is not None
+        return method.result.decode(await self._link.request(self._principal, name, method.bind(words, keywords)))
+
+    async def list(self) -> "list[Run]":
+        self._arrivals, runs = await self._call("node.list_tasks")
+        return runs  # type: ignore[no-any-return]  # decoded
+
+    async def arrival(self) -> None:
+        """Wait for a background task since the last list."""
+        await self._call("node.wait_arrival", self._arrivals)
+
+    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> RemoteFile:
+        size, identity = await self._call("node.measure_file", path, limit, anywhere=anywhere)
+        read = partial(self._call, "node.read_piece", path=path, largest=limit, identity=identity, anywhere=anywhere)
+        return RemoteFile(self, path, size, read)
+
+    async def watch_path(self, path: Path) -> AsyncIterator[object]:
+        """Yield each time the path changes."""
+        watch, is_first = next(self._watches), True
+        try:
+            while await self._call("node.next_change", watch, path, is_first=is_first):
+                is_first = False
+                yield None
+        finally:
+            if not is_first:
+                asyncio.get_running_loop().create_task(self._end_watch(watch))
+
+    async def _end_watch(self, watch: int) -> None:
+        await self._call("node.end_watch", watch)
+
+    async def request(self, name: str, *words: Any) -> Any:
+        """Perform another method of the node for the principal."""
+        return await self._call(f"node.{name}", *words)

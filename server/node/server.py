@@ -1,0 +1,124 @@
+"""Serve gateways on a unix socket: greet them, and pass their messages to their sessions."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import struct
+from functools import partial
+from pathlib import Path
+
+from toolgate.server import VERSION as RELEASE
+from toolgate.server.node import messages
+from toolgate.server.node.gateway_session import GatewaySession
+from toolgate.server.node.messages import Hello, Ping, Pong, Refusal, TaskEnded, Welcome
+from toolgate.server.node.node import Node
+from toolgate.server.rpc import frames
+from toolgate.server.text import escape_unprintable
+
+GREETING = 5.0  # seconds until Hello must have come
+MAX_GREETING = 4 * 2**10  # bytes of Hello
+MAX_CONNECTIONS = 64
+CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
+
+log = logging.getLogger("toolgate.node")
+
+
+class NodeServer:
+    """Serves the workspaces of `node` to gateways. `root` is the one shared workspace, or None."""
+
+    def __init__(self, node: Node, state: Path, root: Path | None) -> None:
+        self._node = node
+        node.on_end = self._report_end
+        self._sessions: dict[str, GatewaySession] = {}
+        self._epoch = secrets.token_hex(16)
+        self._state = Path(os.path.realpath(state))
+        self._root = None if root is None else os.path.realpath(root)
+        self._connections: set[asyncio.StreamWriter] = set()
+
+    def _report_end(self, end: TaskEnded) -> None:
+        """Send the end to a gateway that serves its principal. If there is none, the next one that does gets it."""
+        sessions = [each for each in self._sessions.values() if each.is_attached and end.principal in each.principals]
+        if sessions:
+            sessions[-1].send(end)
+
+    async def serve(self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        peer = find_peer_uid(writer.get_extra_info("socket"))
+        if peer not in (None, 0, os.geteuid()) or len(self._connections) >= MAX_CONNECTIONS:
+            log.warning("a connection of user %s is refused", peer)
+            writer.close()
+            return
+        self._connections.add(writer)
+        try:
+            session = await self._greet(connection, writer)
+            if session is not None:
+                try:
+                    await self._read(connection, writer, session)
+                finally:
+                    session.detach(writer)
+        except (EOFError, ConnectionError, TimeoutError):
+            pass
+        except frames.MalformedFrameError as fault:
+            log.warning("a gateway broke the rules: it sent %s", escape_unprintable(str(fault)))
+            with contextlib.suppress(ConnectionError):
+                writer.write(frames.encode_frame(Refusal(f"it sent {fault}")))
+        finally:
+            self._connections.discard(writer)
+            writer.close()
+
+    async def _greet(self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter) -> GatewaySession | None:
+        """Return the session of the gateway; None if it only asked for the welcome, or speaks otherwise."""
+        async with asyncio.timeout(GREETING):
+            hello = await frames.read_frame(connection, messages.FROM_GATEWAY, MAX_GREETING)
+        if not isinstance(hello, Hello):
+            raise frames.MalformedFrameError("no hello")
+        if hello.version != messages.VERSION:
+            text = f"this node is Toolgate {RELEASE}, the gateway is {hello.release[:40]}: upgrade the older of the two"
+            writer.write(frames.encode_frame(Refusal(text)))
+            return None
+        writer.write(frames.encode_frame(self._welcome()))
+        if not hello.gateway:
+            return None
+        session = self._sessions.get(hello.gateway)
+        if session is None:
+            session = self._sessions[hello.gateway] = GatewaySession(
+                self._node, partial(self._sessions.pop, hello.gateway, None)
+            )
+        session.attach(writer)
+        return session
+
+    async def _read(
+        self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter, session: GatewaySession
+    ) -> None:
+        while not writer.is_closing():
+            message = await frames.read_frame(connection, messages.FROM_GATEWAY)
+            if isinstance(message, Ping):
+                session.send(Pong())
+            else:
+                session.take(message)
+
+    def _welcome(self) -> Welcome:
+        level, description = self._node.workspaces.level, self._node.workspaces.describe()
+        return Welcome(messages.VERSION, RELEASE, self._epoch, level, description, str(self._state), self._root)
+
+    async def close(self, grace: float) -> None:
+        """Start nothing more, wait at most `grace` seconds for the commands whose calls wait, and end all."""
+        self._node.is_ending = True
+        waits = [session.wait_unattended() for session in self._sessions.values() if session.is_attached]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await asyncio.gather(*waits)
+        await self._node.workspaces.close()
+        for writer in list(self._connections):
+            writer.close()
+
+
+def find_peer_uid(connection: socket.socket) -> int | None:
+    """Return the user at the other end of a unix socket, or None where the system does not say."""
+    option = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        return None
+    return int(CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, CREDENTIALS.size))[1])

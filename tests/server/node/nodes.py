@@ -1,0 +1,113 @@
+"""A node process for the tests, and a workspace of it for a principal of its own."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.clients.raw_client import ROOT
+from tests.tools.shell_commands import BOUND, Caller, wait_for
+from toolgate.server.node import link
+from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+from toolgate.server.watch import FileChanges
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.workspace import end_notice
+from toolgate.tools.workspace.spool import Run
+
+
+class NodeProcess:
+    """A node with its state in `folder`. `options` are further words of the command line."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.socket = folder / "node.sock"
+        self.state = folder / "state"
+        self._words = ("--state", str(self.state), "--listen", f"unix:{self.socket}", *options)
+        self._log = folder / "node.log"
+        self.start()
+
+    def start(self) -> None:
+        """Start the process, and wait until it listens."""
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "toolgate.server", "node", *self._words],
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=ROOT,
+                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+            )
+        wait_for(self.answers)
+
+    def answers(self) -> bool:
+        assert self.process.poll() is None, self._log.read_text()
+        try:
+            link.greet(self.socket, BOUND)
+        except link.NodeUnreachableError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(BOUND)
+
+    def stop(self) -> int:
+        """End it as a service manager does, and return its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(BOUND)
+
+
+@contextlib.contextmanager
+def running_node(folder: Path, *options: str) -> Iterator[NodeProcess]:
+    folder.mkdir(exist_ok=True)
+    node = NodeProcess(folder, *options)
+    try:
+        yield node
+    finally:
+        if node.process.poll() is None:
+            node.kill()
+
+
+def fake_principal() -> str:
+    return f"u-{secrets.token_hex(20)}"
+
+
+async def list_nobody() -> None:
+    """Return that it is not known who is gone."""
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None
+) -> AsyncIterator[RemoteWorkspaces]:
+    """A gateway's end of a link to the node."""
+    remote = RemoteWorkspaces(node.socket, link.greet(node.socket, BOUND), FileChanges(), on_end, list_nobody)
+    try:
+        yield remote
+    finally:
+        await remote.close()
+
+
+@contextlib.asynccontextmanager
+async def remote_workspace(node: NodeProcess, notices: Notices | None = None) -> AsyncIterator[Any]:
+    held = Notices() if notices is None else notices
+    principal = fake_principal()
+    async with gateway(node, lambda _, run: end_notice.add(held, run)) as remote:
+        mine = remote.get_or_open(principal)
+        assert await mine.list() == []
+        try:
+            yield mine
+        finally:
+            async with asyncio.timeout(BOUND):
+                await remote.forget(principal)
+
+
+@contextlib.asynccontextmanager
+async def remote_caller(node: NodeProcess) -> AsyncIterator[Caller]:
+    notices = Notices()
+    async with remote_workspace(node, notices) as mine:
+        yield Caller(mine, notices)

@@ -1,0 +1,67 @@
+"""A workspace at a node does what one in this process does: the same tests pass."""
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.server.node.nodes import NodeProcess, remote_caller, remote_workspace, running_node
+from tests.tools import shell_commands
+from tests.tools.builtin import test_background, test_bash
+from tests.tools.workspace import test_files, test_processes, test_workspace
+
+LOCAL = {  # what only the process has that runs the commands: its environment, its spool, its end, its descriptors
+    "test_a_users_own_bash_env_still_works",
+    "test_the_working_directory_persists_though_a_command_removes_what_records_it",
+    "test_output_up_to_the_limit_is_whole_in_characters_not_bytes",
+    "test_what_is_returned_of_a_run_does_not_change",
+    "test_a_cancelled_execution_leaves_nothing",
+    "test_a_cancelled_call_that_repeats_a_key_does_not_disturb_the_start",
+    "test_a_call_in_flight_is_told_that_the_server_stopped",
+    "test_fifty_commands_cost_no_descriptor",
+    "test_a_command_may_kill_its_supervisor_and_does_not_outlive_it",
+}
+INSIDE = ("zygote", "supervisor")  # in the names of tests of how commands are started
+LIMITS = ("--limit", "commands=64", "--limit", "background=64")  # as the tests expect
+
+
+def shared_tests(module: ModuleType) -> Iterator[Any]:
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        uses = {"on_workspace", "on_caller"} & set(inspect.getsource(function).replace("(", " ").split())
+        plain = list(inspect.signature(function).parameters) == ["tmp_path"]
+        if (
+            name.startswith("test_")
+            and uses
+            and plain
+            and name not in LOCAL
+            and not any(map(name.__contains__, INSIDE))
+        ):
+            yield pytest.param(function, id=name.removeprefix("test_"))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_node(tmp_path_factory.mktemp("node"), "--sandbox", "none", *LIMITS) as node:
+        yield node
+
+
+MODULES = (test_workspace, test_files, test_bash, test_background, test_processes)
+
+
+@pytest.mark.parametrize("test", [test for module in MODULES for test in shared_tests(module)])
+def test_through_a_node(
+    test: Callable[[Path], None], node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def workspace(_folder: Path, *rest: Any) -> contextlib.AbstractAsyncContextManager[Any]:
+        return remote_workspace(node, *rest)
+
+    def caller(_folder: Path, _environment: Any) -> contextlib.AbstractAsyncContextManager[Any]:
+        return remote_caller(node)
+
+    monkeypatch.setattr(shell_commands, "workspace", workspace)
+    monkeypatch.setattr(shell_commands, "caller", caller)
+    test(tmp_path)

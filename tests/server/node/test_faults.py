@@ -1,0 +1,331 @@
+"""Gateways and nodes that die, stop or break the rules: nothing starts twice, and nothing is lost without a word."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clients.raw_client import ROOT
+from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_caller, remote_workspace, running_node
+from tests.tools.shell_commands import BOUND, alive, living, text_of, until
+from toolgate.server.node import messages
+from toolgate.server.rpc import frames
+from toolgate.tools.api.notices import Notices
+from toolgate.tools.workspace import end_notice
+from toolgate.tools.workspace.spool import Run
+
+WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
+GATEWAY = """
+import asyncio, sys
+from pathlib import Path
+from toolgate.server.node import link
+from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+from toolgate.server.watch import FileChanges
+
+async def main(path, principal, command):
+    remote = RemoteWorkspaces(path, link.greet(path, 10), FileChanges(), lambda _, run: None, None)
+    print("begin", flush=True)
+    print(await remote.get_or_open(principal).execute(command, wait=60, limit=1000, timeout=600), flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    with running_node(tmp_path_factory.mktemp("node"), "--sandbox", "none") as node:
+        yield node
+
+
+def start_gateway(node: NodeProcess, principal: str, command: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", GATEWAY, str(node.socket), principal, command],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+
+
+def test_a_command_outlives_its_gateway_and_the_next_one_reads_every_line_once(node: NodeProcess) -> None:
+    principal, ends = fake_principal(), list[Run]()
+    word = f"toolgate-test-{principal}"
+    build = f"(setsid bash -c 'exec -a {word} sleep 500' &) ; for ((i=0;i<5000;i++)); do echo $i; sleep 0.02; done"
+    first = start_gateway(node, principal, build)
+    with first:
+        assert first.stdout is not None and first.stdout.readline() == "begin\n"
+        time.sleep(0.6)
+        first.kill()
+
+    async def body() -> None:
+        async with gateway(node, lambda _, run: ends.append(run)) as remote:
+            mine = remote.get_or_open(principal)
+            async with asyncio.timeout(BOUND):
+                while not (runs := await mine.list()):
+                    await mine.arrival()
+            assert [(run.background, run.status) for run in runs] == [(True, "running")]
+            text = ""
+            while len(text.split()) < 200:
+                await mine.wait_output(runs[0].id, len(text), BOUND)
+                text += (await mine.take(runs[0].id, 2**20)).text
+            assert text.split()[:200] == [str(number) for number in range(200)]
+            assert [run.id for run in ends] == [runs[0].id]  # that it goes on
+            assert living(word)
+            assert (await mine.kill(runs[0].id)).status == "killed"
+            assert not living(word)
+
+    asyncio.run(body())
+
+
+def test_a_command_runs_once_whenever_its_gateway_dies(node: NodeProcess) -> None:
+    principal = fake_principal()
+    root = node.state / "workspaces" / principal
+    dice = random.Random(7)
+    answered = 0
+    for trial in range(6):
+        running = start_gateway(node, principal, f"echo x >> {trial}; sleep 0.1; echo done")
+        with running:
+            assert running.stdout is not None
+            running.stdout.readline()
+            time.sleep(dice.random() * 0.3)
+            running.kill()
+            answered += "Conclusion" in running.stdout.read()
+
+    async def body() -> None:
+        async with gateway(node) as remote:
+            mine = remote.get_or_open(principal)
+            written = [(root / str(trial)).exists() for trial in range(6)]
+            assert any(written)
+            async with asyncio.timeout(BOUND):
+                while len(runs := await mine.list()) < sum(written) - answered:
+                    await mine.arrival()
+            assert [(root / str(trial)).read_text() for trial in range(6) if written[trial]] == ["x\n"] * sum(written)
+            for run in runs:
+                assert await mine.wait(run.id, BOUND)
+                assert await mine.read(run.id, 0, 100) == b"done\n"
+
+    asyncio.run(body())
+
+
+def test_an_end_is_told_to_the_next_gateway(node: NodeProcess) -> None:
+    principal, ends, notices = fake_principal(), list[Run](), Notices()
+
+    async def body() -> None:
+        async with gateway(node) as remote:
+            mine = remote.get_or_open(principal)
+            assert await mine.list() == []
+            os.mkfifo(mine.root / "go")
+            task = await mine.start("read -r _ < go; echo end", background=True)
+        (node.state / "workspaces" / principal / "go").write_text("\n")
+        async with gateway(node, lambda _, run: ends.append(run)) as remote:
+            assert await remote.get_or_open(principal).wait(task, BOUND)
+            await until(lambda: bool(ends))
+            end_notice.add(notices, ends[0])
+            assert "exited with code" in notices.take()[f"bg-{task}"].text
+        async with gateway(node, lambda _, run: ends.append(run)) as remote:
+            await remote.get_or_open(principal).list()
+            assert len(ends) == 1
+
+    asyncio.run(body())
+
+
+def test_a_cancelled_execution_leaves_nothing(node: NodeProcess) -> None:
+    async def body() -> None:
+        async with remote_workspace(node) as mine:
+            os.mkfifo(mine.root / "begun")
+            call = asyncio.ensure_future(mine.execute("echo $$ > begun; sleep 100", wait=BOUND, limit=100))
+            shell = int(await asyncio.to_thread((mine.root / "begun").read_text))
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert not alive(shell)
+            with pytest.raises(KeyError):
+                await mine.run(1)
+
+    asyncio.run(body())
+
+
+def test_a_stopped_node_is_an_error_in_time_and_its_command_goes_on(tmp_path: Path) -> None:
+    async def body(node: NodeProcess) -> None:
+        async with remote_caller(node) as me:
+            await me.bash("true")
+            call = asyncio.ensure_future(me.bash("echo begun; sleep 100"))
+            await asyncio.sleep(0.3)
+            node.process.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            assert "it is not known how far this came" in text_of(await call)
+            assert time.monotonic() - began < WITHIN
+            assert "can't be reached" in text_of(await me.bash("true"))
+            assert time.monotonic() - began < 2 * WITHIN
+            node.process.send_signal(signal.SIGCONT)
+            await asyncio.sleep(1.0)
+            assert not (await me.bash("true")).is_error
+            listed = (await me.call("ListBgTasks")).structured["tasks"]
+            assert [task["status"] for task in listed if "begun" in task["command"]] == ["running"]
+
+    with running_node(tmp_path, "--sandbox", "none") as node:
+        asyncio.run(body(node))
+
+
+def test_a_node_that_was_killed_took_all_with_it_and_says_so_when_it_is_back(tmp_path: Path) -> None:
+    async def body(node: NodeProcess) -> None:
+        async with remote_caller(node) as me:
+            task = (await me.call("BackgroundBash", command="echo kept; exec sleep 500")).structured["task_id"]
+            await me.workspace.wait_output(task, 0, BOUND)
+            shell = int(text_of(await me.bash("pgrep -n -f 'sleep 50[0]'")))
+            call = asyncio.ensure_future(me.bash("sleep 100"))
+            await asyncio.sleep(0.2)
+            began = time.monotonic()
+            node.kill()
+            assert "it is not known how far this came; nothing was run elsewhere" in text_of(await call)
+            assert time.monotonic() - began < WITHIN
+            await until(lambda: not alive(shell))
+            assert "nothing was done" in text_of(await me.bash("true"))
+            await asyncio.to_thread(node.start)
+            await asyncio.sleep(1.1)
+            assert not (await me.bash("true")).is_error
+            assert (await me.workspace.run(task)).status == "lost"
+            assert await me.workspace.read(task, 0, 100) == b"kept\n"
+
+    with running_node(tmp_path, "--sandbox", "none") as node:
+        asyncio.run(body(node))
+
+
+def test_a_node_ends_all_it_runs_and_removes_its_socket(tmp_path: Path) -> None:
+    async def body(node: NodeProcess) -> int:
+        async with gateway(node) as remote:
+            mine = remote.get_or_open(fake_principal())
+            await mine.start("echo $$ > shell; exec sleep 500", background=True)
+            await until((mine.root / "shell").exists)
+            return int((mine.root / "shell").read_text() or 0)
+
+    with running_node(tmp_path, "--sandbox", "none") as node:
+        shell = asyncio.run(body(node))
+        assert node.stop() == 0
+        assert not alive(shell)
+        assert not node.socket.exists()
+
+
+def send_raw(node: NodeProcess, *pieces: bytes) -> bytes:
+    """Return all that the node answers until it closes the connection."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(BOUND)
+        line.connect(str(node.socket))
+        for piece in pieces:
+            line.sendall(piece)
+        answer = b""
+        while data := line.recv(2**16):
+            answer += data
+        return answer
+
+
+def frame(value: object) -> bytes:
+    data = json.dumps(value).encode()
+    return frames.LENGTH.pack(len(data)) + data
+
+
+HELLO = frame(["hello", messages.VERSION, "0", "a-gateway"])
+PRINCIPAL = "u-" + "0" * 40
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (struct.pack(">I", 2**31),),
+        (HELLO, struct.pack(">I", 2**31)),
+        (HELLO, frame(["open-the-gates"])),
+        (HELLO, HELLO),
+        (HELLO, frame(["request", "one", PRINCIPAL, "workspace.run", {}])),
+        (HELLO, frame(["request", 1, "../../etc", "workspace.run", {}])),
+        (frame(["ping"]),),
+        (HELLO, b"\x00\x00\x00\x02\xff\xff"),
+    ],
+)
+def test_a_gateway_that_breaks_the_rules_is_refused_with_a_reason(node: NodeProcess, pieces: tuple[bytes, ...]) -> None:
+    assert b'"refused","it sent' in send_raw(node, *pieces)
+    assert node.answers()
+
+
+def test_another_version_is_refused_with_both_versions(node: NodeProcess) -> None:
+    assert b"the gateway is 99.0: upgrade" in send_raw(node, frame(["hello", 99, "99.0", ""]))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("workspace.close", {"grace": 0}),
+        ("node.__init__", {}),
+        ("workspace.run", {"run_id": "1"}),
+        ("workspace.run", {"run_id": 1, "more": 2}),
+        ("workspace.run", {"run_id": 424242}),
+        ("workspace.read_file", {"path": "/etc/shadow", "limit": 2**40, "anywhere": False}),
+    ],
+)
+def test_a_request_for_what_is_not_there_is_an_error_of_that_request_alone(
+    node: NodeProcess, name: str, arguments: dict[str, object]
+) -> None:
+    async def body() -> None:
+        reader, writer = await asyncio.open_unix_connection(str(node.socket))
+        try:
+            writer.write(HELLO + frame(["request", 7, PRINCIPAL, name, arguments]))
+            async with asyncio.timeout(BOUND):
+                welcome = await frames.read_frame(reader, messages.FROM_NODE)
+                answer = await frames.read_frame(reader, messages.FROM_NODE)
+            assert isinstance(welcome, messages.Welcome) and isinstance(answer, messages.Answer)
+            assert (answer.number, answer.error is not None) == (7, True)
+            writer.write(frame(["taken", [7], []]))
+        finally:
+            writer.close()
+
+    asyncio.run(body())
+
+
+def test_a_gateway_that_reads_nothing_costs_only_itself(node: NodeProcess) -> None:
+    async def body() -> None:
+        async with remote_workspace(node) as mine:
+            await mine.write_file("big.bin", bytes(2**23), suffix=".bin")
+            reader, writer = await asyncio.open_unix_connection(str(node.socket))
+            writer.write(frame(["hello", messages.VERSION, "0", "reads-nothing"]))
+            principal = mine.root.name
+            path = {"path": str(mine.root / "big.bin"), "limit": 2**23, "anywhere": False}
+            for number in range(2, 60):  # 640 MB in base64
+                writer.write(frame(["request", number, principal, "workspace.read_file", path]))
+            await asyncio.sleep(1.0)
+            began = time.monotonic()
+            assert (await mine.execute("echo well", wait=BOUND, limit=100))[1].excerpt.text == "well\n"
+            assert time.monotonic() - began < WITHIN
+            status = Path(f"/proc/{node.process.pid}/status").read_text()
+            resident = int(status.partition("VmRSS:")[2].split()[0]) // 1024
+            assert resident < 400, f"{resident} MiB"
+            writer.transport.abort()
+            assert reader is not None
+
+    asyncio.run(body())
+
+
+def test_a_second_node_is_refused(node: NodeProcess, tmp_path: Path) -> None:
+    for words, reason in (
+        (["--state", str(node.state), "--listen", f"unix:{tmp_path}/other.sock"], "another node has"),
+        (["--state", str(tmp_path / "state"), "--listen", f"unix:{node.socket}"], "another process listens"),
+        (["--state", str(tmp_path / "state"), "--listen", "127.0.0.1:9999"], "must be unix:/PATH"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "toolgate.server", "node", *words],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=BOUND,
+            check=False,
+        )
+        assert (done.returncode, reason in done.stderr) == (2, True), done.stderr
