@@ -211,8 +211,7 @@ def build_remote_workspaces(
         welcome = link.greet(config.node, NODE_TIMEOUT)
     except link.NodeUnreachableError as error:
         raise UsageError(
-            f"--node: no node answers at {config.node} ({error}): start one with toolgate node --listen "
-            f"unix:{config.node}"
+            f"--node: no node answers at {config.node} ({error}): start one with toolgate node --listen {config.node}"
         ) from None
     if config.is_public and welcome.level == "none" and not config.accept_unsandboxed:
         raise UsageError(

@@ -5,8 +5,9 @@ Flags belong to one command; options can also be set by a variable or a key of t
 
 from dataclasses import dataclass
 
+from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
-from toolgate.server.config.types import parse_bool, parse_node_address
+from toolgate.server.config.types import parse_bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from toolgate.server import build, run_loop
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
-from toolgate.server.config.types import parse_node_address
+from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
 from toolgate.server.node.node import Node
 from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
@@ -35,7 +35,8 @@ def serve_node(options: Config, *, listen: str | None) -> int:
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     try:
-        options.listen = parse_node_address(listen) if listen else options.state / SOCKET
+        options.listen = parse_node_address(listen) if listen else name_socket(options.state / SOCKET)
+        refuse_tcp(options.listen)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from None
     logs.start(options.verbose, options.logs, options.log_format)
@@ -58,9 +59,9 @@ async def run_node(options: Config) -> None:
     interrupted = run_loop.cancel_on_signal()
     state = build.state_folder(options)
     use, owner = build.lock_state(state), lock_node(state)
-    path, root = options.listen, build.workspace_root(options)
-    assert path is not None
-    line = open_socket(path)
+    address, root = options.listen, build.workspace_root(options)
+    assert address is not None and address.path is not None
+    line = open_socket(address.path)
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
@@ -70,8 +71,8 @@ async def run_node(options: Config) -> None:
         jobs.start(job, 1.0)
     if node.cleaner is not None:
         jobs.start(node.cleaner.run, CLEAN_AFTER)
-    log.info("listening on unix:%s, %s", path, node.workspaces.describe())
-    notify_ready(options.socket_variables, f"unix:{path}")
+    log.info("listening on %s, %s", address, node.workspaces.describe())
+    notify_ready(options.socket_variables, str(address))
     try:
         await listener.serve_forever()
     except asyncio.CancelledError:
@@ -79,12 +80,18 @@ async def run_node(options: Config) -> None:
             raise
     finally:
         listener.close()
-        os.unlink(path)
+        os.unlink(address.path)
         await server.close(options.grace if options.is_given("grace") else GRACE)
         await jobs.close()
         await file_changes.close()
         os.close(owner)
         os.close(use)
+
+
+def refuse_tcp(address: NodeAddress) -> None:
+    """Raise ValueError for an address that needs TLS."""
+    if address.path is None:
+        raise ValueError(f"{address} needs TLS, which this version does not have: use unix:/PATH")
 
 
 def lock_node(state: Path) -> int:

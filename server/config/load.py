@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.plugin_paths import format_plugin_path
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
@@ -55,7 +56,7 @@ class Config:
         socket_variables: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
-        self.listen: Path | None = None  # the socket of a node, which serves gateways and not MCP clients
+        self.listen: NodeAddress | None = None  # the address of a node, which serves gateways and not MCP clients
         self.classic = classic
         self.environment = environment
         self.socket_variables = socket_variables or {}  # for the sockets of a service manager

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
@@ -21,7 +22,6 @@ from toolgate.server.config.types import (
     parse_login,
     parse_long_time,
     parse_network,
-    parse_node_address,
     parse_openai_challenge,
     parse_origin,
     parse_path,

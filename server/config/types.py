@@ -78,17 +78,6 @@ def parse_path(word: str) -> Path:
         raise ValueError(str(error)) from None
 
 
-def parse_node_address(word: str) -> Path:
-    """Return the path of a node's socket, from unix:/PATH."""
-    scheme, colon, path = word.partition(":")
-    if scheme != "unix" or not colon or not path:
-        raise ValueError(
-            "must be unix:/PATH, the socket of a node on this machine, as in unix:/run/toolgate/node.sock; a node on "
-            "another machine needs TLS, which this version does not have"
-        )
-    return parse_path(path)
-
-
 def parse_server_name(word: str) -> str:
     if not word.strip() or len(word) > 64 or not word.isprintable():
         raise ValueError("must be 1 to 64 printable characters")

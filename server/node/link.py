@@ -10,12 +10,12 @@ import secrets
 import socket
 import struct
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from toolgate.server import VERSION as RELEASE
+from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.messages import (
     Acknowledgement,
@@ -62,13 +62,13 @@ class _Waiting:
 
 
 class NodeLink:
-    """The link to the node at the unix socket `path`. `welcome` is its last word about itself.
+    """The link to the node at `address`. `welcome` is its last word about itself.
 
     `on_end` is called with each end of a task, and returns whether it was used.
     """
 
-    def __init__(self, path: Path, welcome: Welcome, on_end: Callable[[TaskEnded], bool]) -> None:
-        self.path = path
+    def __init__(self, address: NodeAddress, welcome: Welcome, on_end: Callable[[TaskEnded], bool]) -> None:
+        self.address = address
         self.welcome = welcome
         self.is_connected = False
         self._on_end = on_end
@@ -94,7 +94,7 @@ class NodeLink:
         self._number += 1
         frame = frames.encode_frame(NodeRequest(self._number, principal, name, frames.encode_raw(arguments)))
         if self._unsent + len(frame) > MAX_UNSENT or len(self._waiting) >= MAX_WAITING:
-            raise ToolError(f"too much is under way to the node at {self.path}: try again")
+            raise ToolError(f"too much is under way to the node at {self.address}: try again")
         waiting = _Waiting(self._number, frame, loop.create_future())
         if not self._waiting:
             self._heard = loop.time()
@@ -145,7 +145,7 @@ class NodeLink:
                 if await self._serve_connection():
                     failures = 0
             except frames.MalformedFrameError as fault:
-                log.error("the node at %s broke the rules: it sent %s", self.path, fault)
+                log.error("the node at %s broke the rules: it sent %s", self.address, fault)
                 failures = len(PAUSES)
             except NodeUnreachableError as error:
                 if failures == len(PAUSES):
@@ -170,26 +170,28 @@ class NodeLink:
         writer = None
         try:
             async with asyncio.timeout(GREETING):
-                reader, writer = await asyncio.open_unix_connection(str(self.path))
+                reader, writer = await asyncio.open_unix_connection(str(self.address.path))
                 writer.write(frames.encode_frame(Hello(messages.VERSION, RELEASE, self._name)))
-                welcome = read_welcome(self.path, await frames.read_frame(reader, messages.FROM_NODE))
+                welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
         except BaseException as error:
             if writer is not None:
                 writer.transport.abort()
             if isinstance(error, (OSError, EOFError)):  # TimeoutError is one
-                raise NodeUnreachableError(f"no node answers at {self.path}: {error or 'no answer in time'}") from None
+                raise NodeUnreachableError(
+                    f"no node answers at {self.address}: {error or 'no answer in time'}"
+                ) from None
             raise
         self._writer, self.is_connected = writer, True
         self._heard = asyncio.get_running_loop().time()
         if welcome.epoch != self.welcome.epoch:
-            log.warning("the node at %s has restarted", self.path)
+            log.warning("the node at %s has restarted", self.address)
             self._given_up.clear()
             for waiting in list(self._waiting.values()):
                 if waiting.epoch not in (None, welcome.epoch):
                     self._fail(
                         waiting,
-                        f"the node at {self.path} restarted before it answered: all that ran there has ended, and it "
-                        "is not known how far this came",
+                        f"the node at {self.address} restarted before it answered: all that ran there has ended, and "
+                        "it is not known how far this came",
                     )
         self.welcome = welcome
         for cancel in self._given_up:
@@ -218,7 +220,7 @@ class NodeLink:
             if silence < PATIENCE:
                 writer.write(frames.encode_frame(Ping()))
                 continue
-            log.warning("the node at %s has been silent for %.1f s", self.path, silence)
+            log.warning("the node at %s has been silent for %.1f s", self.address, silence)
             for waiting in list(self._waiting.values()):
                 self._fail_unreachable(waiting)
             writer.transport.abort()
@@ -274,7 +276,7 @@ class NodeLink:
         known = "nothing was done"
         if waiting.epoch is not None:
             known = "it is not known how far this came; nothing was run elsewhere"
-        self._fail(waiting, f"the node at {self.path} can't be reached: {known}")
+        self._fail(waiting, f"the node at {self.address} can't be reached: {known}")
 
     def _fail(self, waiting: _Waiting, text: str) -> None:
         if not waiting.answer.done():
@@ -307,26 +309,28 @@ class NodeLink:
             self._given_up.append(cancel)
 
 
-def read_welcome(path: Path, message: Any) -> Welcome:
+def read_welcome(address: NodeAddress, message: Any) -> Welcome:
     """Return the node's answer to Hello. Raises NodeUnreachableError."""
     if isinstance(message, Refusal):
-        raise NodeUnreachableError(f"the node at {path} refuses this server: {message.text[:300]}")
+        raise NodeUnreachableError(f"the node at {address} refuses this server: {message.text[:300]}")
     if not isinstance(message, Welcome) or message.version != messages.VERSION:
-        raise NodeUnreachableError(f"what answers at {path} is not a node of Toolgate {RELEASE}")
+        raise NodeUnreachableError(f"what answers at {address} is not a node of Toolgate {RELEASE}")
     return message
 
 
-def greet(path: Path, timeout: float) -> Welcome:
-    """Return the welcome of the node at `path`. Blocking. Raises NodeUnreachableError."""
+def greet(address: NodeAddress, timeout: float) -> Welcome:
+    """Return the welcome of the node at `address`. Blocking. Raises NodeUnreachableError."""
+    if address.path is None:
+        raise NodeUnreachableError("it needs TLS, which this version does not have")
     try:
         with contextlib.closing(socket.socket(socket.AF_UNIX)) as line:
             line.settimeout(timeout)
-            line.connect(str(path))
+            line.connect(str(address.path))
             line.sendall(frames.encode_frame(Hello(messages.VERSION, RELEASE, "")))
             with line.makefile("rb") as source:
                 (size,) = frames.LENGTH.unpack(source.read(frames.LENGTH.size))
                 data = source.read(min(size, 2**16))
-            return read_welcome(path, messages.FROM_NODE.decode(data))
+            return read_welcome(address, messages.FROM_NODE.decode(data))
     except OSError as error:
         raise NodeUnreachableError((error.strerror or str(error)).lower()) from None
     except (ValueError, msgspec.MsgspecError, struct.error):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from pathlib import Path
 from typing import Any
 
+from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway_session import LOCAL
 from toolgate.server.node.link import NodeLink
 from toolgate.server.node.messages import TaskEnded, Welcome
@@ -28,13 +29,13 @@ class RemoteWorkspaces:
 
     def __init__(
         self,
-        path: Path,
+        address: NodeAddress,
         welcome: Welcome,
         file_changes: FileChanges,
         on_task_end: Callable[[str, Run], None],
         list_gone: Callable[[], Awaitable[Collection[str] | None]],
     ) -> None:
-        self.link = NodeLink(path, welcome, self._take_end)
+        self.link = NodeLink(address, welcome, self._take_end)
         self._file_changes = file_changes
         self._on_task_end = on_task_end
         self._workspaces: dict[str, NodeWorkspace] = {}
@@ -48,7 +49,7 @@ class RemoteWorkspaces:
         return self.link.welcome.level
 
     def describe(self) -> str:
-        return f"{self.link.welcome.description} at the node {self.link.path}"
+        return f"{self.link.welcome.description} at the node {self.link.address}"
 
     def get_or_open(self, principal: str) -> Workspace:
         found = self._workspaces.get(principal)

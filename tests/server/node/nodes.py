@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.clients.raw_client import ROOT
 from tests.tools.shell_commands import BOUND, Caller, wait_for
+from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import link
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.watch import FileChanges
@@ -26,6 +27,7 @@ class NodeProcess:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.socket = folder / "node.sock"
+        self.address = NodeAddress(self.socket)
         self.state = folder / "state"
         self._words = ("--state", str(self.state), "--listen", f"unix:{self.socket}", *options)
         self._log = folder / "node.log"
@@ -46,7 +48,7 @@ class NodeProcess:
     def answers(self) -> bool:
         assert self.process.poll() is None, self._log.read_text()
         try:
-            link.greet(self.socket, BOUND)
+            link.greet(self.address, BOUND)
         except link.NodeUnreachableError:
             return False
         return True
@@ -85,7 +87,7 @@ async def gateway(
     node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None
 ) -> AsyncIterator[RemoteWorkspaces]:
     """A gateway's end of a link to the node."""
-    remote = RemoteWorkspaces(node.socket, link.greet(node.socket, BOUND), FileChanges(), on_end, list_nobody)
+    remote = RemoteWorkspaces(node.address, link.greet(node.address, BOUND), FileChanges(), on_end, list_nobody)
     try:
         yield remote
     finally:

@@ -27,18 +27,18 @@ from toolgate.tools.workspace.spool import Run
 WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
 GATEWAY = """
 import asyncio, sys
-from pathlib import Path
+from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.node import link
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.watch import FileChanges
 
-async def main(path, principal, command):
-    remote = RemoteWorkspaces(path, link.greet(path, 10), FileChanges(), lambda _, run: None, None)
+async def main(address, principal, command):
+    remote = RemoteWorkspaces(address, link.greet(address, 10), FileChanges(), lambda _, run: None, None)
     print("begin", flush=True)
     print(await remote.get_or_open(principal).execute(command, wait=60, limit=1000, timeout=600), flush=True)
     await asyncio.sleep(60)
 
-asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
+asyncio.run(main(parse_node_address(sys.argv[1]), *sys.argv[2:]))
 """
 
 
@@ -50,7 +50,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 def start_gateway(node: NodeProcess, principal: str, command: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", GATEWAY, str(node.socket), principal, command],
+        [sys.executable, "-c", GATEWAY, str(node.address), principal, command],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -318,7 +318,7 @@ def test_a_second_node_is_refused(node: NodeProcess, tmp_path: Path) -> None:
     for words, reason in (
         (["--state", str(node.state), "--listen", f"unix:{tmp_path}/other.sock"], "another node has"),
         (["--state", str(tmp_path / "state"), "--listen", f"unix:{node.socket}"], "another process listens"),
-        (["--state", str(tmp_path / "state"), "--listen", "127.0.0.1:9999"], "must be unix:/PATH"),
+        (["--state", str(tmp_path / "state"), "--listen", "127.0.0.1:9999"], "needs TLS"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "toolgate.server", "node", *words],
