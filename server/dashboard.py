@@ -20,8 +20,10 @@ from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Plan
 from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 if TYPE_CHECKING:
     from toolgate.server.policy.remembered_approvals import Duration
@@ -37,6 +39,11 @@ TAIL = 2_000  # bytes of each background task's output in the page itself
 CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
 PACE = 0.3  # seconds between two pieces of output: people read no faster
 OUTPUT_WAIT = 600.0  # seconds: the longest wait for output
+RETRY = 2.0  # seconds between two tries to read output from a node that can't be reached
+
+
+class RunsUnreachableError(Exception):
+    """Background tasks can't be reached now; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +82,12 @@ class ShownCallback:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A principal's tasks, plans and callbacks at one moment. `more_tasks` counts those left out."""
+    """A principal's tasks, plans and callbacks at one moment. `runs_fault` says why there are no runs, if they can't be
+    read; `more_tasks` counts those left out."""
 
     calls: list[RecentCall]
     runs: list[ShownRun] = field(default_factory=list[ShownRun])
+    runs_fault: str = ""
     tasks: list[TodoOutline] = field(default_factory=list[TodoOutline])
     more_tasks: int = 0
     plans: list[ShownPlan] = field(default_factory=list[ShownPlan])
@@ -119,9 +128,16 @@ class Dashboard:
             ShownCallback(held.id, held.message, held.delay, now + held.fires_in_ms / 1000, held.repeats_left)
             for held in await self._callbacks(principal).list()
         ]
+        try:
+            runs, runs_fault = await self._runs(principal), ""
+        except WorkspaceUnreachableError:
+            runs, runs_fault = [], "where they run can’t be reached; they may go on"
+        except ToolError as error:
+            runs, runs_fault = [], error.text
         return Activity(
             calls=self.recent_calls.newest(principal),
-            runs=await self._runs(principal),
+            runs=runs,
+            runs_fault=runs_fault,
             tasks=tasks,
             more_tasks=all_tasks - len(tasks),
             plans=[plan async for plan in self._plans(principal, sessions)],
@@ -141,7 +157,8 @@ class Dashboard:
             return self._entries[principal][1]
 
     async def stop_run(self, principal: str, id: str) -> bool | None:
-        """Stop a background task with all its processes. Return whether it has ended; None if there is no such task."""
+        """Stop a background task with all its processes. Return whether it has ended; None if there is no such task.
+        Raises RunsUnreachableError."""
         workspace, number = self._workspaces.find(principal), _parse_id(id)
         if workspace is None or number is None:
             return None
@@ -151,6 +168,8 @@ class Dashboard:
             return (await workspace.kill(number)).status != "running"
         except KeyError:
             return None
+        except ToolError as error:
+            raise RunsUnreachableError(error.text) from None
 
     async def cancel_callback(self, principal: str, slot: str) -> bool:
         """Cancel a callback, and return whether it existed. Raises StateError."""
@@ -195,6 +214,9 @@ class Dashboard:
                 data = await workspace.read(id, begin, CHUNK)
             except KeyError:
                 return
+            except ToolError:
+                await asyncio.sleep(RETRY)
+                continue
             if begin > max(offset, 0):
                 text = AnsiStripper()
             yield _omission_note(begin - max(offset, 0)) + text.feed(data, final=is_over)
@@ -210,9 +232,12 @@ class Dashboard:
         workspace = self._workspaces.find(principal)
         if workspace is None:  # nothing has run since the start; opening a workspace would count as its use
             return []
+        try:
+            runs = await workspace.list()
+        except KeyError:  # likewise at its node
+            return []
         shown: list[ShownRun] = []
-        runs = sorted(await workspace.list(), key=lambda run: (run.status != "running", -run.id))
-        for run in runs[:MAX_RUNS]:
+        for run in sorted(runs, key=lambda run: (run.status != "running", -run.id))[:MAX_RUNS]:
             try:
                 size = await workspace.size(run.id)
                 data = await workspace.read(run.id, max(0, size - TAIL), TAIL)

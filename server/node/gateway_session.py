@@ -19,7 +19,6 @@ MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
 MAX_ANSWERS = 96 * 2**20  # bytes of answers that the gateway has not taken
 REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
 STARTS = frozenset(("node.start", "node.execute"))  # not cancelled before the command has an id
-REPORTS = frozenset(("node.note_use", "node.count_running", "node.report_gone"))  # no call waits for their answers
 LOCAL = "local"  # the principal where nobody signs in
 
 log = logging.getLogger("toolgate.node")
@@ -115,7 +114,7 @@ class GatewaySession:
             raise frames.MalformedFrameError("too many requests at once")
         self.requests[request.number] = request
         self._arguments += request.size
-        if message.principal not in self.principals and message.name not in REPORTS:
+        if message.is_call and message.principal not in self.principals:
             self.principals.add(message.principal)
             self.send_ends(message.principal)
         request.task = asyncio.get_running_loop().create_task(self._work(request, message.arguments))
@@ -158,7 +157,7 @@ class GatewaySession:
         owner, _, name = request.name.partition(".")
         target: Any = PrincipalMethods(self._node, request, self.attended, self.watches)
         if owner == "workspace":
-            target = self._node.workspaces.get_or_open(request.principal)
+            target = self._node.find_workspace(request.principal, opens=request.is_call)
         if name == "run_program":
             self._node.refuse_start_at_end()
         result = await getattr(target, name)(**given)

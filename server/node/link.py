@@ -85,15 +85,18 @@ class NodeLink:
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    async def request(self, principal: str, name: str, arguments: dict[str, Any]) -> msgspec.Raw:
+    async def request(
+        self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True
+    ) -> msgspec.Raw:
         """Return the result of a request. Raises what the node raised, and ToolError if it can't be reached."""
         if self._is_closed:
             raise ToolError("the server is shutting down: nothing more is started")
         loop = asyncio.get_running_loop()
         self._start()
         self._number += 1
-        frame = frames.encode_frame(NodeRequest(self._number, principal, name, frames.encode_raw(arguments)))
-        if self._unsent + len(frame) > MAX_UNSENT or len(self._waiting) >= MAX_WAITING:
+        frame = frames.encode_frame(NodeRequest(self._number, principal, name, frames.encode_raw(arguments), is_call))
+        most = MAX_WAITING if is_call else MAX_WAITING // 2  # pages leave room for calls
+        if self._unsent + len(frame) > MAX_UNSENT or len(self._waiting) >= most:
             raise ToolError(f"too much is under way to the node at {self.address}: try again")
         waiting = _Waiting(self._number, frame, loop.create_future())
         if not self._waiting:

@@ -30,10 +30,14 @@ class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
 
 
 class NodeRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
+    """A method to perform. `is_call`: it belongs to a call of the principal, whose workspace it may open, and which is
+    sent the ends of its tasks."""
+
     number: int
     principal: str
     name: str
     arguments: msgspec.Raw
+    is_call: bool = True
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):

@@ -8,6 +8,7 @@ from toolgate.server.node.messages import TaskEnded
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.spool import Run
 
 MAX_ENDS = 32  # ends of tasks kept for a principal, as many as a gateway keeps
@@ -54,6 +55,15 @@ class Node:
         self.ends = TaskEnds()
         self.is_ending = False
         self.on_end: Callable[[TaskEnded], None] = lambda _: None
+
+    def find_workspace(self, principal: str, *, opens: bool) -> LocalWorkspace:
+        """Return the principal's workspace. If it is not open, open it or raise KeyError."""
+        if opens:
+            return self.workspaces.get_or_open(principal)
+        workspace = self.workspaces.find(principal)
+        if workspace is None:
+            raise KeyError(f"{principal} has nothing open here")
+        return workspace
 
     def note_task_end(self, principal: str, run: Run) -> None:
         """Keep the end of a task until a gateway has it."""

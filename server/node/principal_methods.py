@@ -21,6 +21,7 @@ class GatewayRequest:
         self.number = message.number
         self.principal = message.principal
         self.name = message.name
+        self.is_call = message.is_call
         self.size = len(bytes(message.arguments))
         self.reserved = 0  # bytes of answers
         self.task: asyncio.Task[None] | None = None
@@ -49,7 +50,7 @@ class PrincipalMethods:
 
     @property
     def _workspace(self) -> LocalWorkspace:
-        return self._node.workspaces.get_or_open(self._request.principal)
+        return self._node.find_workspace(self._request.principal, opens=self._request.is_call)
 
     async def start(
         self,

@@ -42,11 +42,15 @@ class RemoteFile:
 
 
 class NodeWorkspace:
-    """A Workspace at the other end of a link. Its methods are those of METHODS."""
+    """A Workspace at the other end of a link. Its methods are those of METHODS.
 
-    def __init__(self, link: NodeLink, principal: str) -> None:
+    Without `is_call` nothing is opened at the node: where nothing is open, methods raise KeyError.
+    """
+
+    def __init__(self, link: NodeLink, principal: str, *, is_call: bool = True) -> None:
         self._link = link
         self._principal = principal
+        self._is_call = is_call
         self._arrivals = 0  # background tasks that were listed or announced
         self._watches = itertools.count(1)
 
@@ -81,7 +85,9 @@ class NodeWorkspace:
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
         method = METHODS.find(name)
         assert method is not None
-        return method.result.decode(await self._link.request(self._principal, name, method.bind(words, keywords)))
+        arguments = method.bind(words, keywords)
+        answer = await self._link.request(self._principal, name, arguments, is_call=self._is_call)
+        return method.result.decode(answer)
 
     async def list(self) -> "list[Run]":
         self._arrivals, runs = await self._call("node.list_tasks")

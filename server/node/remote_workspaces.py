@@ -58,7 +58,11 @@ class RemoteWorkspaces:
         return found  # type: ignore[return-value]  # its methods are those of a table
 
     def find(self, principal: str) -> Workspace | None:
-        return self.get_or_open(principal) if principal in self._workspaces else None
+        return self._observe(principal)  # type: ignore[return-value]  # as above
+
+    def _observe(self, principal: str) -> NodeWorkspace:
+        """Return a workspace whose requests are no calls of the principal."""
+        return NodeWorkspace(self.link, principal, is_call=False)
 
     def sandbox_level(self, principal: str) -> str | None:
         return self.level if principal in self._workspaces else None
@@ -84,7 +88,7 @@ class RemoteWorkspaces:
 
         async def note() -> None:
             try:
-                message = await NodeWorkspace(self.link, principal).request("note_use")
+                message = await self._observe(principal).request("note_use")
             except ToolError as error:
                 log.debug("a call of %s is not noted: %s", principal, error.text)
                 self._noted.pop(principal, None)
@@ -97,11 +101,11 @@ class RemoteWorkspaces:
         task.add_done_callback(self._notes.discard)
 
     async def kill(self, principal: str) -> None:
-        await NodeWorkspace(self.link, principal).request("kill_all")
+        await self._observe(principal).request("kill_all")
 
     async def forget(self, principal: str) -> bool:
         self._workspaces.pop(principal, None)
-        forgotten: bool = await NodeWorkspace(self.link, principal).request("forget_principal")
+        forgotten: bool = await self._observe(principal).request("forget_principal")
         return forgotten
 
     async def close(self) -> None:
@@ -117,7 +121,7 @@ class RemoteWorkspaces:
     async def _count(self) -> None:
         while True:
             try:
-                foreground, background = await NodeWorkspace(self.link, LOCAL).request("count_running")
+                foreground, background = await self._observe(LOCAL).request("count_running")
                 self._running = foreground, background
             except ToolError:
                 self._running = 0, 0
@@ -128,7 +132,7 @@ class RemoteWorkspaces:
             gone = await self._list_gone()
             if gone is not None:
                 try:
-                    await NodeWorkspace(self.link, LOCAL).request("report_gone", sorted(gone))
+                    await self._observe(LOCAL).request("report_gone", sorted(gone))
                 except ToolError as error:
                     log.warning("who is gone is not reported: %s", error.text)
             await asyncio.sleep(REPORT_EVERY)

@@ -22,7 +22,8 @@ class Workspaces(Protocol):
     def get_or_open(self, principal: str) -> Workspace: ...
 
     def find(self, principal: str) -> Workspace | None:
-        """Return the principal's workspace if it is open; opens none."""
+        """Return the principal's workspace without opening it: None, or one whose methods raise KeyError, if it is not
+        open."""
         ...
 
     def sandbox_level(self, principal: str) -> str | None:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
-from toolgate.server.dashboard import Dashboard
+from toolgate.server.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
@@ -157,12 +157,12 @@ class HomePage:
         shown = sessions[:MAX_SESSIONS]
         going = await self.dashboard.read(principal, [held.session for _, _, held in shown])
         questions = self._questions.waiting(principal)
-        busy = bool(going.calls or going.runs or going.tasks or going.plans or going.callbacks or questions)
+        active = bool(going.calls or going.runs or going.tasks or going.plans or going.callbacks or questions)
         return {
             "csrf": csrf,
             "going": going,
-            "busy": busy,
-            "connected": bool(busy or grants or sessions),
+            "busy": active or bool(going.runs_fault),
+            "connected": bool(active or grants or sessions),
             "sessions": [_to_shown_session(transport, held) for transport, _, held in shown],
             "more_sessions": len(sessions) - len(shown),
             "questions": [(question, _form_fields(question)) for question in questions],
@@ -254,7 +254,10 @@ class HomePage:
         return await self._actions[names[0]](visitor, fields[names[0]], fields)
 
     async def _stop(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
-        has_ended = await self.dashboard.stop_run(principal_of(visitor), id)
+        try:
+            has_ended = await self.dashboard.stop_run(principal_of(visitor), id)
+        except RunsUnreachableError as error:
+            return ActionResult(format_sentence(error), 503)
         if has_ended is None:
             return ActionResult(ALREADY_ENDED, 404)
         return ActionResult(f"Background task {id} was stopped.") if has_ended else ActionResult(NOT_ENDED, 409)
