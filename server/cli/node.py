@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import gc
 import logging
 import os
 import socket
@@ -39,10 +40,12 @@ def serve_node(options: Config, *, listen: str | None) -> int:
         refuse_tcp(options.listen)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from None
+    import uvloop  # start-up: other commands do without it
+
     logs.start(options.verbose, options.logs, options.log_format)
     code = DONE
     try:
-        run_loop.run_server(lambda: run_node(options), asyncio.new_event_loop)
+        run_loop.run_server(lambda: run_node(options), uvloop.new_event_loop)
     except UsageError:
         raise
     except Exception:
@@ -71,6 +74,8 @@ async def run_node(options: Config) -> None:
         jobs.start(job, 1.0)
     if node.cleaner is not None:
         jobs.start(node.cleaner.run, CLEAN_AFTER)
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)  # as in a server: pauses cost latency
     log.info("listening on %s, %s", address, node.workspaces.describe())
     notify_ready(options.socket_variables, str(address))
     try:

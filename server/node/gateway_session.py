@@ -70,7 +70,7 @@ class GatewaySession:
 
     def _write(self, frame: bytes) -> None:
         if self._writer is not None:
-            self._writer.write(frame)
+            frames.write(self._writer, frame)
 
     def _expire(self) -> None:
         """The gateway is gone: its commands become background tasks."""

@@ -198,7 +198,7 @@ class NodeLink:
                     )
         self.welcome = welcome
         for cancel in self._given_up:
-            writer.write(frames.encode_frame(cancel))
+            frames.write(writer, frames.encode_frame(cancel))
         self._given_up.clear()
         for waiting in self._waiting.values():
             self._send(waiting)
@@ -221,7 +221,7 @@ class NodeLink:
             if not self._waiting or silence < QUIET:
                 continue
             if silence < PATIENCE:
-                writer.write(frames.encode_frame(Ping()))
+                frames.write(writer, frames.encode_frame(Ping()))
                 continue
             log.warning("the node at %s has been silent for %.1f s", self.address, silence)
             for waiting in list(self._waiting.values()):
@@ -260,7 +260,7 @@ class NodeLink:
             self._acknowledging.cancel()
             self._acknowledging = None
         if self._writer is not None and (self._taken or self._ends):
-            self._writer.write(frames.encode_frame(Acknowledgement(self._taken, self._ends)))
+            frames.write(self._writer, frames.encode_frame(Acknowledgement(self._taken, self._ends)))
         self._taken, self._ends = [], []
 
     # -- requests
@@ -269,7 +269,7 @@ class NodeLink:
         assert self._writer is not None
         self._acknowledge()  # first: the node then knows what this request may rely on
         waiting.epoch = self.welcome.epoch
-        self._writer.write(waiting.frame)
+        frames.write(self._writer, waiting.frame)
 
     def _give_up(self, waiting: _Waiting) -> None:
         if not self.is_connected:
@@ -307,7 +307,7 @@ class NodeLink:
             return
         cancel = Cancel(waiting.number, goes_on)
         if self._writer is not None and not goes_on:
-            self._writer.write(frames.encode_frame(cancel))
+            frames.write(self._writer, frames.encode_frame(cancel))
         else:
             self._given_up.append(cancel)
 

@@ -63,8 +63,7 @@ class NodeServer:
             pass
         except frames.MalformedFrameError as fault:
             log.warning("a gateway broke the rules: it sent %s", escape_unprintable(str(fault)))
-            with contextlib.suppress(ConnectionError):
-                writer.write(frames.encode_frame(Refusal(f"it sent {fault}")))
+            frames.write(writer, frames.encode_frame(Refusal(f"it sent {fault}")))
         finally:
             self._connections.discard(writer)
             writer.close()
@@ -77,9 +76,9 @@ class NodeServer:
             raise frames.MalformedFrameError("no hello")
         if hello.version != messages.VERSION:
             text = f"this node is Toolgate {RELEASE}, the gateway is {hello.release[:40]}: upgrade the older of the two"
-            writer.write(frames.encode_frame(Refusal(text)))
+            frames.write(writer, frames.encode_frame(Refusal(text)))
             return None
-        writer.write(frames.encode_frame(self._welcome()))
+        frames.write(writer, frames.encode_frame(self._welcome()))
         if not hello.gateway:
             return None
         session = self._sessions.get(hello.gateway)

@@ -48,6 +48,12 @@ def encode_frame(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(data)) + data
 
 
+def write(sink: asyncio.StreamWriter, data: bytes) -> None:
+    """Write frames. To a closing connection nothing is written: uvloop raises RuntimeError there."""
+    if not sink.is_closing():
+        sink.write(data)
+
+
 async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]", largest: int = MAX_FRAME) -> T:
     """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))

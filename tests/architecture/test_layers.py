@@ -42,7 +42,7 @@ HOMES = {
     "trafilatura": "tools/web/article.py",
     "uritemplate": "tools/api/uri_templates.py",
     "uvicorn": tuple(f"transports/http/{name}.py" for name in ("server", "protocol", "compact_protocol")),
-    "uvloop": "server/cli/serve.py",
+    "uvloop": ("server/cli/serve.py", "server/cli/node.py"),
     "watchfiles": "server/watch.py",
     "yaml": "tools/builtin/skills/frontmatter.py",
 }
