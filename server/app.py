@@ -32,10 +32,9 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.builtin.callbacks import INBOX_URI
-from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.skills import skills
+from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search import Search
-from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
@@ -82,18 +81,17 @@ class App:
         self.rules = build.build_rules(config)
         self.rule_check: RuleCheck | None = None  # from the start on
         self.file_changes = watch.FileChanges()
-        self.page_reader = build.build_page_reader(config)
-        self.web = self.page_reader.web
+        self.web = build.build_web(config)
+        self.page_reader: PageReader = build.build_page_reader(config, self.web)
         open_workspaces = build.build_workspaces if config.node is None else build.build_remote_workspaces
         self.workspaces: Workspaces = open_workspaces(
             config, self.state, self.root, self.file_changes, self._note_task_end, self._who_is_gone
         )
-        self.search = build.build_search(config, self.page_reader)
+        self.search = build.build_search(config, self.web, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
         self._built_in_services: dict[type, Any] = {
             skills.Skills: self.skills,
             PageReader: self.page_reader,
-            Workers: self.page_reader.workers,
             Search: self.search,
         }
         self.modules = PluginLoader()
@@ -348,7 +346,7 @@ class App:
             todos=TodoStore(self.store, principal, place.key),
             plan=PlanStore(self.store, principal, place.key, place),
             callbacks=CallbackStore(self.store, self.clock, principal, place.key),
-            web=self.web,
+            web=self.page_reader.get_fetcher(principal),
             settings=self.settings,
             notify_updated=partial(self.server.updates.notify, principal),
             notify_list_changed=partial(self.server.notifications.notify_resource_list, principal),

@@ -25,8 +25,9 @@ from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools import search
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.builtin.docs import PageReader
 from toolgate.tools.builtin.skills import skills
+from toolgate.tools.pages.local_page_reader import LocalPageReader
+from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import limits
@@ -69,7 +70,7 @@ def lock_state(state: Path) -> int:
         raise UsageError(f"--state: {describe_os_error(error)}") from None
 
 
-def build_search(config: Config, reader: PageReader) -> search.Search:
+def build_search(config: Config, web: Web, reader: PageReader) -> search.Search:
     try:
         keys = search.read_keys(config.search_keys, config.environment)
     except ValueError as error:
@@ -79,7 +80,8 @@ def build_search(config: Config, reader: PageReader) -> search.Search:
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
     contact = config.search_contact
-    return search.Search(reader.web, reader.workers, engines, deadline=config.search_deadline, contact=contact)
+    create_reader, deadline = reader.create_result_reader, config.search_deadline
+    return search.Search(web, create_reader, engines, deadline=deadline, contact=contact)
 
 
 def build_rate_limiter(config: Config) -> CallRateLimiter | None:
@@ -220,16 +222,20 @@ def build_remote_workspaces(
     return remote_workspaces.RemoteWorkspaces(config.node, welcome, file_changes, on_task_end, list_gone)
 
 
-def build_page_reader(config: Config) -> PageReader:
+def build_web(config: Config) -> Web:
+    try:
+        return Web(config.allow_private, config.refuse_networks)
+    except ValueError as error:
+        raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
+
+
+def build_page_reader(config: Config, web: Web) -> LocalPageReader:
+    """Return the reader of pages whose browser and workers this process starts."""
     try:
         chromium = find_chromium(config.browser, config.environment.get("PATH"))
     except ValueError as error:
         raise UsageError(f"--browser: {error}") from None
-    try:
-        web = Web(config.allow_private, config.refuse_networks)
-    except ValueError as error:
-        raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
-    return PageReader(web, Workers(), chromium)
+    return LocalPageReader(web, Workers(), chromium)
 
 
 def workspace_root(config: Config) -> Path | None:

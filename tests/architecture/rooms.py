@@ -24,6 +24,7 @@ ORDER = (
     "tools/workers",
     "tools/search",
     "tools/browser",
+    "tools/pages",
     "tools/builtin",
     "tools/__init__.py",
     "server/__init__.py",

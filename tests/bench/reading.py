@@ -14,7 +14,8 @@ from tests.tools.fake_web_site import site
 from tests.tools.tool_calls import lend
 from toolgate.tools.api.context import Context
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.builtin.docs import PageReader, read_docs
+from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 
@@ -44,7 +45,7 @@ async def _measured(count: int, tell: Callable[[str], None]) -> tuple[float, flo
     assert chromium is not None, "make chromium"
     nothing = None
     async with site({"/": PAGE}) as place, async_playwright() as playwright:
-        reader = PageReader(Web(["127.0.0.1"]), Workers(), chromium)
+        reader = LocalPageReader(Web(["127.0.0.1"]), Workers(), chromium)
         alone = await playwright.chromium.launch(executable_path=chromium)
         lent = lend(reader=reader)
         times: tuple[list[float], list[float]] = ([], [])

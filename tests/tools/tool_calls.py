@@ -12,7 +12,8 @@ from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
-from toolgate.tools.builtin.docs import PageReader
+from toolgate.tools.pages.local_page_reader import LocalPageReader
+from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search import Search
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
@@ -21,9 +22,9 @@ from toolgate.tools.workspace.workspace import Workspace
 BOUND = 20.0  # seconds for any call
 
 
-def page_reader(allow_private: Sequence[str] = ()) -> PageReader:
+def page_reader(allow_private: Sequence[str] = ()) -> LocalPageReader:
     """Return the reader of ReadDocs, without a browser."""
-    return PageReader(Web(allow_private), Workers())
+    return LocalPageReader(Web(allow_private), Workers())
 
 
 def lend(
@@ -37,12 +38,11 @@ def lend(
     notices: Notices | None = None,
 ) -> Services:
     nothing: Any = None
-    web: Any = reader and reader.web
+    web: Any = reader and reader.get_fetcher(principal)
     built_in = {
         Workspace: workspace,
         Notices: Notices() if notices is None else notices,
         PageReader: reader,
-        Workers: reader and reader.workers,
         Search: search,
     }
     return Services(

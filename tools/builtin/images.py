@@ -1,6 +1,6 @@
 """ReadImage: send a picture from a file, scaled to fit clients' limits.
 
-The workspace opens the file and checks the path; a worker decodes it (tools/workers/pictures.py).
+The workspace opens the file and checks the path; a worker decodes it (tools/pages, tools/workers/pictures.py).
 """
 
 from typing import Annotated
@@ -9,14 +9,11 @@ import msgspec
 
 from toolgate.tools.api.content import Image, Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.tool import tool
-from toolgate.tools.workers.pictures import FittedPicture, RawPicture
-from toolgate.tools.workers.pool import WorkerLimitError, Workers
+from toolgate.tools.pages.page_reader import PageReader, PictureRequest
 from toolgate.tools.workspace.workspace import Workspace
 
 QUEUE_SHARE = 0.8  # share of a call's hold for waiting; the rest is for the picture
-MAX_FILE = 64 * 2**20  # bytes; the largest photographs are about half of it
 
 
 class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,16 +43,10 @@ async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -
     Returns the image and its format, size and bytes. One too large for the client is scaled down, and the text says
     so; of a too large animation the first frame is shown.
     """
-    settings = ctx.settings
-    raw = RawPicture(file_path, settings.image_bytes // 4 * 3, settings.image_pixels)
-    try:
-        async with ctx.service(Workers).turn("picture", ctx.principal, settings.hold * QUEUE_SHARE) as turn:
-            with await ctx.service(Workspace).open_file(file_path, MAX_FILE, anywhere=settings.any_file) as file:
-                if not file.size:
-                    raise ToolError(f"{file_path} is empty")
-                picture = await turn.run(raw, FittedPicture, file)
-    except WorkerLimitError as error:
-        raise ToolError(f"{file_path} {error} when decoded; make a smaller copy of it") from None
+    settings, pixels = ctx.settings, ctx.settings.image_pixels
+    limit, patience = settings.image_bytes // 4 * 3, settings.hold * QUEUE_SHARE
+    request = PictureRequest(ctx.principal, file_path, limit, pixels, settings.any_file, patience)
+    picture = await ctx.service(PageReader).fit_picture(request, ctx.service(Workspace))
     size = (picture.width, picture.height, len(picture.data))
     shape = ImageInfo(picture.format, *size, picture.is_scaled, picture.note or None)
     text = f"{file_path}: {shape.format}, {shape.width} × {shape.height}, {shape.bytes:,} bytes"

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from toolgate.tools.search.engine import EngineQuery
 from toolgate.tools.search.html_engine import BuildRequestJob, DdgsResult, JobBatch, JobFailure, ReadResultsJob
 
 if TYPE_CHECKING:  # start-up of a worker
@@ -36,10 +37,10 @@ class DdgsClient:
         self._together: list[PendingJob] = []  # at the worker
         self._task: asyncio.Task[None] | None = None
 
-    async def read(self, job: BuildRequestJob | ReadResultsJob, kind: type[T], on_start: Callable[[], None]) -> T:
-        """Return the worker's result; `on_start` is called when the job starts. Raises WorkerLimitError, ToolError, and
+    async def read(self, query: EngineQuery, job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
+        """Return the worker's result; the query begins with the job. Raises WorkerLimitError, ToolError, and
         ValueError for an unreadable page. A job without a waiting search is cancelled."""
-        waiting = PendingJob(job, on_start, asyncio.get_running_loop().create_future())
+        waiting = PendingJob(job, query.begin, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())

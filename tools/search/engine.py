@@ -93,6 +93,20 @@ class Engine(Protocol):
         ...
 
 
+class EngineQuery(msgspec.Struct, eq=False):
+    """A principal's query for one engine. `until`, by the loop's clock, is the end of the engine's time. `is_queued`:
+    other queries delayed it, so a timeout is not the engine's fault."""
+
+    engine: Engine
+    query: str
+    principal: str
+    until: float = 0.0
+    is_queued: bool = True
+
+    def begin(self) -> None:
+        self.is_queued = False
+
+
 def clean_results(results: Iterable[tuple[str, str, str]]) -> list[EngineResult]:
     """Return the usable results of (title, url, snippet), cleaned, each page once."""
     pages: dict[str, EngineResult] = {}

@@ -7,7 +7,7 @@ that can't be cancelled, reads bodies of any size, and poses as a random browser
 that accepts only browsers refuses, and counts as blocked.
 """
 
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
@@ -18,6 +18,7 @@ from toolgate.tools.search.engine import (
     EngineAnswer,
     EngineBlockedError,
     EngineFailedError,
+    EngineQuery,
     EngineRequest,
     FetchPage,
     RunJob,
@@ -74,6 +75,15 @@ class JobFailure(msgspec.Struct, frozen=True, tag=True):
 
 
 DdgsResult = BuiltRequest | ReadResults | JobFailure
+
+
+class ResultReader(Protocol):
+    """Reads the pages of one engine where a page may take for ever."""
+
+    async def read(self, query: EngineQuery, job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
+        """Return the result of a job for `query`, which begins with it. Raises WorkerLimitError, ToolError, and
+        ValueError for an unreadable page."""
+        ...
 
 
 class HtmlEngine(msgspec.Struct, frozen=True):

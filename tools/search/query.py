@@ -10,9 +10,14 @@ import msgspec
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Page
 from toolgate.tools.api.text import to_line
-from toolgate.tools.search.ddgs_client import DdgsClient
-from toolgate.tools.search.engine import Engine, EngineBlockedError, EngineFailedError, EngineRequest, EngineResult
-from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob
+from toolgate.tools.search.engine import (
+    EngineBlockedError,
+    EngineFailedError,
+    EngineQuery,
+    EngineRequest,
+    EngineResult,
+)
+from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
 from toolgate.tools.web.page import PageTimeoutError
 
 if TYPE_CHECKING:  # start-up of a worker
@@ -44,18 +49,7 @@ class EngineOutcome(msgspec.Struct, frozen=True):
     age: float | None = None
 
 
-class EngineQuery(msgspec.Struct, eq=False):
-    """A query for one engine. `is_queued`: other queries delayed it, so a timeout is not the engine's fault."""
-
-    engine: Engine
-    query: str
-    is_queued: bool = True
-
-    def begin(self) -> None:
-        self.is_queued = False
-
-
-async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact: str = "") -> EngineOutcome:
+async def ask_engine(web: "Web", reader: ResultReader, query: EngineQuery, contact: str = "") -> EngineOutcome:
     """Return the engine's outcome, within the engine's own time. Raises only CancelledError."""
     engine = query.engine
 
@@ -74,13 +68,14 @@ async def ask_engine(web: "Web", reader: DdgsClient, query: EngineQuery, contact
 
     async def work(job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
         query.is_queued = True
-        return await reader.read(job, kind, query.begin)
+        return await reader.read(query, job, kind)
 
     status: Status
     query.begin()
+    query.until = asyncio.get_running_loop().time() + engine.seconds
     start = time.monotonic()
     try:
-        async with asyncio.timeout(engine.seconds):
+        async with asyncio.timeout_at(query.until):
             reading = await engine.ask(query.query, fetch, work)
         status = "ok" if reading.results else "empty"
         outcome = EngineOutcome(engine.name, status, reading.results, wait=reading.wait)

@@ -11,14 +11,13 @@ import msgspec
 
 from toolgate.tools.api.spans import span
 from toolgate.tools.fair_queue import FairQueue
-from toolgate.tools.search.ddgs_client import DdgsClient
-from toolgate.tools.search.engine import Engine
+from toolgate.tools.search.engine import Engine, EngineQuery
 from toolgate.tools.search.health import EngineAttempt, EngineHealth
-from toolgate.tools.search.query import EngineOutcome, EngineQuery, ask_engine, elapsed_ms, timeout_outcome
+from toolgate.tools.search.html_engine import ResultReader
+from toolgate.tools.search.query import EngineOutcome, ask_engine, elapsed_ms, timeout_outcome
 
 if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.web.fetch import Web
-    from toolgate.tools.workers.pool import Workers
 
 DEADLINE = 6.0  # seconds; most engines answer within two
 AT_ONCE = 16  # concurrent queries of one engine: more would be refused, at 2 MiB of answer each
@@ -82,12 +81,12 @@ class PendingQuery:
 
 
 class Search:
-    """Queries all engines, for all calls of one event loop."""
+    """Queries all engines, for all calls of one event loop. `create_reader` returns the reader of an engine's pages."""
 
     def __init__(
         self,
         web: "Web",
-        workers: "Workers",
+        create_reader: Callable[[Engine], ResultReader],
         engines: Sequence[Engine],
         *,
         deadline: float = DEADLINE,
@@ -102,7 +101,7 @@ class Search:
         self._cache = AnswerCache(clock)
         self.health = {engine.name: EngineHealth(engine.name, clock) for engine in engines}
         self._queues = {engine.name: FairQueue(AT_ONCE, "questions") for engine in engines}
-        self._readers = {engine.name: DdgsClient(engine.name, workers, engine.seconds) for engine in engines}
+        self._readers = {engine.name: create_reader(engine) for engine in engines}
         self._under_way: dict[Key, PendingQuery] = {}
 
     @property
@@ -146,7 +145,7 @@ class Search:
         """Return the running query for this key, or a new one: equal searches of one caller share it."""
         asking = self._under_way.get(key)
         if asking is None:
-            asking = self._under_way[key] = PendingQuery(key, EngineQuery(engine, key[2]))
+            asking = self._under_way[key] = PendingQuery(key, EngineQuery(engine, key[2], key[0]))
             asking.task = asyncio.ensure_future(self._run_query(asking))
             asking.task.add_done_callback(lambda _: self._forget_query(asking))
         asking.searches.append(tally)

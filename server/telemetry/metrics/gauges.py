@@ -12,7 +12,7 @@ from typing import NamedTuple
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.builtin.docs import PageReader
+from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
 
@@ -74,8 +74,8 @@ def server_rows(
             "engine",
             "status",
         ),
-        _gauge("toolgate_browser_up", "1 if Chromium runs.", lambda: [((), reader.browser_is_up)]),
-        _gauge("toolgate_browser_pages", "Open pages.", lambda: [((), dict(reader.depths())["pages"][0])]),
+        _gauge("toolgate_browser_up", "1 if Chromium runs.", lambda: _read_browser(reader)),
+        _gauge("toolgate_browser_pages", "Open pages.", lambda: _count_pages(reader)),
     ]
 
 
@@ -128,6 +128,15 @@ def _count_commands(workspaces: Workspaces) -> Values:
 def _read_queues(search: Search, reader: PageReader, which: int) -> Values:
     """Return how many jobs of each queue run (`which` 0) or wait (1)."""
     return [((name,), depth[which]) for name, depth in (("engines", search.depth), *reader.depths())]
+
+
+def _read_browser(reader: PageReader) -> Values:
+    is_up = reader.is_browser_up()
+    return [] if is_up is None else [((), is_up)]
+
+
+def _count_pages(reader: PageReader) -> Values:
+    return [((), running) for name, (running, _) in reader.depths() if name == "pages"]
 
 
 def _call_each(counts: Mapping[str, Callable[[], int]]) -> Values:

@@ -13,6 +13,7 @@ from tests.tools.fake_web_site import Request, site
 from toolgate.server.calls import tasks as deferrals_module
 from toolgate.server.state import task_rows as ledger_module
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.pages.local_page_reader import LocalPageReader
 
 TASKS = "io.modelcontextprotocol/tasks"
 KNOWS = {"extensions": {TASKS: {}}, "elicitation": {}}
@@ -114,6 +115,7 @@ def test_a_page_that_takes_long_is_read_in_a_task(tmp_path: Path) -> None:
             await request.send(200, {"content-type": "text/plain", "connection": "close"}, b"words")
 
         async with site({"/": page}) as place:
+            assert isinstance(held.app.page_reader, LocalPageReader)
             held.app.page_reader.web = type(held.app.web)(["127.0.0.1"])
             id = await created(held, "ReadDocs", url=place.url())
             assert (await ask(held, "tasks/get", taskId=id))["result"]["status"] == "working"

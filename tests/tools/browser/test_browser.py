@@ -29,7 +29,8 @@ from toolgate.tools.api.services import Settings
 from toolgate.tools.browser import browser as browsers
 from toolgate.tools.browser import page_load, proxy
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.builtin.docs import PageReader, read_docs
+from toolgate.tools.builtin.docs import read_docs
+from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import process_tree
@@ -63,7 +64,7 @@ class World:
     """One browser, one site and one victim for all tests of this file, in one event loop."""
 
     runner: asyncio.Runner
-    reader: PageReader
+    reader: LocalPageReader
     place: Site
     victim: Victim
     names: dict[str, list[Sequence[str]]]
@@ -128,7 +129,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
         place, victim = runner.run(opened(stack))
-        reader = PageReader(Web([PUBLIC], resolve=resolve), Workers(), chromium)
+        reader = LocalPageReader(Web([PUBLIC], resolve=resolve), Workers(), chromium)
         try:
             yield World(runner, reader, place, victim, names, chromium, looked_up)
         finally:
@@ -906,7 +907,7 @@ async def another(world: World, program: str) -> AsyncIterator[World]:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return [PUBLIC]
 
-    reader = PageReader(Web([PUBLIC], resolve=resolve), Workers(), program)
+    reader = LocalPageReader(Web([PUBLIC], resolve=resolve), Workers(), program)
     try:
         yield World(world.runner, reader, world.place, world.victim, world.names, program)
     finally:

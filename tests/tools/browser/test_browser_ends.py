@@ -20,13 +20,13 @@ CHROMIUM = find_chromium(None, os.environ.get("PATH")) or ""
 SERVER = """
 import asyncio, sys
 from tests.tools.fake_web_site import site
-from toolgate.tools.builtin.docs import PageReader
+from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.workers.pool import Workers
 from toolgate.tools.web.fetch import Web
 
 async def main():
     async with site({"/": b"<p>x"}) as place:
-        reader = PageReader(Web(["127.0.0.1"]), Workers(), sys.argv[1])
+        reader = LocalPageReader(Web(["127.0.0.1"]), Workers(), sys.argv[1])
         await reader.browser.read(place.url(), "me", 0, 40, is_source=False)
         print("here", flush=True)
         await asyncio.Event().wait()

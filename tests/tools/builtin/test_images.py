@@ -16,8 +16,8 @@ from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Image, Output, Text
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Settings
-from toolgate.tools.builtin.docs import PageReader
-from toolgate.tools.builtin.images import MAX_FILE, read_image
+from toolgate.tools.builtin.images import read_image
+from toolgate.tools.pages.local_page_reader import MAX_FILE, LocalPageReader
 from toolgate.tools.workspace.open_file import LocalFile
 
 
@@ -39,7 +39,7 @@ class SharedReader:
     """One event loop and one worker for all tests: starting one for each would take longer than they do."""
 
     runner: asyncio.Runner
-    reader: PageReader
+    reader: LocalPageReader
 
 
 @pytest.fixture(scope="module", autouse=True)

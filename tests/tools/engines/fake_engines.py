@@ -12,6 +12,7 @@ from tests.tools.fake_web_site import Answer, Site, site
 from tests.tools.tool_calls import call
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.services import Settings
+from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.search import Search, choose_engines, web_search
 from toolgate.tools.search.engines import KEYED
 from toolgate.tools.web.fetch import Web
@@ -75,13 +76,14 @@ async def street(
             for engine in choose_engines([*named, *entries], None, KEYS)
         ]
         web, workers = Web(["127.0.0.1"]), Workers()
+        create_reader = LocalPageReader(web, workers).create_result_reader
         clock = Clock()
         try:
             yield FakeEngines(
                 place,
                 web,
                 workers,
-                Search(web, workers, engines, deadline=deadline, contact=contact, clock=clock),
+                Search(web, create_reader, engines, deadline=deadline, contact=contact, clock=clock),
                 clock,
             )
         finally:

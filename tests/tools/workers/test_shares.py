@@ -16,9 +16,10 @@ from pypdf import PdfWriter
 from tests.clients.raw_client import PATIENCE, Server
 from tests.tools.fake_web_site import Request, never, site
 from tests.tools.tool_calls import call, page_reader, text
-from toolgate.tools.builtin.docs import MAX_VISITS, VISITS_SHARE, PageReader, read_docs
+from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
 from toolgate.tools.fair_queue import BusyError, FairQueue
+from toolgate.tools.pages.local_page_reader import MAX_VISITS, VISITS_SHARE, LocalPageReader
 from toolgate.tools.workers import pool
 from toolgate.tools.workspace.open_file import LocalFile
 
@@ -101,7 +102,7 @@ class FakeWorkspace:
 def test_a_picture_waits_for_those_under_way_and_not_for_what_another_has_waiting() -> None:
     ended: list[str] = []
 
-    async def look(reader: PageReader, principal: str) -> None:
+    async def look(reader: LocalPageReader, principal: str) -> None:
         output = await call(read_image, {"file_path": "/a.png"}, reader=reader, workspace=shelf, principal=principal)
         assert not output.is_error, text(output)
         ended.append(principal)

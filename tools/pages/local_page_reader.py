@@ -1,0 +1,188 @@
+"""Read pages and pictures in this process and its children: a browser if there is one, and workers."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.services import Page, PageFetcher
+from toolgate.tools.api.text import to_line
+from toolgate.tools.fair_queue import BusyError, FairQueue
+from toolgate.tools.pages.document import LoadedPage, create_document, create_error_document
+from toolgate.tools.pages.page_reader import (
+    FAULT,
+    Format,
+    PageDocument,
+    PageRequest,
+    PictureRequest,
+    create_timeout_error,
+)
+from toolgate.tools.search.ddgs_client import DdgsClient
+from toolgate.tools.search.engine import Engine
+from toolgate.tools.search.html_engine import ResultReader
+from toolgate.tools.web.fetch import Web
+from toolgate.tools.web.page import shorten_url
+from toolgate.tools.workers.pictures import FittedPicture, RawPicture
+from toolgate.tools.workers.pool import WorkerLimitError, Workers
+from toolgate.tools.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from toolgate.tools.browser.browser import Browser
+    from toolgate.tools.web.convert import RawPage, ReadablePage
+
+QUEUE_SHARE = 0.6  # share of a call's hold for waiting; the rest is for the page
+PAGE_TIME = 30.0  # seconds to load a page
+ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
+PDF, PDF_TYPE = b"%PDF-", "application/pdf"
+MAX_PDF = 32 * 2**20  # bytes; illustrated manuals are larger than any page
+MAX_FILE = 64 * 2**20  # bytes of a picture; the largest photographs are about half of it
+# Pages read at once, from the first byte to the text: each may hold web.fetch.MAX_BODY, and more as text.
+MAX_VISITS = 10
+VISITS_SHARE = 6  # of them for one principal
+MAX_LARGE = 3  # of them that may be larger than MAX_BODY
+LARGE_SHARE = 2
+MAX_WAITING = 128  # of one principal's pages: a later one would not be read in time
+NO_BROWSER_NOTE = "fetched without a browser: scripts did not run"
+
+
+class LocalPageReader:
+    """A PageReader whose browser and workers are children of this process.
+
+    A page takes a slot of `visits` before it is fetched, and one of `large` for a file larger than MAX_BODY; this
+    bounds memory. `chromium` is the path of a browser, or None.
+    """
+
+    def __init__(self, web: Web, workers: Workers, chromium: str | None = None) -> None:
+        self.web = web
+        self.workers = workers
+        self.visits = FairQueue(MAX_VISITS, "pages", per_principal=VISITS_SHARE, max_waiting=MAX_WAITING)
+        self.large = FairQueue(MAX_LARGE, "large files", per_principal=LARGE_SHARE)
+        self._chromium = chromium
+        self._browser: Browser | None = None
+
+    async def read(self, request: PageRequest) -> PageDocument:
+        try:
+            async with (
+                asyncio.timeout_at(request.deadline),
+                self.visits.slot(request.principal, request.hold * QUEUE_SHARE),
+            ):
+                load = _fetch if self.browser is None else _render
+                return await _answer(self, await load(self, request), request)
+        except TimeoutError:
+            raise create_timeout_error(request) from None
+
+    async def fit_picture(self, request: PictureRequest, workspace: Workspace) -> FittedPicture:
+        path = request.path
+        try:
+            async with self.workers.turn("picture", request.principal, request.patience) as turn:
+                with await workspace.open_file(path, MAX_FILE, anywhere=request.anywhere) as file:
+                    if not file.size:
+                        raise ToolError(f"{path} is empty")
+                    return await turn.run(RawPicture(path, request.bytes, request.pixels), FittedPicture, file)
+        except WorkerLimitError as error:
+            raise ToolError(f"{path} {error} when decoded; make a smaller copy of it") from None
+
+    def get_fetcher(self, principal: str) -> PageFetcher:
+        return self.web
+
+    def create_result_reader(self, engine: Engine) -> ResultReader:
+        return DdgsClient(engine.name, self.workers, engine.seconds)
+
+    @property
+    def browser(self) -> "Browser | None":
+        """The one browser of all calls, or None without a `chromium`."""
+        if self._browser is None and self._chromium is not None:
+            from toolgate.tools.browser.browser import Browser  # start-up
+
+            self._browser = Browser(self._chromium, self.web.allowed, self.web.resolve)
+        return self._browser
+
+    def is_browser_up(self) -> bool:
+        return self._browser is not None and self._browser.is_up
+
+    def depths(self) -> list[tuple[str, tuple[int, int]]]:
+        """Return the running and waiting count of `visits`, of the browser's `pages`, and of the workers' jobs."""
+        pages = self._browser.depth if self._browser is not None else (0, 0)
+        return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *self.workers.depths()]
+
+    async def close(self) -> None:
+        """End the workers and the browser, and close the idle connections. A later read starts new ones."""
+        browser, self._browser = self._browser, None
+        closing = [part.close() for part in (self.web, browser, self.workers) if part is not None]
+        for outcome in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+
+async def _fetch(reader: LocalPageReader, request: PageRequest, *notes: str) -> LoadedPage:  # no scripts, no waiting
+    headers = {"accept": ACCEPT}
+    page = await reader.web.fetch(request.url, headers=headers, timeout=min(PAGE_TIME, request.seconds_left))
+    return LoadedPage(page, rendered=False, notes=notes or (NO_BROWSER_NOTE,))
+
+
+async def _render(reader: LocalPageReader, request: PageRequest) -> LoadedPage:
+    """Return the page as the browser shows it. Types that it has no viewer for are fetched."""
+    from toolgate.tools.browser.chromium import BrowserStartError  # start-up
+
+    browser = reader.browser
+    assert browser is not None
+    url = reader.web.normalise_url(request.url)
+    is_source = request.format == "html"
+    try:
+        seen = await browser.read(url, request.principal, request.wait, request.seconds_left, is_source=is_source)
+    except BrowserStartError as failure:
+        return await _fetch(reader, request, f"{NO_BROWSER_NOTE}; the browser did not start: {failure}")
+    if seen.html is None:
+        return await _fetch(reader, msgspec.structs.replace(request, url=seen.url))
+    headers = {"content-type": "text/html; charset=utf-8"}
+    page = Page(seen.url, seen.status, headers, seen.html.encode("utf-8", "replace"), seen.truncated)
+    notes = seen.notes if browser.sandboxed else (*seen.notes, "the browser runs without its own sandbox")
+    return LoadedPage(page, rendered=True, notes=notes)
+
+
+async def _answer(reader: LocalPageReader, loaded: LoadedPage, request: PageRequest) -> PageDocument:
+    if not (loaded.page.truncated and loaded.page.body.startswith(PDF)):
+        return await _convert(reader, loaded, request)
+    loaded = msgspec.structs.replace(loaded, page=msgspec.structs.replace(loaded.page, body=b""))  # none while it waits
+    async with reader.large.slot(request.principal, request.seconds_left * QUEUE_SHARE):
+        timeout = min(PAGE_TIME, request.seconds_left)
+        page = await reader.web.fetch(request.url, headers={"accept": ACCEPT}, timeout=timeout, limit=MAX_PDF)
+        return await _convert(reader, msgspec.structs.replace(loaded, page=page), request)
+
+
+async def _convert(reader: LocalPageReader, loaded: LoadedPage, request: PageRequest) -> PageDocument:
+    from toolgate.tools.web.convert import RawPage, ReadablePage  # start-up: first needed by a page
+
+    page = loaded.page
+    is_fault = page.status >= FAULT
+    form: Format = "text" if is_fault else request.format
+    raw = RawPage(page.body, page.headers.get("content-type", ""), page.url, form, 0 if is_fault else request.offset)
+    try:
+        readable = await _read_in_worker(reader, raw, request)
+    except BusyError:
+        raise
+    except (WorkerLimitError, ToolError) as error:
+        if not is_fault:
+            if isinstance(error, ToolError):
+                raise
+            hint = "look for another version of it" if raw.kind == PDF_TYPE else "format html returns its source"
+            raise ToolError(f"{shorten_url(page.url)} {error} when converted; {hint}") from None
+        readable = ReadablePage(raw.kind, "", "", len(page.body))
+    if is_fault:
+        return create_error_document(loaded, readable, request.format)
+    if readable.text is None:
+        kind = to_line(readable.kind, 100)
+        raise ToolError(
+            f"{shorten_url(page.url)} is {kind}, not text; ReadDocs reads HTML, PDF, JSON, XML and plain text"
+        )
+    return create_document(loaded, readable, request)
+
+
+async def _read_in_worker(reader: LocalPageReader, raw: "RawPage", request: PageRequest) -> "ReadablePage":
+    from toolgate.tools.web.convert import ReadablePage, read  # start-up
+
+    if not raw.worker_job:
+        return await asyncio.to_thread(read, raw)
+    async with reader.workers.turn(raw.worker_job, request.principal, request.seconds_left * QUEUE_SHARE) as turn:
+        return await turn.run(msgspec.structs.replace(raw, body=b""), ReadablePage, raw.body)
