@@ -83,9 +83,9 @@ class App:
         self.file_changes = watch.FileChanges()
         self.web = build.build_web(config)
         self.page_reader: PageReader = build.build_page_reader(config, self.web)
-        open_workspaces = build.build_workspaces if config.node is None else build.build_remote_workspaces
+        open_workspaces = build.build_remote_workspaces if config.node else build.build_workspaces
         self.workspaces: Workspaces = open_workspaces(
-            config, self.state, self.root, self.file_changes, self._note_task_end, self._who_is_gone
+            config, self.state, self.root, self.file_changes, self._note_task_end, self._who_is_gone, self.store
         )
         self.search = build.build_search(config, self.web, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
@@ -120,8 +120,8 @@ class App:
             self.server.services.find_state = self.places.get_place
         if self.cleaner is not None:
             self.server.note_use = partial(self._note_use, self.cleaner)
-        elif config.node is not None:
-            self.server.note_use = partial(self.workspaces.note_use, on_message=self._note_workspace)
+        elif config.node:
+            self.server.prepare = partial(self.workspaces.prepare, on_message=self._note_workspace)
         self.call_tasks.on_lost = self.server.observers.task_lost
         self.dispatcher = methods.build_dispatcher(self.server)
         if config.classic.unknown_keys:

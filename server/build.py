@@ -1,6 +1,7 @@
 """Build parts of the app that need several lines: search, rules, rate limits, cleaner, pages and folders."""
 
 import hashlib
+import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
@@ -44,6 +45,8 @@ NODE_OPTIONS = (
     *("workspace", "idle_workspaces", "idle_after", "gone_workspaces", "gone_after"),
     *("sandbox", "sandbox_network", "sandbox_paths", "sandbox_uids"),
 )
+
+log = logging.getLogger("toolgate")
 
 
 def state_folder(config: Config) -> Path:
@@ -170,7 +173,7 @@ def build_cleaner(
     end: Callable[[str], Awaitable[None]],
 ) -> "WorkspaceCleaner | None":
     """Return the cleaner if each principal has its own workspace. The folder of --workspace stays as it is."""
-    if not config.is_remote or root is not None or config.node is not None:
+    if not config.is_remote or root is not None or config.node:
         return None
     from toolgate.server.workspaces import retention  # start-up: stdio does without
 
@@ -186,6 +189,7 @@ def build_workspaces(
     file_changes: FileChanges,
     on_task_end: Callable[[str, Run], None],
     _list_gone: object = None,
+    _store: object = None,
 ) -> LocalWorkspaces:
     """Return the workspaces on this machine. Raises UsageError where the sandbox asks for more than it has."""
     confinement = Sandboxing(config, state, CommandRunner(), public=config.is_public)
@@ -199,9 +203,11 @@ def build_remote_workspaces(
     file_changes: FileChanges,
     on_task_end: Callable[[str, Run], None],
     list_gone: Callable[[], Awaitable[Collection[str] | None]],
+    store: Store,
 ) -> "RemoteWorkspaces":
-    """Return the workspaces at the node of --node. Raises UsageError if it does not answer, and for its options."""
-    from toolgate.server.node import link, remote_workspaces  # start-up: most servers have no node
+    """Return the workspaces at the nodes of --node. Raises UsageError if none answers, for nodes that can't be used
+    together, and for options of nodes."""
+    from toolgate.server.node import link, placement, remote_workspaces  # start-up: most servers have no node
 
     for key in NODE_OPTIONS:
         if config.is_given(key):
@@ -209,17 +215,24 @@ def build_remote_workspaces(
     for word in config.limit:
         if word.partition("=")[0].partition(":")[0] != limits.CALLS:
             raise UsageError(f"--limit {word} is the node's: give it to toolgate node, not beside --node")
+    if len(set(config.node)) < len(config.node):
+        twice = next(address for address in config.node if config.node.count(address) > 1)
+        raise UsageError(f"--node {twice} is given twice: give each node once")
+    answers = link.greet_all(config.node, NODE_TIMEOUT)
+    reasons = [f"{address} ({answer})" for address, answer in answers if isinstance(answer, Exception)]
+    if len(reasons) == len(answers):
+        where = " nor at ".join(reasons)
+        raise UsageError(f"--node: no node answers at {where}: start one with toolgate node --listen {config.node[0]}")
+    for reason in reasons:
+        log.warning("no node answers at %s: it is used as soon as it does", reason)
+    needs_sandbox = config.is_public and not config.accept_unsandboxed
+    links = [link.NodeLink(address, None if isinstance(answer, Exception) else answer) for address, answer in answers]
     try:
-        welcome = link.greet(config.node, NODE_TIMEOUT)
-    except link.NodeUnreachableError as error:
-        raise UsageError(
-            f"--node: no node answers at {config.node} ({error}): start one with toolgate node --listen {config.node}"
-        ) from None
-    if config.is_public and welcome.level == "none" and not config.accept_unsandboxed:
-        raise UsageError(
-            "--node: its commands are not sandboxed; beyond localhost, confirm it with --accept-unsandboxed"
+        return remote_workspaces.RemoteWorkspaces(
+            placement.Placement(store, links), file_changes, on_task_end, list_gone, needs_sandbox=needs_sandbox
         )
-    return remote_workspaces.RemoteWorkspaces(config.node, welcome, file_changes, on_task_end, list_gone)
+    except link.NodeUnreachableError as error:
+        raise UsageError(f"--node: {error}") from None
 
 
 def build_web(config: Config) -> Web:

@@ -3,7 +3,7 @@
 `app` builds it. The methods use its parts.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,7 @@ class Server:
     full_structure: bool = False  # structured content also for lean tools
     trace: Callable[[Method], Method] | None = None  # wraps each method, if calls are traced
     note_use: Callable[[str], None] | None = None  # called with the principal at each call
+    prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
     _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])

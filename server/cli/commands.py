@@ -51,6 +51,9 @@ NODE = _options(
 LISTEN = Option(
     "listen", "socket for servers, as unix:/PATH (default: STATE/node.sock)", parse_node_address, metavar="ADDRESS"
 )
+NODE_NAME = Option(
+    "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
+)
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
 DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
@@ -152,7 +155,7 @@ COMMANDS = {
             "node:serve_node",
             NODE,
             "",
-            (LISTEN,),
+            (LISTEN, NODE_NAME),
         ),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),

@@ -14,6 +14,7 @@ from toolgate.server import build, run_loop
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
+from toolgate.server.node.name import check_node_name, find_or_choose_name
 from toolgate.server.node.node import Node
 from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
@@ -31,7 +32,7 @@ CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 log = logging.getLogger("toolgate.node")
 
 
-def serve_node(options: Config, *, listen: str | None) -> int:
+def serve_node(options: Config, *, listen: str | None, name: str | None) -> int:
     """Serve until a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
@@ -40,12 +41,16 @@ def serve_node(options: Config, *, listen: str | None) -> int:
         refuse_tcp(options.listen)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from None
+    try:
+        chosen = check_node_name(name) if name is not None else None
+    except ValueError as error:
+        raise UsageError(f"--name {error}") from None
     import uvloop  # start-up: other commands do without it
 
     logs.start(options.verbose, options.logs, options.log_format)
     code = DONE
     try:
-        run_loop.run_server(lambda: run_node(options), uvloop.new_event_loop)
+        run_loop.run_server(lambda: run_node(options, chosen), uvloop.new_event_loop)
     except UsageError:
         raise
     except Exception:
@@ -57,18 +62,19 @@ def serve_node(options: Config, *, listen: str | None) -> int:
     return code
 
 
-async def run_node(options: Config) -> None:
+async def run_node(options: Config, chosen: str | None) -> None:
     """Serve gateways until a signal comes, then end all that runs."""
     interrupted = run_loop.cancel_on_signal()
     state = build.state_folder(options)
     use, owner = build.lock_state(state), lock_node(state)
+    name = keep_name(state, chosen)
     address, root = options.listen, build.workspace_root(options)
     assert address is not None and address.path is not None
     line = open_socket(address.path)
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
-    server = NodeServer(node, state, root)
+    server = NodeServer(node, state, root, name)
     listener = await asyncio.start_unix_server(server.serve, sock=line, backlog=BACKLOG)
     for job in node.workspaces.list_jobs():
         jobs.start(job, 1.0)
@@ -76,7 +82,7 @@ async def run_node(options: Config) -> None:
         jobs.start(node.cleaner.run, CLEAN_AFTER)
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)  # as in a server: pauses cost latency
-    log.info("listening on %s, %s", address, node.workspaces.describe())
+    log.info("node %s listening on %s, %s", name, address, node.workspaces.describe())
     notify_ready(options.socket_variables, str(address))
     try:
         await listener.serve_forever()
@@ -97,6 +103,16 @@ def refuse_tcp(address: NodeAddress) -> None:
     """Raise ValueError for an address that needs TLS."""
     if address.path is None:
         raise ValueError(f"{address} needs TLS, which this version does not have: use unix:/PATH")
+
+
+def keep_name(state: Path, chosen: str | None) -> str:
+    """Return the node's name, which its first start keeps. Raises UsageError."""
+    try:
+        return find_or_choose_name(state, chosen)
+    except ValueError as error:
+        raise UsageError(f"--name: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--state: {describe_os_error(error)}") from None
 
 
 def lock_node(state: Path) -> int:

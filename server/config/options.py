@@ -113,9 +113,11 @@ OPTION_GROUPS = {
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
         _http(
             "node",
-            "node where commands run and files are, as unix:/PATH (see toolgate node); without one, this process",
+            "node where people's commands run and files are (see toolgate node); without one, this process",
             parse_node_address,
-            metavar="ADDRESS",
+            (),
+            "ADDRESS",
+            item_pattern=r"unix:/[^:]*",
         ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),

@@ -53,6 +53,8 @@ async def execute(
     caller = caller or CallClient(call, server.seal, server.questions, server.settings.hold, server.streaming)
     if server.note_use is not None:
         server.note_use(call.session.principal)
+    if server.prepare is not None:
+        await server.prepare(call.session.principal)
     timer.watch(task)
     if caller.wants_progress:
         caller.start_heartbeat(FIRST_BEAT, HEARTBEAT)

@@ -9,7 +9,8 @@ import logging
 import secrets
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from toolgate.server.node.messages import (
     TaskEnded,
     Welcome,
 )
+from toolgate.server.node.name import NODE_NAME
 from toolgate.server.rpc import errors, frames
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -62,16 +64,19 @@ class _Waiting:
 
 
 class NodeLink:
-    """The link to the node at `address`. `welcome` is its last word about itself.
+    """The link to the node at `address`. `welcome` is its last word about itself, None before the first.
 
-    `on_end` is called with each end of a task, and returns whether it was used.
+    `on_end` is called with each end of a task, and returns whether it was used. `check` is called with each welcome,
+    and raises NodeUnreachableError to refuse the node.
     """
 
-    def __init__(self, address: NodeAddress, welcome: Welcome, on_end: Callable[[TaskEnded], bool]) -> None:
+    def __init__(self, address: NodeAddress, welcome: Welcome | None) -> None:
         self.address = address
         self.welcome = welcome
         self.is_connected = False
-        self._on_end = on_end
+        self.is_away = welcome is None  # the last try to connect failed
+        self.on_end: Callable[[TaskEnded], bool] = lambda _: False
+        self.check: Callable[[NodeLink, Welcome], None] = lambda _, __: None
         self._name = secrets.token_hex(16)
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
@@ -84,6 +89,11 @@ class NodeLink:
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+
+    @property
+    def name(self) -> str:
+        """Return the node's name, or "" before its first welcome."""
+        return "" if self.welcome is None else self.welcome.name
 
     async def request(
         self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True
@@ -151,6 +161,7 @@ class NodeLink:
                 log.error("the node at %s broke the rules: it sent %s", self.address, fault)
                 failures = len(PAUSES)
             except NodeUnreachableError as error:
+                self.is_away = True
                 if failures == len(PAUSES):
                     log.warning("%s", error)
                 failures += 1
@@ -176,6 +187,7 @@ class NodeLink:
                 reader, writer = await asyncio.open_unix_connection(str(self.address.path))
                 writer.write(frames.encode_frame(Hello(messages.VERSION, RELEASE, self._name)))
                 welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
+            self.check(self, welcome)
         except BaseException as error:
             if writer is not None:
                 writer.transport.abort()
@@ -184,9 +196,9 @@ class NodeLink:
                     f"no node answers at {self.address}: {error or 'no answer in time'}"
                 ) from None
             raise
-        self._writer, self.is_connected = writer, True
+        self._writer, self.is_connected, self.is_away = writer, True, False
         self._heard = asyncio.get_running_loop().time()
-        if welcome.epoch != self.welcome.epoch:
+        if self.welcome is not None and welcome.epoch != self.welcome.epoch:
             log.warning("the node at %s has restarted", self.address)
             self._given_up.clear()
             for waiting in list(self._waiting.values()):
@@ -239,7 +251,7 @@ class NodeLink:
                 self._taken.append(number)
                 self._acknowledge_soon(at_once=len(bytes(message.result)) > LARGE)
             case TaskEnded(sequence):
-                if self._on_end(message):
+                if self.on_end(message):
                     self._ends.append(sequence)
                     self._acknowledge_soon(at_once=False)
             case Pong():
@@ -268,6 +280,7 @@ class NodeLink:
     def _send(self, waiting: _Waiting) -> None:
         assert self._writer is not None
         self._acknowledge()  # first: the node then knows what this request may rely on
+        assert self.welcome is not None
         waiting.epoch = self.welcome.epoch
         frames.write(self._writer, waiting.frame)
 
@@ -303,7 +316,7 @@ class NodeLink:
     def _withdraw(self, waiting: _Waiting, *, goes_on: bool) -> None:
         """Tell the node that nobody waits any more, as soon as it can be told."""
         self._remove(waiting)
-        if waiting.epoch != self.welcome.epoch:
+        if self.welcome is None or waiting.epoch != self.welcome.epoch:
             return
         cancel = Cancel(waiting.number, goes_on)
         if self._writer is not None and not goes_on:
@@ -318,6 +331,8 @@ def read_welcome(address: NodeAddress, message: Any) -> Welcome:
         raise NodeUnreachableError(f"the node at {address} refuses this server: {message.text[:300]}")
     if not isinstance(message, Welcome) or message.version != messages.VERSION:
         raise NodeUnreachableError(f"what answers at {address} is not a node of Toolgate {RELEASE}")
+    if not NODE_NAME.fullmatch(message.name):
+        raise NodeUnreachableError(f"the node at {address} says no name: upgrade it to Toolgate {RELEASE}")
     return message
 
 
@@ -338,3 +353,18 @@ def greet(address: NodeAddress, timeout: float) -> Welcome:
         raise NodeUnreachableError((error.strerror or str(error)).lower()) from None
     except (ValueError, msgspec.MsgspecError, struct.error):
         raise NodeUnreachableError("what answers there is not a node") from None
+
+
+def greet_all(
+    addresses: Sequence[NodeAddress], timeout: float
+) -> list[tuple[NodeAddress, Welcome | NodeUnreachableError]]:
+    """Return the welcome of each node, or why there is none. Blocking, for `timeout` seconds at most."""
+
+    def try_one(address: NodeAddress) -> tuple[NodeAddress, Welcome | NodeUnreachableError]:
+        try:
+            return address, greet(address, timeout)
+        except NodeUnreachableError as error:
+            return address, error
+
+    with ThreadPoolExecutor(len(addresses)) as threads:
+        return list(threads.map(try_one, addresses))

@@ -63,8 +63,8 @@ class Ping(msgspec.Struct, frozen=True, tag="ping", array_like=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
-    """The answer to Hello. `epoch` is a random name of the node's life. `root` is the one shared workspace, or None if
-    each principal has a folder in `workspaces`."""
+    """The answer to Hello. `epoch` is a random name of the node's life, `name` the one that it keeps. `root` is the
+    one shared workspace, or None if each principal has a folder in `workspaces`."""
 
     version: int
     release: str
@@ -73,6 +73,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     description: str
     state: str
     root: str | None
+    name: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
@@ -153,6 +154,10 @@ class NodeMethods(Protocol):
         ...
 
     async def end_watch(self, watch: int) -> None: ...
+
+    async def has_files(self) -> bool:
+        """Return whether the principal has files here. Opens no workspace."""
+        ...
 
     async def kill_all(self) -> None: ...
 

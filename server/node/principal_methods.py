@@ -134,6 +134,9 @@ class PrincipalMethods:
         if close is not None:
             await close()
 
+    async def has_files(self) -> bool:
+        return self._node.workspaces.has_files(self._request.principal)
+
     async def kill_all(self) -> None:
         await self._node.workspaces.kill(self._request.principal)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from toolgate.server.node.link import NodeLink
-from toolgate.server.node.messages import METHODS
+from toolgate.server.node import remote_methods
+from toolgate.server.node.messages import METHODS, Welcome
+from toolgate.server.node.placement import Placement
 from toolgate.tools.workspace import files
 from toolgate.tools.workspace.open_file import PIECE
 from toolgate.tools.workspace.spool import Run
@@ -42,35 +43,42 @@ class RemoteFile:
 
 
 class NodeWorkspace:
-    """A Workspace at the other end of a link. Its methods are those of METHODS.
+    """A Workspace at the principal's node. Its methods are those of METHODS. Its attributes raise ToolError until
+    `placement` has located the principal, which each method does first.
 
     Without `is_call` nothing is opened at the node: where nothing is open, methods raise KeyError.
     """
 
-    def __init__(self, link: NodeLink, principal: str, *, is_call: bool = True) -> None:
-        self._link = link
+    def __init__(self, placement: Placement, principal: str, *, is_call: bool = True) -> None:
+        self._placement = placement
         self._principal = principal
         self._is_call = is_call
         self._arrivals = 0  # background tasks that were listed or announced
         self._watches = itertools.count(1)
 
     @property
+    def _welcome(self) -> Welcome:
+        welcome = self._placement.get_link(self._principal).welcome
+        assert welcome is not None  # the name of the node is known from it
+        return welcome
+
+    @property
     def root(self) -> Path:
-        welcome = self._link.welcome
+        welcome = self._welcome
         own = Path(welcome.state, "workspaces", self._principal)
         return own if welcome.root is None else Path(welcome.root)
 
     @property
     def sandbox(self) -> str:
-        return self._link.welcome.level
+        return self._welcome.level
 
     @property
     def output_folder(self) -> Path:
-        return Path(self._link.welcome.state, "spool", self._principal)
+        return Path(self._welcome.state, "spool", self._principal)
 
     @property
     def private_folder(self) -> Path | None:
-        own = Path(self._link.welcome.state)
+        own = Path(self._welcome.state)
         return None if self.root.is_relative_to(own) else own
 
     def check_file(self, path: str, *, suffix: str) -> None:
@@ -83,11 +91,8 @@ class NodeWorkspace:
         return partial(self._call, f"{owner}.{name}")
 
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
-        method = METHODS.find(name)
-        assert method is not None
-        arguments = method.bind(words, keywords)
-        answer = await self._link.request(self._principal, name, arguments, is_call=self._is_call)
-        return method.result.decode(answer)
+        link = await self._placement.locate(self._principal, chooses=self._is_call)
+        return await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
 
     async def list(self) -> "list[Run]":
         self._arrivals, runs = await self._call("node.list_tasks")
@@ -115,7 +120,3 @@ class NodeWorkspace:
 
     async def _end_watch(self, watch: int) -> None:
         await self._call("node.end_watch", watch)
-
-    async def request(self, name: str, *words: Any) -> Any:
-        """Perform another method of the node for the principal."""
-        return await self._call(f"node.{name}", *words)

@@ -1,16 +1,19 @@
-"""Hold the workspaces of all principals of a gateway, which are at a node."""
+"""Hold the workspaces of all principals of a gateway, which are at nodes."""
 
 import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway_session import LOCAL
-from toolgate.server.node.link import NodeLink
+from toolgate.server.node.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.messages import TaskEnded, Welcome
+from toolgate.server.node.placement import Placement
+from toolgate.server.node.remote_methods import request
 from toolgate.server.node.remote_workspace import NodeWorkspace
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
@@ -20,97 +23,122 @@ from toolgate.tools.workspace.workspace import Workspace
 COUNT_EVERY = 5.0  # seconds
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks
 NOTE_EVERY = 60.0  # seconds between two notes of a principal's calls
+LEVELS = ("none", "uid", "bwrap")  # the weakest first
 
 log = logging.getLogger("toolgate.node")
 
 
 class RemoteWorkspaces:
-    """The workspaces at the node of `link`'s address. `file_changes` watches this machine, for skills and plugins."""
+    """The workspaces at the nodes of the placement's links. `file_changes` watches this machine, for skills and
+    plugins. `needs_sandbox`: a node without a sandbox is refused."""
 
     def __init__(
         self,
-        address: NodeAddress,
-        welcome: Welcome,
+        placement: Placement,
         file_changes: FileChanges,
         on_task_end: Callable[[str, Run], None],
         list_gone: Callable[[], Awaitable[Collection[str] | None]],
+        *,
+        needs_sandbox: bool = False,
     ) -> None:
-        self.link = NodeLink(address, welcome, self._take_end)
+        self.links = placement.links
+        self._placement = placement
         self._file_changes = file_changes
         self._on_task_end = on_task_end
+        self._needs_sandbox = needs_sandbox
         self._workspaces: dict[str, NodeWorkspace] = {}
-        self._running = (0, 0)
+        self._running: dict[NodeLink, tuple[int, int]] = {}
         self._noted: dict[str, float] = {}
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
+        for link in self.links:
+            link.on_end, link.check = self._take_end, self.check_welcome
+            if link.welcome is not None:
+                self.check_welcome(link, link.welcome)
 
     @property
     def level(self) -> str:
-        return self.link.welcome.level
+        """The weakest level of the nodes."""
+        levels = [link.welcome.level for link in self.links if link.welcome is not None]
+        return min(levels, key=lambda level: LEVELS.index(level) if level in LEVELS else -1, default="none")
 
     def describe(self) -> str:
-        return f"{self.link.welcome.description} at the node {self.link.address}"
+        told = [f"{link.welcome.description} at the node {link.address}" for link in self.links if link.welcome]
+        return "; ".join(told)
 
     def get_or_open(self, principal: str) -> Workspace:
         found = self._workspaces.get(principal)
         if found is None:
-            found = self._workspaces[principal] = NodeWorkspace(self.link, principal)
+            found = self._workspaces[principal] = NodeWorkspace(self._placement, principal)
         return found  # type: ignore[return-value]  # its methods are those of a table
 
     def find(self, principal: str) -> Workspace | None:
-        return self._observe(principal)  # type: ignore[return-value]  # as above
-
-    def _observe(self, principal: str) -> NodeWorkspace:
-        """Return a workspace whose requests are no calls of the principal."""
-        return NodeWorkspace(self.link, principal, is_call=False)
+        return NodeWorkspace(self._placement, principal, is_call=False)  # type: ignore[return-value]  # as above
 
     def sandbox_level(self, principal: str) -> str | None:
-        return self.level if principal in self._workspaces else None
+        link = self._placement.find_link(principal) if principal in self._workspaces else None
+        return link.welcome.level if link is not None and link.welcome is not None else None
 
     def count_running(self) -> tuple[int, int]:
-        return self._running
+        counts = self._running.values()
+        return sum(foreground for foreground, _ in counts), sum(background for _, background in counts)
 
-    def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
+    async def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
+        await self._placement.locate(principal)
         self.get_or_open(principal)
         workspace = self._workspaces[principal]
-        return workspace.watch_path(path) if path.is_relative_to(workspace.root) else self._file_changes.follow(path)
+        is_there = path.is_relative_to(workspace.root)
+        async for change in workspace.watch_path(path) if is_there else self._file_changes.follow(path):
+            yield change
 
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        return self.link.run, self._count, self._report_gone
+        return [partial(job, link) for link in self.links for job in (NodeLink.run, self._count, self._report_gone)]
 
-    def note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
-        """Note a call of the principal at the node, at most once a minute. A message for it
-        comes by `on_message(principal, message)`."""
+    async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:
+        """Find the principal's node before a call, and note the call there, at most once a minute. A message for it
+        comes by `on_message(principal, message)`. Without a node, what the call does with the workspace says why."""
+        try:
+            link = await self._placement.locate(principal)
+        except ToolError as error:
+            log.debug("the node of %s is not found: %s", principal, error.text)
+            return
         now = time.monotonic()
         if now - self._noted.get(principal, -NOTE_EVERY) < NOTE_EVERY:
             return
         self._noted[principal] = now
-
-        async def note() -> None:
-            try:
-                message = await self._observe(principal).request("note_use")
-            except ToolError as error:
-                log.debug("a call of %s is not noted: %s", principal, error.text)
-                self._noted.pop(principal, None)
-                return
-            if message is not None:
-                on_message(principal, message)
-
-        task = asyncio.get_running_loop().create_task(note())
+        task = asyncio.get_running_loop().create_task(self._note_use(link, principal, on_message))
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
     async def kill(self, principal: str) -> None:
-        await self._observe(principal).request("kill_all")
+        with suppress(KeyError):
+            await request(await self._placement.locate(principal, chooses=False), principal, "node.kill_all")
 
     async def forget(self, principal: str) -> bool:
         self._workspaces.pop(principal, None)
-        forgotten: bool = await self._observe(principal).request("forget_principal")
+        forgotten = False
+        with suppress(KeyError):
+            link = await self._placement.locate(principal, chooses=False)
+            forgotten = await request(link, principal, "node.forget_principal")
         return forgotten
 
     async def close(self) -> None:
-        """Close the link. What runs at the node goes on."""
-        await self.link.close()
+        """Close the links. What runs at the nodes goes on."""
+        await asyncio.gather(*(link.close() for link in self.links))
+
+    def check_welcome(self, link: NodeLink, welcome: Welcome) -> None:
+        """Raise NodeUnreachableError for a node that can't be used beside the others, or at all."""
+        for other in self.links:
+            if other is not link and other.name == welcome.name:
+                raise NodeUnreachableError(
+                    f"the nodes at {other.address} and at {link.address} are both called {welcome.name}: give each "
+                    "node once; two nodes need names of their own (toolgate node --name) and state folders of their own"
+                )
+        if self._needs_sandbox and welcome.level == "none":
+            raise NodeUnreachableError(
+                f"the commands of the node at {link.address} are not sandboxed; beyond localhost, confirm it with "
+                "--accept-unsandboxed"
+            )
 
     def _take_end(self, end: TaskEnded) -> bool:
         if end.principal not in self._workspaces:
@@ -118,21 +146,36 @@ class RemoteWorkspaces:
         self._on_task_end(end.principal, end.run)
         return True
 
-    async def _count(self) -> None:
+    async def _note_use(self, link: NodeLink, principal: str, on_message: Callable[[str, str], None]) -> None:
+        try:
+            message = await request(link, principal, "node.note_use")
+        except ToolError as error:
+            log.debug("a call of %s is not noted: %s", principal, error.text)
+            self._noted.pop(principal, None)
+            return
+        if message is not None:
+            on_message(principal, message)
+
+    async def _count(self, link: NodeLink) -> None:
+        """Count what runs at a node, and note its name once it answers."""
+        noted = ""
         while True:
             try:
-                foreground, background = await self._observe(LOCAL).request("count_running")
-                self._running = foreground, background
+                foreground, background = await request(link, LOCAL, "node.count_running")
+                self._running[link] = foreground, background
+                if link.name != noted:
+                    await self._placement.note_node(link)
+                    noted = link.name
             except ToolError:
-                self._running = 0, 0
+                self._running.pop(link, None)
             await asyncio.sleep(COUNT_EVERY)
 
-    async def _report_gone(self) -> None:
+    async def _report_gone(self, link: NodeLink) -> None:
         while True:
             gone = await self._list_gone()
             if gone is not None:
                 try:
-                    await self._observe(LOCAL).request("report_gone", sorted(gone))
+                    await request(link, LOCAL, "node.report_gone", sorted(gone))
                 except ToolError as error:
-                    log.warning("who is gone is not reported: %s", error.text)
+                    log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
             await asyncio.sleep(REPORT_EVERY)

@@ -27,15 +27,16 @@ log = logging.getLogger("toolgate.node")
 
 
 class NodeServer:
-    """Serves the workspaces of `node` to gateways. `root` is the one shared workspace, or None."""
+    """Serves the workspaces of `node`, called `name`, to gateways. `root` is the one shared workspace, or None."""
 
-    def __init__(self, node: Node, state: Path, root: Path | None) -> None:
+    def __init__(self, node: Node, state: Path, root: Path | None, name: str) -> None:
         self._node = node
         node.on_end = self._report_end
         self._sessions: dict[str, GatewaySession] = {}
         self._epoch = secrets.token_hex(16)
         self._state = Path(os.path.realpath(state))
         self._root = None if root is None else os.path.realpath(root)
+        self._name = name
         self._connections: set[asyncio.StreamWriter] = set()
 
     def _report_end(self, end: TaskEnded) -> None:
@@ -101,7 +102,9 @@ class NodeServer:
 
     def _welcome(self) -> Welcome:
         level, description = self._node.workspaces.level, self._node.workspaces.describe()
-        return Welcome(messages.VERSION, RELEASE, self._epoch, level, description, str(self._state), self._root)
+        return Welcome(
+            messages.VERSION, RELEASE, self._epoch, level, description, str(self._state), self._root, self._name
+        )
 
     async def close(self, grace: float) -> None:
         """Start nothing more, wait at most `grace` seconds for the commands whose calls wait, and end all."""

@@ -13,7 +13,8 @@ from sqlalchemy import Connection as Connection
 from sqlalchemy import Row as Row
 from sqlalchemy import func as func
 from sqlalchemy import select as select
-from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy.dialects.sqlite import Insert
+from sqlalchemy.dialects.sqlite import insert as insert
 
 metadata = MetaData()
 
@@ -134,6 +135,22 @@ approval = _table(  # that a person gave for good
     Column("made_at", Float, nullable=False),
     Column("used_at", Float),
     Index("approval_principal", "principal", "key"),
+)
+
+# Nodes
+
+node = _table(  # that servers with --node have reached
+    "node",
+    Column("name", String, primary_key=True, nullable=False),
+    Column("address", String, nullable=False),  # where a server last reached it
+    Column("draining", Boolean, nullable=False),  # it gets no new people
+    Column("seen_at", Float, nullable=False),
+)
+placement = _table(  # the node that has a principal's workspace
+    "placement",
+    Column("principal", String, primary_key=True, nullable=False),
+    Column("node", String, nullable=False, index=True),  # its name
+    Column("placed_at", Float, nullable=False),
 )
 
 # People

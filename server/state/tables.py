@@ -5,7 +5,7 @@ This is the one door to server/state/schema.py: `from toolgate.server.state impo
 
 from typing import TYPE_CHECKING
 
-VERSION = 3  # of the tables, in PRAGMA user_version: as many as there are migrations, so a change of theirs adds one
+VERSION = 4  # of the tables, in PRAGMA user_version: as many as there are migrations, so a change of theirs adds one
 
 if TYPE_CHECKING:
     from toolgate.server.state.schema import *  # noqa: F403

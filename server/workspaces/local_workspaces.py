@@ -1,6 +1,7 @@
 """Hold the workspaces of all principals on this machine, each created at its first use."""
 
 import asyncio
+import os
 import stat
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
@@ -77,8 +78,15 @@ class LocalWorkspaces:
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         return self._confinement.end_orphans, self._confinement.balance_cpu
 
-    def note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
-        """Do nothing: the cleaner of this process notes it."""
+    def has_files(self, principal: str) -> bool:
+        """Return whether the principal has a folder of its own with files. Opens none."""
+        try:
+            return self._root is None and bool(os.listdir(self._state / "workspaces" / principal))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:
+        """Do nothing: workspaces are here, and the cleaner of this process notes calls."""
 
     async def kill(self, principal: str) -> None:
         workspace = self._workspaces.get(principal)

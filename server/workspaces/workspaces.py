@@ -42,9 +42,9 @@ class Workspaces(Protocol):
         """Return what to run beside the requests, each until it is cancelled."""
         ...
 
-    def note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
-        """Note a call of the principal, where the folders are elsewhere. `on_message(principal, text)` gets a message
-        for it."""
+    async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:
+        """Find the principal's workspace, where workspaces are elsewhere, and note the call there. Come before a call
+        that may use it. `on_message(principal, text)` gets a message for the principal."""
         ...
 
     async def kill(self, principal: str) -> None:

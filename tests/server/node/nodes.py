@@ -15,7 +15,9 @@ from tests.clients.raw_client import ROOT
 from tests.tools.shell_commands import BOUND, Caller, wait_for
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import link
+from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+from toolgate.server.state.store import Store
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
@@ -82,12 +84,27 @@ async def list_nobody() -> None:
     """Return that it is not known who is gone."""
 
 
+class OneNode(Placement):
+    """Stands in for the database: everybody is at the one node."""
+
+    async def locate(self, principal: str, *, chooses: bool = True) -> link.NodeLink:
+        return self.links[0]
+
+    def find_link(self, principal: str) -> link.NodeLink:
+        return self.links[0]
+
+
+def fake_placement(address: NodeAddress) -> Placement:
+    return OneNode(Store(Path("/nowhere")), [link.NodeLink(address, link.greet(address, BOUND))])
+
+
 @contextlib.asynccontextmanager
 async def gateway(
     node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None
 ) -> AsyncIterator[RemoteWorkspaces]:
-    """A gateway's end of a link to the node."""
-    remote = RemoteWorkspaces(node.address, link.greet(node.address, BOUND), FileChanges(), on_end, list_nobody)
+    """A gateway that has everybody at this node."""
+    placement = fake_placement(node.address)
+    remote = RemoteWorkspaces(placement, FileChanges(), on_end, list_nobody)
     try:
         yield remote
     finally:

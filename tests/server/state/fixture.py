@@ -17,7 +17,7 @@ from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
-from toolgate.server.state import approval_rows, client_rows, grant_rows, people_rows
+from toolgate.server.state import approval_rows, client_rows, grant_rows, node_rows, people_rows
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
@@ -52,6 +52,7 @@ async def _use(folder: Path) -> None:
     await asyncio.wait_for(fired.wait(), 20)
     await TaskRows(store, clock.processes, time.time, "digest-of-the-server").add("d-1", "local", LONG, b"{}")
     await _serve(store, clock)
+    await store.transact(_place)
     person = await Accounts(store).add("ada", "correct horse battery")
     await SigningKeys(store, Sealer(folder / "keys" / "signing", None)).rotate()
     await store.transact(lambda connection: _sign_in(connection, person.subject))
@@ -60,6 +61,14 @@ async def _use(folder: Path) -> None:
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await clock.stop()
     store.close()
+
+
+def _place(connection: Any) -> None:
+    """Store two nodes, and the principal of the one that takes new people."""
+    node_rows.note_node(connection, "attic", "unix:/run/toolgate/attic.sock", time.time())
+    node_rows.note_node(connection, "cellar", "cellar.example:7443", time.time())
+    node_rows.set_draining(connection, "attic", draining=True)
+    node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False)
 
 
 async def _serve(store: Store, clock: CallbackTimer) -> None:

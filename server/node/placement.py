@@ -1,0 +1,104 @@
+"""Find the node that has a principal's workspace, and choose one at its first call. It stays there: the files do."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from toolgate.server.node.link import NodeLink
+from toolgate.server.node.remote_methods import request
+from toolgate.server.state import node_rows
+from toolgate.server.state.store import Store
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
+
+MAX_KNOWN = 100_000  # principals whose node is held in memory
+MAX_REFUSALS = 1_000
+NOTHING = "nothing was done"
+UNKNOWN = "it is not known yet on which node your workspace is: call again"
+
+
+class Placement:
+    """The nodes of principals, as the database has them. `links` lead to the nodes."""
+
+    def __init__(self, store: Store, links: Sequence[NodeLink]) -> None:
+        self.links = links
+        self._store = store
+        self._names: dict[str, str] = {}  # principal → name of its node
+        self._refusals: dict[str, ToolError] = {}  # principal → why it has none
+
+    def find_link(self, principal: str) -> NodeLink | None:
+        """Return the link to the principal's node, or None if it is not known."""
+        name = self._names.get(principal)
+        return None if name is None else next((link for link in self.links if link.name == name), None)
+
+    def get_link(self, principal: str) -> NodeLink:
+        """Return the link to the principal's node, which `locate` found before. Raises ToolError if it did not."""
+        link = self.find_link(principal)
+        if link is not None:
+            return link
+        name = self._names.get(principal)
+        if name is None:
+            raise self._refusals.get(principal) or ToolError(UNKNOWN)
+        if any(not link.name for link in self.links):  # it may be that one
+            raise WorkspaceUnreachableError(f"your workspace is on the node {name}, which does not answer: {NOTHING}")
+        raise ToolError(
+            f"your workspace is on the node {name}, and this server does not use it: {NOTHING}; its operator adds "
+            "--node with that node's address"
+        )
+
+    async def locate(self, principal: str, *, chooses: bool = True) -> NodeLink:
+        """Return the link to the principal's node. If it has none, choose one, or without `chooses` raise KeyError.
+        Raises ToolError."""
+        if principal not in self._names:
+            try:
+                name = await self._store.transact(partial(node_rows.find_placement, principal=principal))
+                if name is None and not chooses:
+                    raise KeyError(f"{principal} is on no node")
+                self._note(principal, name or await self._choose(principal))
+            except ToolError as error:
+                self._refusals.pop(principal, None)
+                while len(self._refusals) >= MAX_REFUSALS:
+                    del self._refusals[next(iter(self._refusals))]
+                self._refusals[principal] = error
+                raise
+        return self.get_link(principal)
+
+    async def note_node(self, link: NodeLink) -> None:
+        """Note the name and address of a node that answers. Raises StateError."""
+        now, address = time.time(), str(link.address)
+        await self._store.transact(lambda connection: node_rows.note_node(connection, link.name, address, now))
+
+    def _note(self, principal: str, name: str) -> None:
+        self._refusals.pop(principal, None)
+        while len(self._names) >= MAX_KNOWN:
+            del self._names[next(iter(self._names))]
+        self._names[principal] = name
+
+    async def _choose(self, principal: str) -> str:
+        """Return the name of the node that has files of the principal, or of the one with the fewest people."""
+        links = [link for link in self.links if link.name and not link.is_away]
+        found = await asyncio.gather(*(_has_files(link, principal) for link in links))
+        answers = {link.name: has_files for link, has_files in zip(links, found, strict=True) if has_files is not None}
+        if not answers:
+            raise WorkspaceUnreachableError(f"no node answers that could take your workspace: {NOTHING}")
+        holders = [name for name, has_files in answers.items() if has_files]
+        choose = partial(
+            node_rows.place,
+            principal=principal,
+            names=sorted(holders or answers),
+            now=time.time(),
+            has_files=bool(holders),
+        )
+        name = await self._store.transact(choose)
+        if name is None:
+            raise ToolError(f"the nodes that answer take no new people: {NOTHING}; the operator can change that")
+        return name
+
+
+async def _has_files(link: NodeLink, principal: str) -> bool | None:
+    """Return whether the node has files of the principal, or None if it does not answer."""
+    try:
+        return bool(await request(link, principal, "node.has_files"))
+    except ToolError:
+        return None

@@ -1,0 +1,228 @@
+"""Several nodes: where people are, and what others notice of a node that is away."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.server.node.nodes import NodeProcess, fake_principal, list_nobody, running_node
+from tests.tools.shell_commands import BOUND, until
+from toolgate.server import build
+from toolgate.server.config.load import load
+from toolgate.server.node import link
+from toolgate.server.node.name import NAME_FILE, find_or_choose_name
+from toolgate.server.node.placement import Placement
+from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import node_rows
+from toolgate.server.state.store import Store
+from toolgate.server.watch import FileChanges
+from toolgate.tools.api.errors import ToolError
+
+WITHIN = 2.0  # seconds: what is promised of a call while a node can't be reached
+SAMPLES = 150
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NodeProcess]]:
+    folder = tmp_path_factory.mktemp("nodes")
+    with contextlib.ExitStack() as stack:
+        names = ("attic", "cellar")
+        yield [stack.enter_context(running_node(folder / name, "--sandbox", "none", "--name", name)) for name in names]
+
+
+@contextlib.asynccontextmanager
+async def gateway(store: Store, *nodes: NodeProcess) -> AsyncIterator[RemoteWorkspaces]:
+    """A gateway with these nodes, as far as they answer."""
+    answers = link.greet_all([node.address for node in nodes], BOUND)
+    links = [link.NodeLink(at, None if isinstance(answer, Exception) else answer) for at, answer in answers]
+    remote = RemoteWorkspaces(Placement(store, links), FileChanges(), lambda _, run: None, list_nobody)
+    try:
+        yield remote
+    finally:
+        await remote.close()
+
+
+@contextlib.contextmanager
+def database(folder: Path) -> Iterator[Store]:
+    with contextlib.closing(Store(folder / "gateway")) as store:
+        yield store
+
+
+async def where(remote: RemoteWorkspaces, principal: str) -> str:
+    """Return what the principal's first call finds: the name of a folder above its root."""
+    await remote.prepare(principal, lambda _, text: None)
+    return remote.get_or_open(principal).root.parents[2].name
+
+
+async def place(store: Store, principal: str, *names: str) -> None:
+    await store.transact(
+        partial(node_rows.place, principal=principal, names=names, now=time.time(), has_files=False),
+    )
+
+
+def test_people_are_spread_over_nodes_and_stay_for_every_gateway(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        people = [fake_principal() for _ in range(4)]
+        async with gateway(store, *nodes) as one, gateway(store, *reversed(nodes)) as two:
+            assert [await where(one, person) for person in people] == ["attic", "cellar", "attic", "cellar"]
+            assert [await where(two, person) for person in people] == ["attic", "cellar", "attic", "cellar"]
+            racer = fake_principal()
+            assert len(set(await asyncio.gather(where(one, racer), where(two, racer)))) == 1
+            shell = one.get_or_open(people[1])
+            assert (await shell.execute("pwd", wait=BOUND, limit=200))[1].excerpt.text == f"{shell.root}\n"
+            assert len(list(nodes[1].state.glob(f"workspaces/{people[1]}"))) == 1
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+def test_a_draining_node_gets_no_new_people(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        stays = fake_principal()
+        async with gateway(store, *nodes) as remote:
+            assert await where(remote, stays) == "attic"
+            for at in remote.links:
+                await store.transact(partial(node_rows.note_node, name=at.name, address=str(at.address), now=0.0))
+            await store.transact(partial(node_rows.set_draining, name="attic", draining=True))
+            assert [await where(remote, fake_principal()) for _ in range(3)] == ["cellar"] * 3
+            assert await where(remote, stays) == "attic"
+            await store.transact(partial(node_rows.set_draining, name="cellar", draining=True))
+            with pytest.raises(ToolError, match="take no new people: nothing was done"):
+                await where(remote, fake_principal())
+            await store.transact(partial(node_rows.note_node, name="attic", address="elsewhere", now=0.0))
+            told = [(node.name, node.address, node.draining, node.people) for node in await listed(store)]
+            assert told[0] == ("attic", "elsewhere", True, 1)
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+async def listed(store: Store) -> list[node_rows.KnownNode]:
+    return await store.transact(node_rows.list_nodes)
+
+
+def test_people_without_a_row_are_where_their_files_are(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        person = fake_principal()
+        folder = nodes[1].state / "workspaces" / person
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("kept")
+        async with gateway(store, *nodes) as remote:
+            assert await where(remote, person) == "cellar"
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+def test_people_of_a_node_that_is_not_given_are_told_its_name(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        person = fake_principal()
+        await place(store, person, "lighthouse")
+        async with gateway(store, *nodes) as remote:
+            with pytest.raises(ToolError, match="on the node lighthouse, and this server does not use it"):
+                await where(remote, person)
+            with pytest.raises(ToolError, match="on the node lighthouse"):
+                await remote.get_or_open(person).list()
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def measure(remote: RemoteWorkspaces, person: str) -> float:
+        times = list[float]()
+        for _ in range(SAMPLES):
+            began = time.perf_counter()
+            await remote.get_or_open(person).list()
+            times.append(time.perf_counter() - began)
+        return sorted(times)[int(SAMPLES * 0.99)]
+
+    async def body(store: Store) -> None:
+        ada, bob = fake_principal(), fake_principal()
+        await place(store, ada, "attic")
+        await place(store, bob, "cellar")
+        async with gateway(store, *nodes) as remote:
+            assert await remote.get_or_open(ada).list() == []
+            quiet = await measure(remote, bob)
+            nodes[0].process.send_signal(signal.SIGSTOP)
+            try:
+                began = time.monotonic()
+                call = asyncio.ensure_future(remote.get_or_open(ada).execute("echo", wait=BOUND, limit=10))
+                assert await measure(remote, bob) < 5 * quiet + 0.05
+                with pytest.raises(ToolError, match=r"attic/node\.sock can't be reached: .*nothing was run elsewhere"):
+                    await call
+                assert time.monotonic() - began < WITHIN
+                await until(lambda: remote.links[0].is_away)
+                began = time.monotonic()
+                assert await where(remote, fake_principal()) == "cellar"  # of those that answer
+                assert time.monotonic() - began < 0.5
+            finally:
+                nodes[0].process.send_signal(signal.SIGCONT)
+            await until(lambda: not remote.links[0].is_away)
+            assert await where(remote, ada) == "attic"
+            assert (await remote.get_or_open(ada).execute("echo", wait=BOUND, limit=10))[1].excerpt.text == "\n"
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+def start(store: Store, folder: Path, *addresses: object) -> RemoteWorkspaces:
+    config = load({"http": "true", "node": [str(address) for address in addresses]}, {"HOME": str(folder)})
+    return build.build_remote_workspaces(config, folder, None, FileChanges(), lambda _, run: None, list_nobody, store)
+
+
+def test_nodes_that_can_not_be_used_together_are_refused_with_their_addresses(
+    nodes: list[NodeProcess], tmp_path: Path
+) -> None:
+    one, nobody = nodes[0].address, f"unix:{tmp_path}/nobody"
+    (tmp_path / "again").symlink_to(nodes[0].socket)
+    with database(tmp_path) as store:
+        with pytest.raises(UsageError, match=f"^--node {one} is given twice"):
+            start(store, tmp_path, one, nodes[1].address, one)
+        with pytest.raises(UsageError, match=rf"at unix:{tmp_path}/again and at {one} are both called attic"):
+            start(store, tmp_path, one, f"unix:{tmp_path}/again")
+        with pytest.raises(UsageError, match=rf"at {nobody} \(.*\) nor at {nobody}2 \(.*: start one with"):
+            start(store, tmp_path, nobody, f"{nobody}2")
+        assert [at.name for at in start(store, tmp_path, nobody, one).links] == ["", "attic"]
+
+
+def test_a_node_that_was_away_at_the_start_is_used_once_it_answers(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    later = tmp_path / "later"
+
+    async def body(store: Store) -> None:
+        person = fake_principal()
+        await place(store, person, "attic")
+        remote = start(store, tmp_path, f"unix:{later}", nodes[1].address)
+        jobs = [asyncio.ensure_future(job()) for job in remote.list_jobs()]
+        try:
+            with pytest.raises(ToolError, match="on the node attic, which does not answer: nothing was done"):
+                await where(remote, person)
+            later.symlink_to(nodes[0].socket)
+            await until(lambda: remote.links[0].name == "attic")
+            assert await where(remote, person) == "attic"
+            later.unlink()
+        finally:
+            for job in jobs:
+                job.cancel()
+            await remote.close()
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+def test_a_name_is_kept_whatever_the_host_is_called_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "_build.host 7")
+    assert find_or_choose_name(tmp_path, None) == "build.host-7"
+    monkeypatch.setattr("socket.gethostname", lambda: "other")
+    assert [find_or_choose_name(tmp_path, given) for given in (None, "build.host-7")] == ["build.host-7"] * 2
+    with pytest.raises(ValueError, match=r"^this node is called build\.host-7"):
+        find_or_choose_name(tmp_path, "other")
+    (tmp_path / NAME_FILE).write_text("../etc\n")
+    with pytest.raises(ValueError, match="holds no name"):
+        find_or_choose_name(tmp_path, None)
