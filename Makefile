@@ -139,12 +139,16 @@ check: .venv/.dev ## check format, lint and types
 MANIFESTS = $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
 check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 	$(BIN)/hadolint deploy/Dockerfile
-	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml deploy/compose.node.yaml
 	$(BIN)/kubernetes-validate --strict --quiet -k 1.33.0 $(MANIFESTS)
 	$(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
-	@mkdir -p build && sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/toolgate.service >build/toolgate.service
-	@cp deploy/systemd/toolgate.socket build
-	@! command -v systemd-analyze >/dev/null || ! systemd-analyze verify --man=no build/toolgate.service build/toolgate.socket 2>&1 | grep -v DelegateSubgroup
+	@rm -rf build/units && mkdir -p build/units build/units/gateway/toolgate.service.d
+	@cp deploy/systemd/toolgate.socket build/units && cp deploy/systemd/toolgate.socket build/units/gateway
+	@for unit in toolgate toolgate-node gateway/toolgate; do \
+		sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' deploy/systemd/$${unit#gateway/}.service >build/units/$$unit.service; done
+	@cp deploy/systemd/toolgate-gateway.conf build/units/gateway/toolgate.service.d
+	@! command -v systemd-analyze >/dev/null || ! for units in "toolgate.service toolgate.socket" toolgate-node.service gateway/toolgate.service; do \
+		(cd build/units && systemd-analyze verify --man=no $$units); done 2>&1 | grep -v DelegateSubgroup
 
 reference: .venv/.run ## generate the tables of options, commands and tools in docs/
 	$(BIN)/python -m tests.docs.reference

@@ -55,6 +55,7 @@ NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
 )
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
+HEALTH_NODE = Option("node", "check the node at this address", parse_node_address, metavar="ADDRESS")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
 DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
 WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no server may run", parse_bool)
@@ -159,7 +160,14 @@ COMMANDS = {
         ),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),
-        Command("health", "exit 0 if the local server is ready", "health:health", ADDRESS, "", (HEALTH_URL,)),
+        Command(
+            "health",
+            "exit 0 if the local server is ready",
+            "health:health",
+            ADDRESS,
+            "",
+            (HEALTH_URL, HEALTH_NODE),
+        ),
         Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", STATE, "NAME"),
         Command("user list", "list the accounts", "user:list_users", STATE),
         Command("user remove", "remove an account and end its access", "user:remove", STATE, "NAME"),

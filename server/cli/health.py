@@ -1,4 +1,4 @@
-"""Ask the local server's /ready, for container engines and scripts (`toolgate health`)."""
+"""Ask the local server's /ready, or greet a node, for container engines and scripts (`toolgate health`)."""
 
 import asyncio
 import ipaddress
@@ -7,14 +7,42 @@ import json
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.http import HttpResponse, open_response, parse_url
 from toolgate.server.config.load import Config
+from toolgate.server.config.node_address import parse_node_address
+from toolgate.server.protocol.errors import UsageError
 
 DONE, FAULT = 0, 1
 TIMEOUT = 5.0  # seconds: an answer takes milliseconds, and engines give up after a few seconds anyway
 MAX_BODY = 4096  # bytes; normally a few dozen
 
 
-async def health(config: Config, *, url: str | None) -> int:
-    """Ask the server at `url`, or the local one, and print its status; 0 if it is ready."""
+async def health(config: Config, *, url: str | None, node: str | None = None) -> int:
+    """Ask the server at `url`, the node at the address `node`, or the local server, and print its status; 0 if it is
+    ready."""
+    if node is None:
+        status = await _ask_server(config, url)
+    elif url is None:
+        status = _greet_node(node)
+    else:
+        raise UsageError("--url has no effect with --node: give one of them")
+    print(status)
+    return DONE if status == "ready" else FAULT
+
+
+def _greet_node(node: str) -> str:
+    """Return "ready", or why no node answers at the address."""
+    from toolgate.server.node import link  # most calls are about a server
+
+    try:
+        link.greet(parse_node_address(node), TIMEOUT)
+    except ValueError as error:
+        raise UsageError(f"--node: {error}") from None
+    except link.NodeUnreachableError as error:
+        return f"no node answers at {node}: {error}"
+    return "ready"
+
+
+async def _ask_server(config: Config, url: str | None) -> str:
+    """Return the status of the server at `url` or, if it is None, of the local one."""
     url = f"{parse_url(url or _local_url(config)).geturl().rstrip('/')}/ready"
     try:
         async with asyncio.timeout(TIMEOUT), open_response("GET", url, {}, b"") as response:
@@ -25,8 +53,7 @@ async def health(config: Config, *, url: str | None) -> int:
         status = f"{url}: no answer in {TIMEOUT:g} s"
     except McpClientError as error:
         status = str(error)
-    print(status)
-    return DONE if status == "ready" else FAULT
+    return status
 
 
 async def _read_status(response: HttpResponse) -> str:

@@ -40,7 +40,7 @@ class Root:
 
 
 class Container:
-    """A container. Its program gets `environment` besides the image's."""
+    """A container. Its program gets `environment` besides the image's. `shared` are folders of the machine, by path."""
 
     def __init__(
         self,
@@ -55,6 +55,7 @@ class Container:
         pod: bool = False,
         filter: bytes = b"",
         command: Sequence[str] | None = None,
+        shared: Mapping[str, Path] | None = None,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.image, self.stderr, self.data = image, folder / "stderr.log", folder / "data"
@@ -75,7 +76,10 @@ class Container:
             "capabilities": list(capabilities),
             "filter": filter.hex(),
             "memory": ["/tmp"],
-            "writable": [[str(self.data), volume] for volume in image.volumes],
+            "writable": [
+                *([str(self.data), volume] for volume in image.volumes),
+                *([str(there), path] for path, there in (shared or {}).items()),
+            ],
             "lent": [str(path) for path in root.lent],
             "layers": {path: ":".join(map(str, folders)) for path, folders in root.layers.items()},
             "masked": masked,
@@ -195,6 +199,7 @@ def here(image: Image, folder: Path) -> Root:
         "tmp",
         "proc",
         "dev",
+        "run/toolgate-node",
         image.workdir[1:],
         *(v[1:] for v in image.volumes),
     ):

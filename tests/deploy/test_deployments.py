@@ -5,6 +5,7 @@ import copy
 import re
 import shlex
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -45,8 +46,28 @@ def test_of_compose_caddy_alone_is_reached_and_toolgate_has_no_right_but_to_make
     assert caddy["environment"]["TOOLGATE_UPSTREAM"] == f"toolgate:{IMAGE.ports[0]}"
 
 
+def test_of_compose_with_a_node_the_node_alone_may_make_sandboxes_and_hears_nobody_but_its_socket() -> None:
+    one, apart = read("compose.yaml"), read("compose.node.yaml")
+    gateway, node = apart["services"]["toolgate"], apart["services"]["node"]
+    assert apart["services"]["caddy"] == one["services"]["caddy"]
+    assert gateway["security_opt"] == ["no-new-privileges:true"]
+    assert node["security_opt"] == one["services"]["toolgate"]["security_opt"]
+    for service in (gateway, node):
+        assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["mem_limit"]
+        assert service["pids_limit"] and not {"ports", "cap_add", "user", "privileged"} & service.keys()
+        assert set(service.get("environment", {})) <= VARIABLES
+    assert not set(gateway["networks"]) & set(node["networks"])
+    folders = [dict(volume.split(":") for volume in service["volumes"]) for service in (gateway, node)]
+    (state, socket), (files, same) = map(tuple, folders)
+    assert (state, files) == ("state", "node") and socket == same
+    assert gateway["environment"]["TOOLGATE_NODE"] == node["command"][2] == node["healthcheck"]["test"][-1]
+    assert Path(node["command"][2].removeprefix("unix:")).parent == Path(folders[0][socket])
+    assert f"-m 700 {folders[0][socket]}" in (DEPLOY / "Dockerfile").read_text()  # an empty volume gets its owner there
+
+
 def test_what_the_environment_of_compose_may_set_is_all_in_its_example() -> None:
     used = set(re.findall(r"\$\{(TOOLGATE_\w+)", (DEPLOY / "compose.yaml").read_text()))
+    assert set(re.findall(r"\$\{(TOOLGATE_\w+)", (DEPLOY / "compose.node.yaml").read_text())) == used
     shown = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / ".env.example").read_text(), re.M))
     assert set(shown) == used
     defaults = dict(re.findall(r"\$\{(TOOLGATE_\w+):-([^}]*)\}", (DEPLOY / "compose.yaml").read_text()))
@@ -135,6 +156,46 @@ def test_systemd_has_the_server_keep_its_state_where_it_gives_it_a_folder() -> N
     assert not {*mask_proc, "MemoryDenyWriteExecute", "ProtectControlGroups", "RestrictSUIDSGID"} & set(told)
 
 
+def read_settings(text: str) -> dict[str, list[str]]:
+    """Return a unit's settings, each with its values in order."""
+    settings: dict[str, list[str]] = {}
+    for name, value in re.findall(r"^(\w+)=(.*)$", text, re.M):
+        settings.setdefault(name, []).append(value)
+    return settings
+
+
+def test_the_unit_of_a_node_is_as_hardened_as_the_servers_and_ends_with_no_other_unit() -> None:
+    server, node = (
+        read_settings((DEPLOY / "systemd" / f"{name}.service").read_text()) for name in ("toolgate", "toolgate-node")
+    )
+    own = {"Description", "Documentation", "After", "ExecStart", "EnvironmentFile", "Environment", "MemoryMax"}
+    own |= {"StateDirectory", "WorkingDirectory", "RuntimeDirectory", "RuntimeDirectoryMode", "InaccessiblePaths"}
+    assert {name for name in server | node if server.get(name) != node.get(name)} - own == {
+        "Wants",  # the server's: a network
+        "TimeoutStartSec",  # a node upgrades nothing
+        "Sockets",
+    }
+    assert not {"PartOf", "BindsTo", "Requires", "Sockets"} & node.keys()
+    assert node["User"] == server["User"]  # the socket lets nobody else in but root
+    [start], [folder] = node["ExecStart"], node["RuntimeDirectory"]
+    assert start.endswith(f" node --listen unix:/run/{folder}/node.sock")
+    assert node["RuntimeDirectoryMode"] == node["StateDirectoryMode"] == ["0700"]
+
+
+def test_a_gateways_unit_has_all_that_would_break_a_sandbox_and_names_its_node() -> None:
+    server, gateway, node = (
+        (DEPLOY / "systemd" / name).read_text()
+        for name in ("toolgate.service", "toolgate-gateway.conf", "toolgate-node.service")
+    )
+    _, _, absent = server.partition("# Deliberately absent.")
+    named = set(re.findall(r"\b(?:Protect|Restrict|Proc|Memory)[A-Z]\w+", absent.partition("[Install]")[0]))
+    told = read_settings(gateway)
+    assert len(named) > 6 and named | {"RestrictNamespaces"} <= told.keys()
+    [address] = re.findall(r"--listen (\S+)", node)
+    assert told["Environment"] == [f"TOOLGATE_NODE={address}"]
+    assert not {"Requires", "BindsTo"} & told.keys() and told["After"] == told["Wants"] == ["toolgate-node.service"]
+
+
 def test_the_guide_gives_docker_the_same_rights_as_compose_and_no_file_that_is_not_there() -> None:
     guide = (ROOT / "docs" / "container.md").read_text()
     [trial, alone] = [block for block in re.findall(r"```sh[^\n]*\n(.*?)```", guide, re.S) if "docker build" in block]
@@ -161,18 +222,24 @@ def test_the_guide_gives_docker_the_same_rights_as_compose_and_no_file_that_is_n
 
 def test_what_the_guide_types_to_engines_and_clusters_names_what_is_there() -> None:
     """No engine or cluster is here: nothing runs `docker`, `podman` and `kubectl` lines. What they name is checked."""
-    compose = read("compose.yaml")
-    blocks = [block for block in page("docs/container.md").of("sh") if block.excuse in UNTYPED]
+    compose = read("compose.node.yaml")  # it has compose.yaml's services, too
+    guides = (page("docs/container.md"), page("docs/nodes.md"))
+    blocks = [block for guide in guides for block in guide.of("sh") if block.excuse in UNTYPED]
     assert {block.excuse for block in blocks} == UNTYPED
     typed = [line for block in blocks for line in block.text.replace("\\\n", " ").splitlines()]
     for line in typed:
         words = shlex.split(line.removeprefix("sudo ").strip("() "), comments=True)
         match words:
-            case ["docker", "compose", "-f", "deploy/compose.yaml", *rest] if "exec" in rest:
+            case ["docker", "compose", "-f", "deploy/compose.yaml" | "deploy/compose.node.yaml", *rest] if (
+                "exec" in rest
+            ):
                 service, *command = [word for word in rest[1:] if not word.startswith("-")]
                 assert service in compose["services"] and is_ours(command), line
-            case ["docker", "compose", "-f", "deploy/compose.yaml", ("up" | "build"), *_]:
-                pass
+            case ["docker", "compose", "-f", "deploy/compose.node.yaml", "run", *rest]:
+                [volume] = [word for word in rest if word.endswith(":/old")]
+                assert "node" in rest and volume == f"{compose['name']}_state:/old"
+            case ["docker", "compose", "-f", "deploy/compose.yaml" | "deploy/compose.node.yaml", "up" | "build", *rest]:
+                assert {word for word in rest if not word.startswith("-")} <= compose["services"].keys()
             case ["docker" | "podman", "run", *options]:
                 check_run(options, line)
             case ["docker" | "podman", "build", *options]:

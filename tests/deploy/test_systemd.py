@@ -1,22 +1,12 @@
-"""deploy/systemd/toolgate.service under a real systemd booted in namespaces: hardened, it has its sandbox and ends in
-order. No other service of the machine starts with it."""
+"""The units of deploy/systemd under a real systemd: hardened, the server has its sandbox and ends in order; with a node
+it restarts while a command goes on."""
 
-import contextlib
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.clients.raw_client import ROOT
-from tests.deploy import engine
-
-UNITS = ROOT / "deploy" / "systemd"
-SYSTEMD = "/lib/systemd/systemd"
-WITHIN = 120.0  # seconds
-ALONE = "[Unit]\nDefaultDependencies=no\n"
+from tests.deploy.systemd import LOGGED, UNITS, boot, find_free_port
+from tests.docs.pages import page
 
 # What asks systemd about the server once it accepts requests, and then ends everything
 LOOK = """
@@ -31,88 +21,75 @@ systemctl stop toolgate.socket toolgate
 systemctl show toolgate -p Result -p ExecMainStatus
 systemctl exit 0
 """
-BOOT = """
-set -e
-mount --make-rprivate /
-mount -t tmpfs tmpfs {top}
-mkdir {top}/upper {top}/work {top}/root
-mount -t overlay overlay -o lowerdir=/,upperdir={top}/upper,workdir={top}/work {top}/root
-cd {top}/root
-mount -t proc proc proc
-mount -t sysfs sysfs sys
-mount -t cgroup2 cgroup2 sys/fs/cgroup
-for folder in run tmp dev; do mount -t tmpfs tmpfs $folder; done
-chmod 1777 tmp
-for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
-mkdir -p dev/shm dev/pts run/told run/old opt/toolgate etc/toolgate etc/sysusers.d
-mount -t devpts -o newinstance,ptmxmode=666 devpts dev/pts
-ln -s pts/ptmx dev/ptmx
-mount --bind {told} run/told
-mount -t overlay overlay -o lowerdir={program} opt/toolgate
-ln -sf /opt/toolgate/bin/toolgate usr/local/bin/toolgate
-rm -rf etc/systemd/system/*
-cp -r {units}/. etc/systemd/system
-systemd-sysusers --root=. {shipped}/toolgate.sysusers
-cp {told}/toolgate.env etc/toolgate/toolgate.env
-pivot_root . run/old
-umount -l run/old
-exec env -i container=tests PATH=/usr/local/bin:/usr/bin:/usr/sbin {systemd} --system --unit=both.target
+# Type the page's lines, then restart the gateway and the node below a command that prints numbers
+WITH_NODE = """
+call() {{ toolgate call "$@" --url http://127.0.0.1:{port}/mcp; }}
+call Bash command='echo before > file'
+(set -e
+{lines}
+) || echo failed
+call Bash command='cat file; pwd; ls -d /var/lib/toolgate/* /var/lib/toolgate-node/* /run/toolgate-node 2>&-; true'
+call BackgroundBash command='for n in $(seq 3000); do echo $n; sleep 0.02; done'
+node=$(systemctl show toolgate-node -p MainPID --value)
+systemctl restart toolgate
+call ListBgTasks
+[ $node = $(systemctl show toolgate-node -p MainPID --value) ] && echo same node
+systemctl restart toolgate-node
+call ListBgTasks
+call Bash command='cat file'
+grep -hE '^(NoNewPrivs|CapBnd|Seccomp):' /proc/$(systemctl show toolgate -p MainPID --value)/status
+stat -c '%n %U %a' /var/lib/toolgate /var/lib/toolgate-node /run/toolgate-node /run/toolgate-node/node.sock
+systemctl stop toolgate.socket toolgate toolgate-node
+systemctl show toolgate -p Result
+systemctl show toolgate-node -p Result
+systemctl exit 0
 """
 
 
 @pytest.mark.soak
 def test_the_unit_runs_as_hardened_as_it_is_with_a_sandbox_and_ends_in_order(tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can begin systemd")
-    assert Path(SYSTEMD).exists(), "systemd is missing: apt-get install systemd"
-    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-        port = free.getsockname()[1]
-    told, units, top = tmp_path / "told", tmp_path / "units", tmp_path / "top"
-    for folder in (told, units, units / "toolgate.service.d", top):
-        folder.mkdir()
+    port = find_free_port()
     options = (UNITS / "toolgate.env").read_text() + f"TOOLGATE_PORT={port}\n"
-    (told / "toolgate.env").write_text(options)
-    (told / "look.sh").write_text(LOOK.format(port=port))
-    (units / "toolgate.service").write_text((UNITS / "toolgate.service").read_text())
-    heard = "[Service]\nStandardError=append:/run/told/log\n"
-    (units / "toolgate.socket").write_text((UNITS / "toolgate.socket").read_text().replace(":8080", f":{port}"))
-    (units / "toolgate.service.d" / "tests.conf").write_text(ALONE + heard)
-    looks = "[Service]\nType=oneshot\nExecStart=sh /run/told/look.sh\nStandardOutput=append:/run/told/look\n"
-    (units / "look.service").write_text(f"{ALONE}After=toolgate.service\n{looks}")
-    (units / "both.target").write_text(f"{ALONE}Requires=toolgate.service look.service\n")
-    layers = installed(tmp_path / "program")
-    script = BOOT.format(
-        top=top,
-        told=told,
-        units=units,
-        shipped=UNITS,
-        systemd=SYSTEMD,
-        program=":".join(map(str, layers)),
-    )
-    spaces = ["--mount", "--pid", "--uts", "--ipc", "--cgroup", "--fork", "--kill-child"]
-    booted = subprocess.run(
-        ["unshare", *spaces, "bash", "-c", script], capture_output=True, text=True, timeout=WITHIN, check=False
-    )
-    assert booted.returncode == 0, booted.stderr
-    log = (told / "log").read_text()
-    *_, active, bound, unprivileged, filtered, owner, result, status = (told / "look").read_text().splitlines()
+    log, lines = boot(tmp_path, port, options, LOOK.format(port=port), {"toolgate.service": LOGGED})
+    *_, active, bound, unprivileged, filtered, owner, result, status = lines
     assert "sandbox bwrap: namespaces and a system call filter, this user, network public" in log
     assert (active, owner) == ("ActiveState=active", "toolgate 700")
     assert (bound, unprivileged, filtered) == ("CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2")
     assert (result, status) == ("Result=success", "ExecMainStatus=0")
     assert "Traceback" not in log
     assert log.count("on the socket that was handed over") == 2
-    assert (told / "waited").read_text() == "ready\n"  # it arrived while the service was down, and was not refused
+    assert (tmp_path / "told" / "waited").read_text() == "ready\n"  # it arrived while the service was down
 
 
-def installed(program: Path) -> list[Path]:
-    """Return /opt/toolgate with the installed packages, run by the system's Python, since homes are hidden."""
-    engine.install(program)
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert Path(f"/usr/bin/python{version}").exists(), (
-        f"the system's Python {version} is missing: apt-get install python3"
-    )
-    for name in ("python", "python3", f"python{version}"):
-        (program / "bin" / name).symlink_to(f"/usr/bin/python{version}")
-    (program / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
-    return [program, Path(sys.prefix)]
+@pytest.mark.soak
+def test_a_command_at_the_node_goes_on_while_the_gateway_restarts(tmp_path: Path) -> None:
+    port = find_free_port()
+    [block] = [block for block in page("docs/nodes.md").of("sh") if "toolgate-gateway.conf" in block.text]
+    script = WITH_NODE.format(port=port, lines=block.text)
+    options = f"TOOLGATE_AUTH=none\nTOOLGATE_PORT={port}\n"
+    log, lines = boot(tmp_path, port, options, script, {"toolgate.service": LOGGED, "toolgate-node.service": LOGGED})
+    command = "for n in $(seq 3000); do echo $n; sleep 0.02; done"
+    started, goes_on, same, killed = lines[5:9]
+    assert lines[:5] == [
+        "(no output)",
+        "before",
+        "/var/lib/toolgate-node/workspaces/local",
+        "/var/lib/toolgate-node/spool",  # the way to its workspace; no socket, and nothing of the gateway's state
+        "/var/lib/toolgate-node/workspaces",
+    ], log
+    task = started.split()[2]
+    assert goes_on.startswith(f"{task}  {command}  is running for ") and same == "same node", log
+    assert killed.startswith(f"{task}  {command}  was killed after "), log
+    assert lines[9:] == [
+        "before",
+        "CapBnd:\t0000000000000000",
+        "NoNewPrivs:\t1",
+        "Seccomp:\t2",
+        "/var/lib/toolgate toolgate 700",
+        "/var/lib/toolgate-node toolgate 700",
+        "/run/toolgate-node toolgate 700",
+        "/run/toolgate-node/node.sock toolgate 600",
+        "Result=success",
+        "Result=success",
+    ], log
+    assert "Traceback" not in log and log.count("on the socket that was handed over") == 3

@@ -1,7 +1,7 @@
 """Follow a page: run its commands in order, in a new folder, and compare their output.
 
-A command that ends in `&` is a server: it gets a free port, and what is said of its address later on goes there. What
-stands in the block of text below a block of commands must be what they print; `…` stands for anything."""
+A command that ends in `&` is a server: it gets a free port, and what is said of its address later on goes there; or
+a node. What stands in the block of text below a block of commands must be what they print; `…` stands for anything."""
 
 import contextlib
 import functools
@@ -9,6 +9,7 @@ import http.server
 import os
 import re
 import shlex
+import string
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ class Reader:
         self.folder = folder
         self.said: list[tuple[str, Done]] = []
         self._running = running
-        self._log = folder / "server.log"
+        self._log = folder / "server.log"  # of the server that began last
         self._moved: dict[str, str] = {}  # address in the page → its real address
         bin = folder / ".venv" / "bin"
         bin.mkdir(parents=True)
@@ -58,7 +59,7 @@ class Reader:
                 targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
                 assert set(command.split()[1:]) <= targets, f"{block}: {line}"  # this test is part of one of them
             elif command.endswith("&"):
-                self._serve(shlex.split(command.removesuffix("&")))
+                self._serve(shlex.split(string.Template(command.removesuffix("&")).safe_substitute(self._environment)))
             elif command:
                 done = self._ran(self._here(command))
                 assert done.returncode == (int(expected[1]) if expected else 0), (str(block), line, done)
@@ -94,6 +95,9 @@ class Reader:
         if words[:3] == ["python3", "-m", "http.server"]:
             self._moved[f"http://127.0.0.1:{words[3]}"] = self._running.enter_context(files(self.folder))
             return
+        if words[:2] == ["toolgate", "node"]:
+            self._running.enter_context(self._begun(words[1:], "listening on"))
+            return
         port = words[words.index("--port") + 1] if "--port" in words else "8080"
         base = self._running.enter_context(self._served([*words[1:], "--port", "0"]))
         self._moved[f"http://127.0.0.1:{port}"] = base
@@ -101,7 +105,15 @@ class Reader:
     @contextlib.contextmanager
     def _served(self, words: list[str]) -> Iterator[str]:
         """Yield the base URL of a server that runs until the page ends."""
-        log = self._log
+        with self._begun(words, "serving http"):
+            found = re.search(r"http://127\.0\.0\.1:\d+", self._log.read_text())
+            assert found, self._log.read_text()
+            yield found[0]
+
+    @contextlib.contextmanager
+    def _begun(self, words: list[str], ready: str) -> Iterator[None]:
+        """Run a command of ours from when its log has `ready` until the page ends."""
+        self._log = log = self.folder / f"server-{len(list(self.folder.glob('server-*.log')))}.log"
         with log.open("wb") as file:
             process = forked_command.start(
                 [COMMAND, *words],
@@ -112,10 +124,9 @@ class Reader:
                 env=self._environment,
             )
         try:
-            assert eventually(lambda: "serving http" in log.read_text() or process.poll() is not None)
-            found = re.search(r"http://127\.0\.0\.1:\d+", log.read_text())
-            assert found and process.poll() is None, log.read_text()
-            yield found[0]
+            assert eventually(lambda: ready in log.read_text() or process.poll() is not None)
+            assert process.poll() is None, log.read_text()
+            yield
             process.terminate()
             assert process.wait(PATIENCE) == 0, log.read_text()
         finally:

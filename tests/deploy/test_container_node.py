@@ -1,0 +1,86 @@
+"""Gateway and node of deploy/compose.node.yaml as containers of their own: only the node needs what a sandbox needs."""
+
+import asyncio
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.clients.raw_client import ROOT, eventually
+from tests.deploy import engine
+from tests.deploy.engine import Container, Root, container, engine_filter
+from tests.deploy.test_container import IMAGE, PROFILE, called
+
+COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.node.yaml").read_text())["services"]
+SOCKET = "/run/toolgate-node"
+LOOK = f"pwd; ls {SOCKET} /data/state 2>&1; true"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    if os.geteuid() != 0:
+        pytest.skip("only root can begin a container's first process")
+    return engine.here(IMAGE, tmp_path_factory.mktemp("here"))
+
+
+@pytest.fixture(scope="module")
+def socket_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The volume `socket`, as the image's folder there begins it."""
+    folder = tmp_path_factory.mktemp("socket")
+    folder.chmod(0o700)
+    os.chown(folder, IMAGE.uid, IMAGE.uid)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def node(root: Root, socket_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    how: dict[str, Any] = {"command": COMPOSE["node"]["command"], "shared": {SOCKET: socket_folder}}
+    folder = tmp_path_factory.mktemp("node")
+    with container(IMAGE, root, folder, filter=engine_filter(PROFILE), **how) as made:
+        assert eventually(lambda: made.process.poll() is not None or (socket_folder / "node.sock").exists())
+        assert made.process.poll() is None and eventually(lambda: is_healthy(made)), made.log()
+        yield made
+
+
+def is_healthy(node: Container) -> bool:
+    first, *words = COMPOSE["node"]["healthcheck"]["test"]
+    assert first == "CMD"
+    return node.execute(*words).returncode == 0
+
+
+def test_a_gateway_under_an_engines_own_filter_and_masks_uses_the_nodes_sandbox(
+    root: Root, node: Container, socket_folder: Path, tmp_path: Path
+) -> None:
+    given = {"TOOLGATE_NODE": COMPOSE["toolgate"]["environment"]["TOOLGATE_NODE"]}
+    as_engines_do: dict[str, Any] = {"masked": True, "filter": engine_filter(PROFILE, spaces=False)}
+    with container(
+        IMAGE, root, tmp_path, environment=given, shared={SOCKET: socket_folder}, **as_engines_do
+    ) as gateway:
+        assert gateway.serving(), gateway.log()
+        [said] = asyncio.run(called(gateway, LOOK))
+        assert gateway.stop() == 0
+    folder, *seen = said.splitlines()
+    assert folder.startswith("/data/state/workspaces/u-") and (node.data / folder.removeprefix("/data/")).is_dir()
+    assert list((gateway.data / "state").glob("workspaces/*")) == []
+    assert seen == [f"ls: cannot access '{SOCKET}': No such file or directory", "/data/state:", "spool", "workspaces"]
+
+
+def test_the_health_check_names_the_address_that_no_node_answers_at(node: Container) -> None:
+    other = node.execute("toolgate", "health", "--node", f"unix:{SOCKET}/other.sock")
+    assert (other.returncode, other.stdout) == (
+        1,
+        f"no node answers at unix:{SOCKET}/other.sock: no such file or directory\n",
+    )
+    both = node.execute(*shlex.split("toolgate health --node unix:/x --url http://127.0.0.1"))
+    assert (both.returncode, both.stderr) == (2, "toolgate: --url has no effect with --node: give one of them\n")
+    wrong = node.execute(*shlex.split("toolgate health --node nowhere"))
+    assert wrong.returncode == 2 and "--node: must be unix:/PATH" in wrong.stderr
+
+
+def test_a_node_ends_in_order(node: Container) -> None:
+    assert node.stop() == 0
+    assert "Traceback" not in node.log()
