@@ -100,6 +100,9 @@ class CallClient:
     _ending = "over"  # or "asking" the client, or "waiting" for the page
     _heartbeat: asyncio.TimerHandle | None = None
     _last_progress = -math.inf
+    _used_questions: tuple[PendingQuestion, ...] = ()  # answered on the page, and used by this call
+    _left_questions: tuple[PendingQuestion, ...] = ()  # still waiting on the page
+    _instant_keys: frozenset[str] = frozenset()  # keys of questions answered faster than a person can
 
     def __init__(self, call: Call, seal: Sealer, questions: PendingQuestions, hold: float, streaming: bool) -> None:
         self._call = call
@@ -107,12 +110,9 @@ class CallClient:
         self._questions = questions
         self._hold = hold
         self._began = time.monotonic()
-        self._used_questions: list[PendingQuestion] = []  # answered on the page, and used by this call
-        self._left_questions: list[PendingQuestion] = []  # still waiting on the page
         self._progressed = self._began  # when progress was last sent
         token = call.meta.get("progressToken")
         self._token = token if streaming and type(token) in (int, str) else None
-        self._instant_keys: set[str] = set()  # keys of questions answered faster than a person can
         self._answers: dict[str, Any] = {}
         self._once_results: dict[str, Any] = {}
         if call.revision.stateless:
@@ -207,9 +207,9 @@ class CallClient:
         try:
             answers = await self._questions.wait(asked, seconds)
         except StillWaitingError:
-            self._left_questions += asked
+            self._left_questions += tuple(asked)
             raise
-        self._used_questions += asked
+        self._used_questions += tuple(asked)
         return {key: _check_shape(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
 
     def _page_timeout(self, timeout: float | None) -> float:
@@ -252,7 +252,7 @@ class CallClient:
         if self._ending == "waiting":
             for asked in (*self._left_questions, *self._used_questions):
                 asked.once_results = self._once_results
-        self._used_questions, self._left_questions = [], []
+        self._used_questions = self._left_questions = ()
 
     def _binding(self) -> list[Any]:
         """Return what a question on the page is bound to: this client's identical call."""
@@ -299,7 +299,7 @@ class CallClient:
         if "requestState" in params:
             carried = self._seal.unseal(params["requestState"], self._call.session.owner, self._identity())
             self._answers, self._once_results = carried["answers"], carried["once"]
-            self._instant_keys.update(carried.get("hasty", ()))
+            self._instant_keys |= frozenset(carried.get("hasty", ()))
             asked = carried.get("asked", 0.0)
             approval = carried.get("approval")
             self._call.approval = None if approval is None else (approval[0], approval[1], approval[2])
@@ -308,7 +308,7 @@ class CallClient:
             if not isinstance(responses, dict):
                 raise InvalidParams("'inputResponses' must be an object")
             if 0 <= time.time() - asked < INSTANT:
-                self._instant_keys.update(responses.keys() - self._answers.keys())
+                self._instant_keys |= responses.keys() - self._answers.keys()
             self._answers = {**responses, **self._answers}  # earlier answers win
 
     def _replay_answers(self, requests: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -333,7 +333,7 @@ class CallClient:
         except ClientRefusedError as refused:
             raise UnansweredError(f"the client could not answer: {refused}", {CAPABILITY[method]: {}}) from None
         if time.monotonic() - sent < INSTANT:
-            self._instant_keys.add(key)
+            self._instant_keys |= {key}
         return _check_shape(method, answer)
 
     def at_once(self, key: str) -> bool:

@@ -246,7 +246,7 @@ class Call(msgspec.Struct):
     @property
     def is_waiting(self) -> bool:
         """Return whether a question of it waits on our page."""
-        return any(not answer.done() for answer in self.page_answers or ())
+        return self.page_answers is not None and any(not answer.done() for answer in self.page_answers)
 
     @property
     def can_ask(self) -> bool:

@@ -98,7 +98,12 @@ _decode = msgspec.json.Decoder(AuditLink).decode
 
 def format_time(seconds: float) -> str:
     """Return the time in ISO 8601, UTC, with milliseconds."""
-    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return _format_milliseconds(round(seconds * 1000))
+
+
+@lru_cache(4)  # several calls may end in one
+def _format_milliseconds(milliseconds: int) -> str:
+    whole, thousandths = divmod(milliseconds, 1000)
     return f"{_second(whole)}.{thousandths:03d}Z"
 
 

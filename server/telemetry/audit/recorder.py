@@ -25,6 +25,8 @@ LARGE_COUNT = 5_000  # values of arguments, the same
 FEW_ARGUMENTS = 16  # arguments that are measured without a walk
 MAX_NAME = 200  # characters of the names of clients and tools, which may be any text
 
+KnownArguments = tuple[str, Any]  # their digest, and what is kept of them
+
 _EMPTY_HASH = hashlib.sha256()
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -39,6 +41,7 @@ class AuditRecorder:
         self._log = log
         self._sandbox = sandbox
         self._redact = redact
+        self._no_arguments = "", None if redact is None else redact({})
 
     def prepare(self, call: Call) -> Awaitable[None] | None:
         """Compute the digest of large arguments in a thread: the largest take 50 ms."""
@@ -48,67 +51,84 @@ class AuditRecorder:
     async def _digest_in_thread(self, call: Call, arguments: Any) -> None:
         call.digest = await asyncio.to_thread(digest, arguments)
 
-    def call_started(self, call: Call) -> AuditEntry:
-        session = call.session
-        client = session.client or client_name(call.params.get("_meta"))
-        return self._entry(session.principal, client, session.key, call.params, call.digest)
+    def call_started(self, call: Call) -> KnownArguments:
+        return self._read_arguments(call.params.get("arguments"), call.digest)
 
-    def call_ended(self, call: Call, begun: AuditEntry | None, end: CallEnd) -> None:
+    def call_ended(self, call: Call, begun: KnownArguments | None, end: CallEnd) -> None:
         if begun is None:
             return
-        entry = begun
-        if begun.outcome or end.outcome == "task":  # a task ends twice, and each end has a line of its own
-            entry = msgspec.structs.replace(begun, exit=None, bytes=0)
-        entry.task, entry.decision, entry.outcome = end.task, call.decision, end.outcome
-        entry.sandbox = self._sandbox(call.session.principal)
-        if call.is_read_only:
-            entry.sandbox = f"{entry.sandbox} read-only"
-        if call.output is not None and end.outcome != "task":
-            entry.exit, entry.bytes = _exit(call.output), _size(call.output)
-        self._record(entry, end.seconds)
+        session, params = call.session, call.params
+        sandbox = self._sandbox(session.principal)
+        output = call.output if end.outcome != "task" else None  # a task ends twice, and each end has a line of its own
+        self._add(
+            session.principal,
+            session.client or client_name(params.get("_meta")),
+            params.get("name"),
+            begun,
+            end.outcome,
+            end.seconds,
+            key=session.key,
+            task=end.task,
+            decision=call.decision,
+            sandbox=f"{sandbox} read-only" if call.is_read_only else sandbox,
+            output=output,
+        )
 
     def task_lost(self, kept: StoredTask) -> None:
-        entry = self._entry(kept.principal, "", "", {"name": tool_of(kept.id)}, "")
-        entry.task, entry.digest, entry.outcome = kept.id, "", "fault"  # the line of its start has the rest
-        self._record(entry, time.time() - kept.created)
+        seconds = time.time() - kept.created  # the line of its start has the rest
+        self._add(kept.principal, "", tool_of(kept.id), self._no_arguments, "fault", seconds, task=kept.id)
 
     def scope_missing(self, principal: str, client: str, request: Request) -> None:
         """Record a call without the scope it needs. Large arguments get no digest: nothing was done with them."""
-        params = {"name": request.params.get("name")} if is_large(request.params.get("arguments")) else request.params
-        entry = self._entry(principal, client, "", params, "")
-        if params is not request.params:
-            entry.digest = ""
-        entry.decision, entry.outcome = "scope", "refused"
-        self._record(entry, 0.0)
+        name, arguments = request.params.get("name"), request.params.get("arguments")
+        known = self._no_arguments if is_large(arguments) else self._read_arguments(arguments, "")
+        self._add(principal, client, name, known, "refused", 0.0, decision="scope")
 
     def close(self) -> None:
         self._log.close()
 
-    def _entry(self, principal: str, client: str, key: str, params: dict[str, Any], known_digest: str) -> AuditEntry:
-        name, arguments = params.get("name"), params.get("arguments")
-        known = arguments if isinstance(arguments, dict) else {}
-        return AuditEntry(
-            seq=0,
-            time="",
-            principal=principal,
-            client=_clean_name(client),
-            session=short_hash(key) if key else "",
-            tool=_clean_name(name) if isinstance(name, str) else "",
-            task=None,
-            digest=known_digest or digest(arguments if arguments is not None else {}),
-            arguments=self._redact(known) if self._redact is not None else None,
-            decision="allowed",
-            sandbox=None,
-            outcome="",
-            exit=None,
-            duration_ms=0.0,
-            bytes=0,
-        )
+    def _read_arguments(self, arguments: Any, known_digest: str) -> KnownArguments:
+        """Return what is recorded of the arguments: before the call, as a tool may change them."""
+        known = known_digest or digest(arguments if arguments is not None else {})
+        if self._redact is None:
+            return known, None
+        return known, self._redact(arguments if isinstance(arguments, dict) else {})
 
-    def _record(self, entry: AuditEntry, lasted: float) -> None:
-        entry.time = format_time(time.time())
-        entry.duration_ms = round(lasted * 1000, 1)
-        self._log.add(entry)
+    def _add(
+        self,
+        principal: str,
+        client: str,
+        tool: Any,
+        arguments: KnownArguments,
+        outcome: str,
+        seconds: float,
+        *,
+        key: str = "",
+        task: str | None = None,
+        decision: str = "allowed",
+        sandbox: str | None = None,
+        output: Output | None = None,
+    ) -> None:
+        digest, redacted = arguments
+        self._log.add(
+            AuditEntry(
+                seq=0,
+                time=format_time(time.time()),
+                principal=principal,
+                client=_clean_name(client),
+                session=short_hash(key) if key else "",
+                tool=_clean_name(tool) if isinstance(tool, str) else "",
+                task=task,
+                digest=digest,
+                arguments=redacted,
+                decision=decision,
+                sandbox=sandbox,
+                outcome=outcome,
+                exit=None if output is None else _exit(output),
+                duration_ms=int(seconds * 10_000 + 0.5) / 10,
+                bytes=0 if output is None else _size(output),
+            )
+        )
 
 
 def open_recorder(state: Path, level: str, sandbox: Callable[[str], str | None]) -> AuditRecorder:
@@ -152,6 +172,8 @@ def _clean_name(name: str) -> str:
 def _exit(output: Output) -> int | None:
     """Return the exit code of what a tool ran, None if it names none."""
     held = output.structured
+    if held is None:
+        return None
     code = held.get("exit_code") if isinstance(held, dict) else getattr(held, "exit_code", None)
     return code if type(code) is int else None
 
