@@ -7,7 +7,7 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Awaitable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 
@@ -105,28 +105,27 @@ class StreamableHttpTransport:
             if claim is not None:
                 claim.release()  # no work was begun
 
-    async def _answer(self, post: Post) -> None:
+    def _answer(self, post: Post) -> Awaitable[None]:
         missing = None
         if self._scope_check is not None:
             missing = self._scope_check.find_missing(post.principal, post.message)
         if self.running.is_ending and post.wants_answer:
-            await refuse_for_now(post.send)
-        elif missing is not None:
-            await (missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200))
-        elif post.needs_stream and not post.accepts.has_stream:
-            await refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must list text/event-stream")
-        elif post.is_stateless:
-            await self._stateless.serve(post)
-        else:
-            await self._answer_in_session(post)
-
-    async def _answer_in_session(self, post: Post) -> None:
+            return refuse_for_now(post.send)
+        if missing is not None:
+            return missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200)
+        if post.needs_stream and not post.accepts.has_stream:
+            return refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must list text/event-stream")
+        if post.is_stateless:
+            return self._stateless.serve(post)
         id = post.headers.get(b"mcp-session-id")
+        session = None if id is None else self.sessions.find(id.decode("latin-1"), post.principal)
+        return self._answer_without_session(post, id) if session is None else self._serve(session, post)
+
+    async def _answer_without_session(self, post: Post, id: bytes | None) -> None:
+        """Answer a POST that opens a session, or names one that is not open here."""
         if id is not None:
             try:
-                session = self.sessions.find(id.decode("latin-1"), post.principal)
-                if session is None:
-                    session = await self._wake_session(id, post.principal)
+                session = await self._wake_session(id, post.principal)
             except StateError as error:
                 await refuse_for_now(post.send, str(error))
                 return

@@ -16,6 +16,7 @@ from toolgate.server.protocol import asyncio_tasks
 Work = Coroutine[Any, Any, Any]
 
 _enter, _leave = asyncio.tasks._enter_task, asyncio.tasks._leave_task
+_count_references, _count_weak_references = sys.getrefcount, weakref.getweakrefcount
 
 
 class FirstSteps:
@@ -90,10 +91,11 @@ class _SpareTask:
     def is_unchanged(self, references: int) -> bool:
         """Return whether the task is as it was made, without a cancellation, callback, name or attribute of its work,
         and all that refers to it are so many new references."""
+        task = self.task
         return (
-            sys.getrefcount(self.task) == self._references + references
-            and not (self.task._must_cancel or weakref.getweakrefcount(self.task))
-            and gc.get_referents(self.task) == self._content
+            _count_references(task) == self._references + references + 1
+            and not (task._must_cancel or _count_weak_references(task))
+            and gc.get_referents(task) == self._content
         )
 
     def go_on(self, work: Work, context: Context, outcome: Any) -> None:

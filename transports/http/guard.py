@@ -12,6 +12,9 @@ import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
 
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http import cors
@@ -79,7 +82,7 @@ class RequestGuard:
             await self._app(scope, receive, send)
             return
         id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
-        labelled_send = LabelledSend(id, scope, send, self.answered)
+        labelled_send = LabelledSend(id.encode(), scope, send, self.answered, scope.get("toolgate.connection"))
         LOG_CONTEXT.set(LogContext(id))  # each request has context variables of its own
         self.running += 1
         try:
@@ -155,18 +158,15 @@ class RequestGuard:
         return bool(separator) and self._loopback and scheme in ("http", "https") and name in LOOPBACK
 
 
-class LabelledSend:
+class LabelledSend(msgspec.Struct, eq=False):
     """Sends the answer to one request with the request's id and `extra` headers, and counts it by its status."""
 
-    __slots__ = ("_answered", "_connection", "_id", "_scope", "_send", "extra")
-
-    def __init__(self, id: str, scope: Scope, send: Send, answered: Counter[int]) -> None:
-        self.extra: HeaderLines = []
-        self._id = id.encode()
-        self._scope = scope
-        self._send = send
-        self._answered = answered
-        self._connection = scope.get("toolgate.connection")  # absent under another server
+    _id: bytes
+    _scope: Scope
+    _send: Send
+    _answered: Counter[int]
+    _connection: Any  # None under another server
+    extra: HeaderLines = []
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":

@@ -7,10 +7,11 @@ malformed range is skipped. Other parameters than q are ignored: each form has o
 import asyncio
 import re
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.principal import Principal
@@ -59,8 +60,7 @@ FORMS = {form.value: form for form in ReplyForms}
 KINDS = (("application/json", "application/*", "*/*"), ("text/event-stream", "text/*", "*/*"))  # of JSON and of streams
 
 
-@dataclass(eq=False, slots=True)
-class Post:
+class Post(msgspec.Struct, eq=False):
     """A POST and its sender. `claim` is its body's part of a budget, taken over by the work; `answers` bounds unread
     answers. `head` is its head if that came before."""
 
@@ -135,22 +135,19 @@ class Post:
         await respond(self.send, status, [JSON, (b"content-length", str(len(body)).encode()), *extra], body)
 
 
-class PostReply:
+class PostReply(msgspec.Struct, eq=False):
     """The channel of one POST, which ends with an `answer` (JSON) or a `stream`.
 
     Without `create_stream`, for a client that accepts no stream, only the answer is sent. Questions then go to `aside`,
     if that reaches the client; progress and logs are dropped.
     """
 
-    __slots__ = ("_aside", "_create_stream", "_decided", "answer", "is_decided", "stream")
-
-    def __init__(self, create_stream: Callable[[], EventStream] | None, aside: Channel | None = None) -> None:
-        self._create_stream = create_stream
-        self._aside = aside
-        self.answer: Any = None
-        self.stream: EventStream | None = None
-        self.is_decided = False
-        self._decided: asyncio.Future[None] | None = None  # created only if the answer takes a while
+    _create_stream: Callable[[], EventStream] | None
+    _aside: Channel | None = None
+    answer: Any = None
+    stream: EventStream | None = None
+    is_decided: bool = False
+    _decided: "asyncio.Future[None] | None" = None  # created only if the answer takes a while
 
     @property
     def can_ask(self) -> bool:

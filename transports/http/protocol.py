@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from toolgate.server.budget import Budget, Claim
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue, HeadJoiningTransport
 from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
-from toolgate.transports.http.compact_protocol import ArrivedEvent, CompactProtocol
+from toolgate.transports.http.compact_protocol import ArrivedCycle, CompactProtocol
 from toolgate.transports.http.connections import Connections, ConnectionSlot
 from toolgate.transports.http.known_head import MAX_LEARNED, KnownHead, learn_head
 
@@ -119,21 +119,7 @@ class HttpProtocol(CompactProtocol):
         scope["toolgate.connection"] = self
         scope["toolgate.starts"] = self.start_request
         self.scope = scope  # type: ignore[assignment]
-        cycle = self.cycle = RequestResponseCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=ArrivedEvent(),
-            expect_100_continue=False,
-            keep_alive=not self._is_last,
-            on_response=self.on_response_complete,
-        )
-        cycle.body += body
-        cycle.more_body = False
+        cycle = self.cycle = ArrivedCycle(self, scope, body, keep_alive=not self._is_last)
         self._queue.unstarted += 1
         self._start_asgi_task(cycle, self._served)
 

@@ -335,9 +335,10 @@ class Sessions:
 
     def _touch(self, session: AnySession) -> None:
         session.last_used = time.monotonic()
-        self._sessions.move_to_end(session.id)
-        for by, key in self._keys(session):
-            by[key].move_to_end(session.id)
+        id = session.id
+        self._sessions.move_to_end(id)
+        self._of_owner[session.owner].move_to_end(id)
+        self._of_person[session.principal.name].move_to_end(id)
 
     def _keys(self, session: AnySession) -> tuple[tuple[dict[str, OrderedDict[Key, AnySession]], str], ...]:
         """Return the other indexes that hold a session, and its key there."""

@@ -7,7 +7,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from tests.transports.http.test_answer_queue import RecordedTransport
-from toolgate.transports.http.compact_protocol import CompactProtocol
+from toolgate.transports.http.compact_protocol import ArrivedCycle, CompactProtocol
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 UNFINISHED = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n"
@@ -54,6 +54,21 @@ async def streamed(request: bytes, writes: list[Any]) -> tuple[CompactProtocol, 
     async with asyncio.timeout(10):
         await app.begun.wait()
     return app.protocol, app
+
+
+def test_a_request_that_arrived_whole_begins_as_one_of_uvicorn_does() -> None:
+    async def main() -> None:
+        protocol = await connected(Stream(), [])
+        protocol.data_received(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}")
+        parsed, scope = vars(protocol.cycle), {"method": "POST"}
+        whole = ArrivedCycle(protocol, scope, b"{}", keep_alive=True)
+        own = {name: getattr(whole, name) for name in parsed}  # uvicorn sets no attribute that it lacks
+        assert await whole.receive() == await protocol.cycle.receive()
+        for name in ("scope", "message_event"):
+            assert own.pop(name) is not parsed.pop(name)
+        assert own == {**parsed, "body": b"{}", "access_log": False}
+
+    asyncio.run(main())
 
 
 def test_a_connection_needs_no_dictionary() -> None:
