@@ -5,9 +5,9 @@ Every id is looked up among the principal's own objects only.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.protocol.session import Session
@@ -19,6 +19,7 @@ from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
+from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Plan
@@ -34,6 +35,8 @@ MAX_RUNS = 20  # background tasks shown, running first
 MAX_TASKS = 30  # tasks shown, open first
 MAX_STEPS = 20  # steps shown of each
 MAX_LINES = 50  # entries of the audit log
+READY = "ready"
+MAX_AWAY = 5  # nodes that are named
 AUDIT_CACHE_TIME = 3.0  # seconds that entries are cached: reading them costs more than the rest of the page
 TAIL = 2_000  # bytes of each background task's output in the page itself
 CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
@@ -118,6 +121,24 @@ class Dashboard:
     @property
     def has_audit_log(self) -> bool:
         return self._own_entries is not None
+
+    @property
+    def sandbox_level(self) -> str:
+        return self._workspaces.level
+
+    def list_nodes(self) -> Sequence[NodeReport]:
+        """Return what is known of the nodes where commands run; none where that is this process."""
+        return self._workspaces.list_nodes()
+
+    def describe_readiness(self, *, is_ending: bool) -> dict[str, Any]:
+        """Return the answer of `/ready`: `status` is READY, "ending", or why no command can run; `away` names nodes
+        that do not answer."""
+        nodes = self.list_nodes()
+        away = [ascii(node.address)[1:-1] for node in nodes if not node.is_reachable]
+        status = "ending" if is_ending else READY
+        if nodes and len(away) == len(nodes) and not is_ending:
+            status = f"no node answers: {', '.join(away[:MAX_AWAY])}{', ...' if len(away) > MAX_AWAY else ''}"
+        return {"status": status, "sandbox": self.sandbox_level} | ({"away": away[:MAX_AWAY]} if away else {})
 
     async def read(self, principal: str, sessions: Iterable[Session]) -> Activity:
         """Return a snapshot of what `principal` has; `sessions` are theirs. Raises StateError."""

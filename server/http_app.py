@@ -20,7 +20,7 @@ from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
-from toolgate.server.dashboard import Dashboard
+from toolgate.server.dashboard import READY, Dashboard
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import GrantKey
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -324,7 +324,6 @@ class HttpApp:
         config = self._config
         served = ServerFacts(
             config.name,
-            self._sandbox,
             self._status,
             urls=[(row.title, url + row.path) for row in config.transports],
             snippets=snippets.list_snippets(url) if HTTP_TRANSPORTS[0] in config.transports else [],
@@ -354,10 +353,11 @@ class HttpApp:
         return PlainTextResponse(self._config.openai_challenge)
 
     async def _ready(self, _request: Any) -> JSONResponse:
-        return JSONResponse({"status": self._status(), "sandbox": self._sandbox}, 503 if self._ending else 200)
+        facts = self._overview.describe_readiness(is_ending=self._ending)
+        return JSONResponse(facts, 200 if facts["status"] == READY else 503)
 
     def _status(self) -> str:
-        return "ending" if self._ending else "ready"
+        return str(self._overview.describe_readiness(is_ending=self._ending)["status"])
 
 
 def check_http(config: Config) -> None:

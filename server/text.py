@@ -33,6 +33,14 @@ def show_bytes(word: str) -> str:
     return "".join(f"\\x{ord(each) & 0xFF:02x}" if "\ud800" <= each <= "\udfff" else each for each in word)
 
 
+def format_size(count: int) -> str:
+    """Return bytes as people read them: 1.5 GiB."""
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count / 1024:.0f} KiB"
+
+
 def suggest(word: str, choices: Iterable[str], prefix: str = "") -> str:
     """Return " (did you mean X?)", or "" if no name is close.
 

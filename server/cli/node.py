@@ -14,6 +14,7 @@ from toolgate.server import build, run_loop
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
+from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.name import check_node_name, find_or_choose_name
 from toolgate.server.node.node import Node
 from toolgate.server.node.server import NodeServer
@@ -73,6 +74,7 @@ async def run_node(options: Config, chosen: str | None) -> None:
     line = open_socket(address.path)
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
+    node.load_meter = LoadMeter(state, root, node.workspaces)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
     server = NodeServer(node, state, root, name)
     listener = await asyncio.start_unix_server(server.serve, sock=line, backlog=BACKLOG)

@@ -6,6 +6,7 @@ A request that was sent is sent again only to the same life of the node (epoch),
 import asyncio
 import contextlib
 import logging
+import math
 import secrets
 import socket
 import struct
@@ -74,7 +75,6 @@ class NodeLink:
         self.address = address
         self.welcome = welcome
         self.is_connected = False
-        self.is_away = welcome is None  # the last try to connect failed
         self.on_end: Callable[[TaskEnded], bool] = lambda _: False
         self.check: Callable[[NodeLink, Welcome], None] = lambda _, __: None
         self._name = secrets.token_hex(16)
@@ -89,6 +89,18 @@ class NodeLink:
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._lost_at = None if welcome is not None else -math.inf  # loop time since which the node does not answer
+        self.failures = 0  # requests that ended without an answer
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the node has not answered for as long as a request waits for it."""
+        return self._lost_at is not None and asyncio.get_running_loop().time() - self._lost_at >= PATIENCE
+
+    @property
+    def waiting_count(self) -> int:
+        """How many requests have no answer yet."""
+        return len(self._waiting)
 
     @property
     def name(self) -> str:
@@ -101,6 +113,9 @@ class NodeLink:
         """Return the result of a request. Raises what the node raised, and ToolError if it can't be reached."""
         if self._is_closed:
             raise ToolError("the server is shutting down: nothing more is started")
+        if self.is_away and not is_call:  # a page does not wait
+            self.failures += 1
+            raise WorkspaceUnreachableError(f"the node at {self.address} can't be reached: nothing was done")
         loop = asyncio.get_running_loop()
         self._start()
         self._number += 1
@@ -161,10 +176,10 @@ class NodeLink:
                 log.error("the node at %s broke the rules: it sent %s", self.address, fault)
                 failures = len(PAUSES)
             except NodeUnreachableError as error:
-                self.is_away = True
                 if failures == len(PAUSES):
                     log.warning("%s", error)
                 failures += 1
+            self._mark_lost(asyncio.get_running_loop().time())
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
 
     async def _serve_connection(self) -> bool:
@@ -196,8 +211,9 @@ class NodeLink:
                     f"no node answers at {self.address}: {error or 'no answer in time'}"
                 ) from None
             raise
-        self._writer, self.is_connected, self.is_away = writer, True, False
+        self._writer, self.is_connected = writer, True
         self._heard = asyncio.get_running_loop().time()
+        self._lost_at = None
         if self.welcome is not None and welcome.epoch != self.welcome.epoch:
             log.warning("the node at %s has restarted", self.address)
             self._given_up.clear()
@@ -224,6 +240,10 @@ class NodeLink:
         for waiting in self._waiting.values():
             asyncio.get_running_loop().call_later(PATIENCE, self._give_up, waiting)
 
+    def _mark_lost(self, moment: float) -> None:
+        if self._lost_at is None:
+            self._lost_at = moment
+
     async def _watch_silence(self, writer: asyncio.StreamWriter) -> None:
         """End the connection to a node that owes answers and gives no sign."""
         loop = asyncio.get_running_loop()
@@ -236,6 +256,7 @@ class NodeLink:
                 frames.write(writer, frames.encode_frame(Ping()))
                 continue
             log.warning("the node at %s has been silent for %.1f s", self.address, silence)
+            self._mark_lost(self._heard)
             for waiting in list(self._waiting.values()):
                 self._fail_unreachable(waiting)
             writer.transport.abort()
@@ -296,6 +317,7 @@ class NodeLink:
 
     def _fail(self, waiting: _Waiting, text: str) -> None:
         if not waiting.answer.done():
+            self.failures += 1
             waiting.answer.set_exception(WorkspaceUnreachableError(text))
             self._withdraw(waiting, goes_on=True)
 

@@ -12,6 +12,7 @@ import msgspec
 from toolgate.server.rpc.errors import ErrorData
 from toolgate.server.rpc.frames import NOTHING
 from toolgate.server.rpc.methods import MethodTable
+from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Conclusion, Workspace
 
@@ -167,7 +168,9 @@ class NodeMethods(Protocol):
         """Note a call of the principal now. Return a message for it, once."""
         ...
 
-    async def count_running(self) -> tuple[int, int]: ...
+    async def measure_load(self) -> NodeLoad:
+        """Return how full the node is."""
+        ...
 
     async def report_gone(self, principals: list[str]) -> None:
         """Take the principals that can't sign in any more."""

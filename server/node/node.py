@@ -4,6 +4,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 
+from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -46,10 +47,12 @@ class TaskEnds:
 
 
 class Node:
-    """The state of a node. `workspaces` is set before gateways are served: the ends of their tasks come here."""
+    """The state of a node. `workspaces` is set before gateways are served: the ends of their tasks come here. So is
+    `load_meter`."""
 
     def __init__(self) -> None:
         self.workspaces: LocalWorkspaces
+        self.load_meter: LoadMeter
         self.cleaner: WorkspaceCleaner | None = None
         self.gone: frozenset[str] | None = None  # principals that can't sign in any more, as a gateway knows them
         self.ends = TaskEnds()

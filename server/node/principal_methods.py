@@ -6,6 +6,7 @@ from pathlib import Path
 
 from toolgate.server.node.messages import NodeRequest
 from toolgate.server.node.node import Node
+from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.spool import Run
@@ -147,8 +148,8 @@ class PrincipalMethods:
         cleaner = self._node.cleaner
         return None if cleaner is None else cleaner.note_call(self._request.principal)
 
-    async def count_running(self) -> tuple[int, int]:
-        return self._node.workspaces.count_running()
+    async def measure_load(self) -> NodeLoad:
+        return await self._node.load_meter.measure()
 
     async def report_gone(self, principals: list[str]) -> None:
         self._node.gone = frozenset(principals)

@@ -12,15 +12,16 @@ from typing import Any
 from toolgate.server.node.gateway_session import LOCAL
 from toolgate.server.node.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.messages import TaskEnded, Welcome
+from toolgate.server.node.monitor import NodeMonitor
 from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_methods import request
 from toolgate.server.node.remote_workspace import NodeWorkspace
 from toolgate.server.watch import FileChanges
+from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Workspace
 
-COUNT_EVERY = 5.0  # seconds
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks
 NOTE_EVERY = 60.0  # seconds between two notes of a principal's calls
 LEVELS = ("none", "uid", "bwrap")  # the weakest first
@@ -43,11 +44,11 @@ class RemoteWorkspaces:
     ) -> None:
         self.links = placement.links
         self._placement = placement
+        self._monitors = [NodeMonitor(link, placement.note_node) for link in placement.links]
         self._file_changes = file_changes
         self._on_task_end = on_task_end
         self._needs_sandbox = needs_sandbox
         self._workspaces: dict[str, NodeWorkspace] = {}
-        self._running: dict[NodeLink, tuple[int, int]] = {}
         self._noted: dict[str, float] = {}
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
@@ -80,8 +81,11 @@ class RemoteWorkspaces:
         return link.welcome.level if link is not None and link.welcome is not None else None
 
     def count_running(self) -> tuple[int, int]:
-        counts = self._running.values()
-        return sum(foreground for foreground, _ in counts), sum(background for _, background in counts)
+        loads = [monitor.load for monitor in self._monitors if monitor.load is not None]
+        return sum(load.foreground for load in loads), sum(load.background for load in loads)
+
+    def list_nodes(self) -> Sequence[NodeReport]:
+        return [monitor.report() for monitor in self._monitors]
 
     async def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
         await self._placement.locate(principal)
@@ -92,7 +96,8 @@ class RemoteWorkspaces:
             yield change
 
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        return [partial(job, link) for link in self.links for job in (NodeLink.run, self._count, self._report_gone)]
+        jobs = [partial(job, link) for link in self.links for job in (NodeLink.run, self._report_gone)]
+        return [*jobs, *(monitor.run for monitor in self._monitors)]
 
     async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:
         """Find the principal's node before a call, and note the call there, at most once a minute. A message for it
@@ -155,20 +160,6 @@ class RemoteWorkspaces:
             return
         if message is not None:
             on_message(principal, message)
-
-    async def _count(self, link: NodeLink) -> None:
-        """Count what runs at a node, and note its name once it answers."""
-        noted = ""
-        while True:
-            try:
-                foreground, background = await request(link, LOCAL, "node.count_running")
-                self._running[link] = foreground, background
-                if link.name != noted:
-                    await self._placement.note_node(link)
-                    noted = link.name
-            except ToolError:
-                self._running.pop(link, None)
-            await asyncio.sleep(COUNT_EVERY)
 
     async def _report_gone(self, link: NodeLink) -> None:
         while True:

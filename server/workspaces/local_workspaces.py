@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.server.watch import FileChanges
+from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.spool import Run
@@ -46,6 +47,14 @@ class LocalWorkspaces:
 
     def describe(self) -> str:
         return self._confinement.describe()
+
+    @property
+    def weaknesses(self) -> Sequence[str]:
+        """What the sandbox and the limits of commands lack."""
+        return self._confinement.weaknesses
+
+    def list_nodes(self) -> Sequence[NodeReport]:
+        return ()
 
     def get_or_open(self, principal: str) -> LocalWorkspace:
         workspace = self._workspaces.get(principal)

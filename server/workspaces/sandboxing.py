@@ -51,6 +51,7 @@ class Sandboxing:
         self._shared: Path | None = config.workspace
         self._processes = processes
         self._cgroups: Cgroups | None = None
+        self.weaknesses: list[str] = []  # of the sandbox and its limits
         self._groups: WeakSet[Group] = WeakSet()
         self._proxy_limits: SharedProxyLimits | None = None
         self._idle_sandboxes = IdleSandboxes()
@@ -59,8 +60,9 @@ class Sandboxing:
             checks.check_workspace(config, state, self.sandbox)
             _log_level(self.sandbox, remote=config.is_remote)
             self._access.set_open(open_up=self.sandbox.level == "uid")
+            self.weaknesses = [f"no stronger sandbox: {why}" for why in self.sandbox.lacking]
             if self.sandbox.level != "none":
-                self._cgroups = _find_cgroups()
+                self._cgroups = self._find_cgroups()
 
     @property
     def level(self) -> str:
@@ -128,6 +130,18 @@ class Sandboxing:
             for name in swept:
                 log.warning("commands of %s, of a dead server: ended", name)
 
+    def _find_cgroups(self) -> "Cgroups | None":
+        from toolgate.tools import cgroups  # start-up
+
+        hierarchy = cgroups.find(move=True)
+        if isinstance(hierarchy, str):
+            lacking = f"limits hold for each process, not for all of a principal together ({hierarchy})"
+            self.weaknesses.append(lacking)
+            log.warning("no cgroups: %s", lacking)
+            return None
+        log.info("limits for each principal by %s", hierarchy)
+        return hierarchy
+
     def _group(self, name: str, limits: Limits) -> "Group | None":
         if self._cgroups is None:
             return None
@@ -150,17 +164,6 @@ def _build_read_only() -> ReadOnly | str:
     from toolgate.tools.workspace import landlock
 
     return build_read_only(landlock.find_version(), needs_landlock=True)
-
-
-def _find_cgroups() -> "Cgroups | None":
-    from toolgate.tools import cgroups  # start-up
-
-    hierarchy = cgroups.find(move=True)
-    if isinstance(hierarchy, str):
-        log.warning("no cgroups: limits hold for each process, not for all of a principal together (%s)", hierarchy)
-        return None
-    log.info("limits for each principal by %s", hierarchy)
-    return hierarchy
 
 
 class StateAccess:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.tools.workspace.workspace import Workspace
 
 
@@ -32,6 +33,10 @@ class Workspaces(Protocol):
 
     def count_running(self) -> tuple[int, int]:
         """Return how many commands of all principals run in the foreground and in the background."""
+        ...
+
+    def list_nodes(self) -> Sequence[NodeReport]:
+        """Return what is known of the nodes; none where commands run in this process."""
         ...
 
     def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:

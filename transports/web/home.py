@@ -68,11 +68,10 @@ log = logging.getLogger("toolgate.http")
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """Public facts. `state()` is "ready" or "ending"; `urls` holds each transport's title and URL; `snippets` holds
-    each client's configuration (title, text, where it belongs, the link that adds it or "")."""
+    """Public facts. `state()` is "ready", "ending", or why no command can run; `urls` holds each transport's title and
+    URL; `snippets` holds each client's configuration (title, text, where it belongs, the link that adds it or "")."""
 
     name: str
-    sandbox: str
     state: Callable[[], str]
     urls: Sequence[tuple[str, str]]
     snippets: Sequence[tuple[str, str, str, str]] = ()
@@ -166,7 +165,7 @@ class HomePage:
             "sessions": [_to_shown_session(transport, held) for transport, _, held in shown],
             "more_sessions": len(sessions) - len(shown),
             "questions": [(question, _form_fields(question)) for question in questions],
-            "sandbox": SANDBOXES[self._facts.sandbox],
+            "sandbox": SANDBOXES[self.dashboard.sandbox_level],
             "approvals": await self.dashboard.list_approvals(principal),
             "grants": grants,
             "grants_any": self._grants is not None,
@@ -200,7 +199,8 @@ class HomePage:
             result.status if result is not None else 200,
             served=self._facts,
             state=self._facts.state(),
-            sandbox=SANDBOXES[self._facts.sandbox],
+            sandbox=SANDBOXES[self.dashboard.sandbox_level],
+            nodes=self.dashboard.list_nodes() if visitor is not None else (),
             version=VERSION if visitor is not None else "",  # a stranger could look up its weaknesses
             signs_in=self._identify is not None,
             records=self.dashboard.has_audit_log,
@@ -221,7 +221,7 @@ class HomePage:
         facts = self._facts
         version = {"version": VERSION} if self._is_open else {}
         urls = {url.rpartition("/")[2]: url for _, url in facts.urls}
-        return {"name": facts.name, **version, "status": facts.state(), "sandbox": facts.sandbox, **urls}
+        return {"name": facts.name, **version, "status": facts.state(), "sandbox": self.dashboard.sandbox_level, **urls}
 
     # -- actions of the buttons
 

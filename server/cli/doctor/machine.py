@@ -9,6 +9,8 @@ from pathlib import Path
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote
 from toolgate.server.config.load import Config
+from toolgate.server.text import format_size
+from toolgate.server.workspaces.free_space import measure_free_memory
 
 OLDEST = 1_767_225_600.0  # 2026-01-01: an earlier clock was never set, and invalidates certificates and tokens
 DRIFT = 300.0  # seconds the files of the state may be newer than the clock
@@ -16,9 +18,6 @@ DISK_FULL, DISK_LOW = (64 * 2**20, 2**30)  # bytes free
 INODES_FULL, INODES_LOW = 1_000, 10_000  # free inodes: a project takes thousands
 MEMORY_FULL, MEMORY_LOW = 64 * 2**20, 512 * 2**20  # bytes: a server has some 80 MiB, a browser several hundred
 DESCRIPTORS_FULL, DESCRIPTORS_LOW = 256, 4_096  # descriptors: a stream takes one, and a command several
-MEMINFO = Path("/proc/meminfo")
-OWN_CGROUP = Path("/proc/self/cgroup")
-CGROUP_ROOT = Path("/sys/fs/cgroup")
 SYSCTLS = Path("/proc/sys")
 # Settings that keep users other than root from making namespaces: file, its value then, the value that allows it.
 NAMESPACE_SYSCTLS = {
@@ -55,8 +54,7 @@ def _judge_disk(folder: Path, space: os.statvfs_result, option: str) -> CheckFin
 
 async def memory(_config: Config) -> CheckFinding:
     """Check the free memory of the machine, or of this process's control group if it has less."""
-    found = [await asyncio.to_thread(read) for read in (_available_on_machine, _available_in_cgroup)]
-    free = min((each for each in found if each is not None), default=None)
+    free = await asyncio.to_thread(measure_free_memory)
     if free is None:
         return "not reported by this system"
     left = f"{format_size(free)} left"
@@ -65,27 +63,6 @@ async def memory(_config: Config) -> CheckFinding:
     if free < MEMORY_LOW:
         return CheckNote(left, "a browser takes 300 MiB: use --browser none, or add memory")
     return left
-
-
-def _available_on_machine() -> int | None:
-    for line in _read_text(MEMINFO).splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _available_in_cgroup() -> int | None:
-    """Return the free memory of our control group, of either version, or None without a limit."""
-    own = {kind: path for _, kind, path in (row.split(":", 2) for row in _read_text(OWN_CGROUP).splitlines() if row)}
-    v2, v1 = own.get("", "").lstrip("/"), own.get("memory", "").lstrip("/")
-    for most, used in (
-        (CGROUP_ROOT / v2 / "memory.max", CGROUP_ROOT / v2 / "memory.current"),
-        (CGROUP_ROOT / "memory" / v1 / "memory.limit_in_bytes", CGROUP_ROOT / "memory" / v1 / "memory.usage_in_bytes"),
-    ):
-        limit, taken = _read_text(most).strip(), _read_text(used).strip()
-        if limit.isdigit() and taken.isdigit() and int(limit) < 2**60:
-            return max(0, int(limit) - int(taken))
-    return None
 
 
 async def open_files(config: Config) -> CheckFinding:
@@ -109,14 +86,6 @@ def find_namespace_remedy() -> str | None:
         if _read_text(SYSCTLS / name).strip() == refusing:
             return f"as root: sysctl -w {name.replace('/', '.')}={wanted}"
     return None
-
-
-def format_size(count: int) -> str:
-    """Return bytes as people read them: 1.5 GiB."""
-    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count / 1024:.0f} KiB"
 
 
 def _read_text(path: Path) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
+from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search import Search
@@ -76,6 +77,50 @@ def server_rows(
         ),
         _gauge("toolgate_browser_up", "1 if Chromium runs.", lambda: _read_browser(reader)),
         _gauge("toolgate_browser_pages", "Open pages.", lambda: _count_pages(reader)),
+        *(node_rows(workspaces) if workspaces.list_nodes() else ()),
+    ]
+
+
+def node_rows(workspaces: Workspaces) -> list[MetricRow]:
+    """Return the rows of the nodes where commands run. What a node has not said has no value."""
+
+    def read(value: Callable[[NodeReport], float | None]) -> Callable[[], Values]:
+        def values() -> Values:
+            found = [(node.address, value(node)) for node in workspaces.list_nodes()]
+            return [((name,), number) for name, number in found if number is not None]
+
+        return values
+
+    def read_load(field: str) -> Callable[[], Values]:
+        return read(lambda node: None if node.load is None else getattr(node.load, field))
+
+    return [
+        _gauge("toolgate_node_up", "1 if the node answers.", read(lambda node: node.is_reachable), "node"),
+        _gauge(
+            "toolgate_node_info",
+            "Name, version and sandbox of a node.",
+            lambda: [((node.address, node.name, node.release, node.level), 1) for node in workspaces.list_nodes()],
+            *("node", "name", "version", "level"),
+        ),
+        _gauge(
+            "toolgate_node_round_trip_seconds",
+            "Time of the newest answer to the server's own question.",
+            read(lambda node: None if node.load is None else node.round_trip),
+            "node",
+        ),
+        _gauge(
+            "toolgate_node_requests_running", "Requests without an answer.", read(lambda node: node.waiting), "node"
+        ),
+        _counter("toolgate_node_requests_failed", "Requests never answered.", read(lambda node: node.failures), "node"),
+        _gauge("toolgate_node_people", "People with a workspace at the node.", read_load("people"), "node"),
+        _gauge(
+            "toolgate_node_commands_running",
+            "Running commands at the node, of all servers.",
+            read(lambda node: None if node.load is None else node.load.foreground + node.load.background),
+            "node",
+        ),
+        _gauge("toolgate_node_disk_free_bytes", "Free bytes of the node's disk.", read_load("disk_free"), "node"),
+        _gauge("toolgate_node_memory_free_bytes", "Free bytes of its memory.", read_load("memory_free"), "node"),
     ]
 
 

@@ -48,6 +48,7 @@ from toolgate.server.cli.doctor.remote import calls, target
 from toolgate.server.cli.doctor.remote import connection as reaching
 from toolgate.server.cli.doctor.report import run_checks
 from toolgate.server.config import load
+from toolgate.server.workspaces import free_space
 
 # -- on the way
 
@@ -447,11 +448,11 @@ def test_too_few_open_files_are_named(capsys: pytest.CaptureFixture[str]) -> Non
 def test_too_little_memory_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(free_space, "MEMINFO", tmp_path / "meminfo")
     (tmp_path / "meminfo").write_text("MemTotal: 1000000 kB\nMemAvailable:   30000 kB\n")
     assert looked("memory", capsys).startswith("FAIL  memory              29.3 MiB left")
-    monkeypatch.setattr(machine, "OWN_CGROUP", tmp_path / "cgroup")
-    monkeypatch.setattr(machine, "CGROUP_ROOT", tmp_path)
+    monkeypatch.setattr(free_space, "OWN_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(free_space, "CGROUP_ROOT", tmp_path)
     (tmp_path / "meminfo").write_text("MemAvailable: 8000000 kB\n")
     (tmp_path / "cgroup").write_text("0::/box\n")
     (tmp_path / "box").mkdir()

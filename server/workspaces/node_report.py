@@ -1,0 +1,34 @@
+"""Describe a node where people work: whether it answers, and how full it is."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
+    """How full a node is, as it measures itself. `people` have a workspace there. Free space is in bytes, of the
+    fullest of its disks; None where its system does not say. `weaknesses` are what its sandbox and limits lack."""
+
+    people: int
+    foreground: int  # commands that a call waits for
+    background: int
+    disk_free: int | None
+    memory_free: int | None
+    weaknesses: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """What a server knows of a node. `name`, `release` and `level` are "" before its first answer, `load` is None
+    while it is unknown. `round_trip` is in seconds, of the newest load. `waiting` requests are under way; `failures`
+    counts those that ended without an answer."""
+
+    address: str
+    name: str
+    is_reachable: bool
+    release: str
+    level: str
+    load: NodeLoad | None
+    round_trip: float
+    waiting: int
+    failures: int
