@@ -54,6 +54,9 @@ LISTEN = Option(
 NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
 )
+MAX_PEOPLE = Option(
+    "max-people", "how many people the node takes; others go to other nodes (default: any number)", metavar="N"
+)
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 HEALTH_NODE = Option("node", "check the node at this address", parse_node_address, metavar="ADDRESS")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
@@ -156,7 +159,7 @@ COMMANDS = {
             "node:serve_node",
             NODE,
             "",
-            (LISTEN, NODE_NAME),
+            (LISTEN, NODE_NAME, MAX_PEOPLE),
         ),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),

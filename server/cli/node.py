@@ -5,6 +5,7 @@ import fcntl
 import gc
 import logging
 import os
+import re
 import socket
 import stat
 import sys
@@ -33,7 +34,7 @@ CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 log = logging.getLogger("toolgate.node")
 
 
-def serve_node(options: Config, *, listen: str | None, name: str | None) -> int:
+def serve_node(options: Config, *, listen: str | None, name: str | None, max_people: str | None) -> int:
     """Serve until a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
@@ -46,12 +47,13 @@ def serve_node(options: Config, *, listen: str | None, name: str | None) -> int:
         chosen = check_node_name(name) if name is not None else None
     except ValueError as error:
         raise UsageError(f"--name {error}") from None
+    people = parse_people(max_people, options)
     import uvloop  # start-up: other commands do without it
 
     logs.start(options.verbose, options.logs, options.log_format)
     code = DONE
     try:
-        run_loop.run_server(lambda: run_node(options, chosen), uvloop.new_event_loop)
+        run_loop.run_server(lambda: run_node(options, chosen, people), uvloop.new_event_loop)
     except UsageError:
         raise
     except Exception:
@@ -63,7 +65,7 @@ def serve_node(options: Config, *, listen: str | None, name: str | None) -> int:
     return code
 
 
-async def run_node(options: Config, chosen: str | None) -> None:
+async def run_node(options: Config, chosen: str | None, max_people: int) -> None:
     """Serve gateways until a signal comes, then end all that runs."""
     interrupted = run_loop.cancel_on_signal()
     state = build.state_folder(options)
@@ -73,6 +75,7 @@ async def run_node(options: Config, chosen: str | None) -> None:
     assert address is not None and address.path is not None
     line = open_socket(address.path)
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
+    node.max_people = max_people
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.load_meter = LoadMeter(state, root, node.workspaces)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
@@ -115,6 +118,17 @@ def keep_name(state: Path, chosen: str | None) -> str:
         raise UsageError(f"--name: {error}") from None
     except OSError as error:
         raise UsageError(f"--state: {describe_os_error(error)}") from None
+
+
+def parse_people(word: str | None, options: Config) -> int:
+    """Return how many people the node takes, 0 for any number. Raises UsageError."""
+    if word is None:
+        return 0
+    if not re.fullmatch("[1-9][0-9]{0,5}", word):
+        raise UsageError(f"--max-people: must be a number from 1 to 999999, not {word!r}")
+    if options.workspace is not None:
+        raise UsageError("--max-people has no effect with --workspace, which everybody shares: leave one out")
+    return int(word)
 
 
 def lock_node(state: Path) -> int:

@@ -65,7 +65,8 @@ class Ping(msgspec.Struct, frozen=True, tag="ping", array_like=True):
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     """The answer to Hello. `epoch` is a random name of the node's life, `name` the one that it keeps. `root` is the
-    one shared workspace, or None if each principal has a folder in `workspaces`."""
+    one shared workspace, or None if each principal has a folder in `workspaces`. `max_people` is how many the node
+    takes, 0 for any number."""
 
     version: int
     release: str
@@ -75,6 +76,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     state: str
     root: str | None
     name: str = ""
+    max_people: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):

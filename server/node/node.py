@@ -57,16 +57,25 @@ class Node:
         self.gone: frozenset[str] | None = None  # principals that can't sign in any more, as a gateway knows them
         self.ends = TaskEnds()
         self.is_ending = False
+        self.max_people = 0  # principals with a workspace here; 0 for any number
         self.on_end: Callable[[TaskEnded], None] = lambda _: None
 
     def find_workspace(self, principal: str, *, opens: bool) -> LocalWorkspace:
-        """Return the principal's workspace. If it is not open, open it or raise KeyError."""
+        """Return the principal's workspace. If it is not open, open it or raise KeyError. Raises ToolError for a
+        principal who is one too many."""
         if opens:
+            self._refuse_beyond_limit(principal)
             return self.workspaces.get_or_open(principal)
         workspace = self.workspaces.find(principal)
         if workspace is None:
             raise KeyError(f"{principal} has nothing open here")
         return workspace
+
+    def _refuse_beyond_limit(self, principal: str) -> None:
+        if self.max_people and self.workspaces.find(principal) is None:
+            people = self.workspaces.list_people()
+            if principal not in people and len(people) >= self.max_people:
+                raise ToolError(f"this node is full: it takes {self.max_people} (--max-people), and nothing was done")
 
     def note_task_end(self, principal: str, run: Run) -> None:
         """Keep the end of a task until a gateway has it."""

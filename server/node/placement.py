@@ -89,6 +89,7 @@ class Placement:
             names=sorted(holders or answers),
             now=time.time(),
             has_files=bool(holders),
+            limits={link.name: link.welcome.max_people for link in links if link.welcome is not None},
         )
         name = await self._store.transact(choose)
         if name is None:

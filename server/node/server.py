@@ -102,9 +102,8 @@ class NodeServer:
 
     def _welcome(self) -> Welcome:
         level, description = self._node.workspaces.level, self._node.workspaces.describe()
-        return Welcome(
-            messages.VERSION, RELEASE, self._epoch, level, description, str(self._state), self._root, self._name
-        )
+        about = self._epoch, level, description, str(self._state), self._root, self._name, self._node.max_people
+        return Welcome(messages.VERSION, RELEASE, *about)
 
     async def close(self, grace: float) -> None:
         """Start nothing more, wait at most `grace` seconds for the commands whose calls wait, and end all."""

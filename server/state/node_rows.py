@@ -3,7 +3,7 @@
 Times are seconds since the epoch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -30,14 +30,29 @@ def find_placement(connection: "Connection", principal: str) -> str | None:
     return None if row is None else row.node
 
 
-def place(connection: "Connection", principal: str, names: Sequence[str], now: float, *, has_files: bool) -> str | None:
+def place(
+    connection: "Connection",
+    principal: str,
+    names: Sequence[str],
+    now: float,
+    *,
+    has_files: bool,
+    limits: Mapping[str, int],
+) -> str | None:
     """Return the principal's node. One without a node gets that of `names` with the fewest people, the first of equals,
-    unless it is draining and not `has_files` of theirs. Return None if all are draining."""
+    unless it is draining or full and not `has_files` of theirs. Return None if all are. `limits` has the number of
+    people that nodes take, 0 for any."""
     table = tables.placement
     nodes = {node.name: node for node in list_nodes(connection)}
-    free = [name for name in names if has_files or name not in nodes or not nodes[name].draining]
+    people = {name: nodes[name].people if name in nodes else 0 for name in names}
+
+    def has_room(name: str) -> bool:
+        is_full = 0 < limits.get(name, 0) <= people[name]
+        return not is_full and not (name in nodes and nodes[name].draining)
+
+    free = [name for name in names if has_files or has_room(name)]
     if free:
-        node = min(free, key=lambda name: (nodes[name].people if name in nodes else 0, name))
+        node = min(free, key=lambda name: (people[name], name))
         row = tables.insert(table).values(principal=principal, node=node, placed_at=now)
         connection.execute(row.on_conflict_do_nothing())
     return find_placement(connection, principal)

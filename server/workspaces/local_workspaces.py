@@ -94,6 +94,10 @@ class LocalWorkspaces:
         except (FileNotFoundError, NotADirectoryError):
             return False
 
+    def list_people(self) -> list[str]:
+        """Return the principals that have a folder of their own."""
+        return os.listdir(self._state / "workspaces")
+
     async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:
         """Do nothing: workspaces are here, and the cleaner of this process notes calls."""
 

@@ -62,7 +62,7 @@ async def where(remote: RemoteWorkspaces, principal: str) -> str:
 
 async def place(store: Store, principal: str, *names: str) -> None:
     await store.transact(
-        partial(node_rows.place, principal=principal, names=names, now=time.time(), has_files=False),
+        partial(node_rows.place, principal=principal, names=names, now=time.time(), has_files=False, limits={}),
     )
 
 
@@ -101,6 +101,33 @@ def test_a_draining_node_gets_no_new_people(nodes: list[NodeProcess], tmp_path: 
 
     with database(tmp_path) as store:
         asyncio.run(body(store))
+
+
+def test_a_node_takes_as_many_people_as_it_may(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def body(store: Store, small: NodeProcess) -> None:
+        first, second = fake_principal(), fake_principal()
+        async with gateway(store, small, nodes[0]) as remote:
+            await place(store, fake_principal(), "attic")
+            await place(store, fake_principal(), "attic")
+            assert [await where(remote, person) for person in (first, second)] == ["alone", "attic"]
+            assert (await remote.get_or_open(first).execute("echo in", wait=BOUND, limit=9))[1].excerpt.text == "in\n"
+        async with gateway(store, small) as remote:
+            assert await where(remote, first) == "alone"
+            with pytest.raises(ToolError, match="take no new people: nothing was done"):
+                await where(remote, fake_principal())
+        with contextlib.closing(Store(tmp_path / "other database")) as other:
+            async with gateway(other, small) as remote:  # whose people are others
+                assert await where(remote, second) == "alone"
+                with pytest.raises(ToolError, match=r"this node is full: it takes 1 \(--max-people\)"):
+                    await remote.get_or_open(second).execute("echo in", wait=BOUND, limit=9)
+        assert small.stop() == 0
+        await asyncio.to_thread(small.start)  # it counts folders, not people since its start
+        async with gateway(store, small) as remote:
+            assert (await remote.get_or_open(first).execute("echo in", wait=BOUND, limit=9))[1].excerpt.text == "in\n"
+
+    options = ("--sandbox", "none", "--name", "alone", "--max-people", "1")
+    with database(tmp_path) as store, running_node(tmp_path / "alone", *options) as small:
+        asyncio.run(body(store, small))
 
 
 async def listed(store: Store) -> list[node_rows.KnownNode]:
