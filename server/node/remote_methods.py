@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.link import NodeLink
 from toolgate.server.node.messages import METHODS
+from toolgate.tools.api.spans import Attributes, span
 
 
 async def perform(
@@ -16,10 +18,19 @@ async def perform(
     """
     method = METHODS.find(name)
     assert method is not None
-    answer = await link.request(principal, name, method.bind(words, keywords), is_call=is_call)
+    with span(name.replace(".", "/"), lambda: _describe_server(link.address)):
+        answer = await link.request(principal, name, method.bind(words, keywords), is_call=is_call)
     return method.result.decode(answer)
 
 
 async def request(link: NodeLink, principal: str, name: str, *words: Any) -> Any:
     """Perform a method that belongs to no call."""
     return await perform(link, principal, name, words, {}, is_call=False)
+
+
+def _describe_server(address: NodeAddress) -> Attributes:
+    """Return the attributes of the node for spans (OpenTelemetry's semantic conventions for RPC)."""
+    if address.path is not None:
+        return {"rpc.system.name": "toolgate", "server.address": str(address.path), "network.transport": "unix"}
+    place: Attributes = {"server.address": address.host, "server.port": address.port, "network.transport": "tcp"}
+    return {"rpc.system.name": "toolgate", **place}

@@ -1,7 +1,7 @@
 """Send OpenTelemetry traces: one span for each request, below the client's span in `_meta`, and one for each slow step.
 
 A span shows only the method, the name of one of our tools or prompts, and an error's code. Source: OpenTelemetry
-semantic conventions for MCP; MCP 2026-07-28 basic, "OpenTelemetry trace context"; W3C Trace Context.
+semantic conventions for MCP and for RPC; MCP 2026-07-28 basic, "OpenTelemetry trace context"; W3C Trace Context.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from toolgate.server.protocol.messages import replace_surrogates
 from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.spans import SPAN_FACTORY
+from toolgate.tools.api.spans import SPAN_FACTORY, DescribeServer
 
 FLUSH = 1.0  # seconds for the remaining spans, at the end
 MAX_CONTEXT = 512  # characters of a header of W3C Trace Context, section 3.3.1.5
@@ -99,8 +99,14 @@ class Traces:
             yield span
 
     @contextmanager
-    def _trace_step(self, name: str) -> Generator[Span]:
-        with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False) as span:
+    def _trace_step(self, name: str, server: DescribeServer | None = None) -> Generator[Span]:
+        with self._tracer.start_as_current_span(
+            name,
+            kind=SpanKind.INTERNAL if server is None else SpanKind.CLIENT,
+            attributes=None if server is None else {"rpc.method": name, **server()},
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
             try:
                 yield span
             except BaseException as error:

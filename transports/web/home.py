@@ -165,7 +165,7 @@ class HomePage:
             "sessions": [_to_shown_session(transport, held) for transport, _, held in shown],
             "more_sessions": len(sessions) - len(shown),
             "questions": [(question, _form_fields(question)) for question in questions],
-            "sandbox": SANDBOXES[self.dashboard.sandbox_level],
+            "sandbox": SANDBOXES.get(self.dashboard.sandbox_level, ""),
             "approvals": await self.dashboard.list_approvals(principal),
             "grants": grants,
             "grants_any": self._grants is not None,
@@ -199,7 +199,7 @@ class HomePage:
             result.status if result is not None else 200,
             served=self._facts,
             state=self._facts.state(),
-            sandbox=SANDBOXES[self.dashboard.sandbox_level],
+            sandbox=SANDBOXES.get(self.dashboard.sandbox_level, ""),
             nodes=self.dashboard.list_nodes() if visitor is not None else (),
             version=VERSION if visitor is not None else "",  # a stranger could look up its weaknesses
             signs_in=self._identify is not None,

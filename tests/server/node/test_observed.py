@@ -1,4 +1,4 @@
-"""What people and operators see of a node through a server: the first page, `/ready` and `/metrics`."""
+"""What people and operators see of a node through a server: the first page, `/ready`, `/metrics` and traces."""
 
 import asyncio
 import os
@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.clients.raw_client import eventually
 from tests.server.auth.minted_tokens import Signed, signed_site
 from tests.server.auth.sign_in_server import Browser
 from tests.server.node.nodes import NodeProcess, running_node
 from tests.server.telemetry.test_metrics import told
+from tests.server.telemetry.test_traces import SECRET, Collector, collecting, valued
 from tests.servers.home_page_server import AppUser
 from toolgate.server import VERSION
 from toolgate.server.cli import health
@@ -19,10 +21,11 @@ from toolgate.server.config import load
 
 
 class Observed(NamedTuple):
-    """A node, a server that started after ada's commands, and the ids of these."""
+    """A node, a server that started after ada's commands, where it sends its traces, and the ids of the commands."""
 
     node: NodeProcess
     signed: Signed
+    collector: Collector
     running: int
     ended: int
 
@@ -37,8 +40,11 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observed]:
             AppUser(signed, "zoe", "Workbench")  # who never calls
             running, ended = ada.run("echo one; exec sleep 500"), ada.run("echo two")
             signed.site.kill()
-        with signed_site(folder, *words, workspace=False) as signed:
-            yield Observed(node, signed, running, ended)
+        with (
+            collecting() as collector,
+            signed_site(folder, *words, workspace=False, env=collector.environment) as signed,
+        ):
+            yield Observed(node, signed, collector, running, ended)
 
 
 def sign_in(signed: Signed, name: str) -> Browser:
@@ -64,7 +70,7 @@ def ready(signed: Signed) -> tuple[int, Any]:
 
 
 def test_the_first_page_shows_and_stops_what_began_before_its_server(observed: Observed) -> None:
-    node, signed, running, ended = observed
+    node, signed, _, running, ended = observed
     (folder,) = os.listdir(node.state / "workspaces")
     browser, stranger = sign_in(signed, "ada"), sign_in(signed, "zoe")
     page = browser.get("/").text
@@ -81,7 +87,7 @@ def test_the_first_page_shows_and_stops_what_began_before_its_server(observed: O
 def test_a_node_that_does_not_answer_is_seen_everywhere_until_it_is_back(
     observed: Observed, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    node, signed, running, _ = observed
+    node, signed, _, running, _ = observed
     name = f"unix:{node.socket}"
     assert eventually(lambda: "toolgate_node_people" in told(signed.site))
     metrics = told(signed.site)
@@ -116,3 +122,18 @@ def test_a_node_that_does_not_answer_is_seen_everywhere_until_it_is_back(
     node.start()
     assert eventually(lambda: ready(signed) == (200, {"status": "ready", "sandbox": "none"}))
     assert eventually(lambda: told(signed.site).get("toolgate_node_people") == {label: 1.0})
+
+
+def test_each_request_to_a_node_is_a_span_of_its_call_without_content(observed: Observed) -> None:
+    node, signed, collector, _, _ = observed
+    AppUser(signed, "bob", "Editor").call("Bash", command=f"echo {SECRET}")
+    (call,) = collector.named("tools/call Bash")
+    (span,) = collector.named("node/execute")
+    assert (span.trace_id, span.parent_span_id, span.kind) == (call.trace_id, call.span_id, Span.SPAN_KIND_CLIENT)
+    assert valued(span.attributes) == {
+        "rpc.system.name": "toolgate",
+        "rpc.method": "node/execute",
+        "server.address": str(node.socket),
+        "network.transport": "unix",
+    }
+    assert SECRET.encode() not in b"".join(collector.bodies)
