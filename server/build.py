@@ -207,7 +207,7 @@ def build_remote_workspaces(
 ) -> "RemoteWorkspaces":
     """Return the workspaces at the nodes of --node. Raises UsageError if none answers, for nodes that can't be used
     together, and for options of nodes."""
-    from toolgate.server.node import link, placement, remote_workspaces  # start-up: most servers have no node
+    from toolgate.server.node import connect, link, placement, remote_workspaces  # start-up: most servers have no node
 
     for key in NODE_OPTIONS:
         if config.is_given(key):
@@ -218,7 +218,8 @@ def build_remote_workspaces(
     if len(set(config.node)) < len(config.node):
         twice = next(address for address in config.node if config.node.count(address) > 1)
         raise UsageError(f"--node {twice} is given twice: give each node once")
-    answers = link.greet_all(config.node, NODE_TIMEOUT)
+    certificate = connect.read_certificate(config, "--node", *config.node)
+    answers = link.greet_all(config.node, NODE_TIMEOUT, certificate)
     reasons = [f"{address} ({answer})" for address, answer in answers if isinstance(answer, Exception)]
     if len(reasons) == len(answers):
         where = " nor at ".join(reasons)
@@ -226,7 +227,10 @@ def build_remote_workspaces(
     for reason in reasons:
         log.warning("no node answers at %s: it is used as soon as it does", reason)
     needs_sandbox = config.is_public and not config.accept_unsandboxed
-    links = [link.NodeLink(address, None if isinstance(answer, Exception) else answer) for address, answer in answers]
+    links = [
+        link.NodeLink(address, None if isinstance(answer, Exception) else answer, certificate)
+        for address, answer in answers
+    ]
     try:
         return remote_workspaces.RemoteWorkspaces(
             placement.Placement(store, links), file_changes, on_task_end, list_gone, needs_sandbox=needs_sandbox

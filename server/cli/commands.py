@@ -38,7 +38,7 @@ def _options(*names: str) -> tuple[Option, ...]:
 
 STATE = _options("state")
 CLIENTS = _options("state", "clients")
-ADDRESS = _options("host", "port")
+ADDRESS = _options("host", "port", "node-certificate")
 SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # options of a server over stdio
 CONFIGURING = (*SPAWNING, *_options("public-url"))
 URL = Option("url", "use the server at this URL, as toolgate login or TOOLGATE_TOKEN allows", metavar="URL")
@@ -46,10 +46,13 @@ CLIENT = Option("client", "id of a client that the server knows, where none can 
 NODE = _options(
     *("state", "workspace", "grace", "verbose", "logs", "log-format", "accept-unsandboxed"),
     *("sandbox", "sandbox-network", "sandbox-paths", "sandbox-uids", "limit", "refuse-networks", "allow-private"),
-    *("idle-workspaces", "idle-after", "gone-workspaces", "gone-after"),
+    *("idle-workspaces", "idle-after", "gone-workspaces", "gone-after", "node-certificate"),
 )
 LISTEN = Option(
-    "listen", "socket for servers, as unix:/PATH (default: STATE/node.sock)", parse_node_address, metavar="ADDRESS"
+    "listen",
+    "where servers connect: unix:/PATH (default: STATE/node.sock), or HOST:PORT by TLS, with --node-certificate",
+    parse_node_address,
+    metavar="ADDRESS",
 )
 NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
@@ -57,6 +60,8 @@ NODE_NAME = Option(
 MAX_PEOPLE = Option(
     "max-people", "how many people the node takes; others go to other nodes (default: any number)", metavar="N"
 )
+KEYS = Option("folder", "folder for the files (default: STATE/keys)", metavar="FOLDER")
+RENEW = Option("replace", "make new certificates in place of those that are there", parse_bool)
 HEALTH_URL = Option("url", "check the server at this URL", metavar="URL")
 HEALTH_NODE = Option("node", "check the node at this address", parse_node_address, metavar="ADDRESS")
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
@@ -108,6 +113,7 @@ EXAMPLES = {
     "login": "toolgate login https://tools.example.com/mcp",
     "logout": "toolgate logout https://tools.example.com/mcp",
     "node": "toolgate node --listen unix:/run/toolgate/node.sock",
+    "node certificate": "toolgate node certificate node1.example.com",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
     "client add": "toolgate client add Fern https://fern.example.com/callback",
@@ -160,6 +166,14 @@ COMMANDS = {
             NODE,
             "",
             (LISTEN, NODE_NAME, MAX_PEOPLE),
+        ),
+        Command(
+            "node certificate",
+            "make the certificates for a node at HOST:PORT and for its servers; HOST is the node's name or address",
+            "node_certificate:make_certificates",
+            STATE,
+            "[HOST…]",
+            (KEYS, RENEW),
         ),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),

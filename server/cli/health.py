@@ -21,19 +21,20 @@ async def health(config: Config, *, url: str | None, node: str | None = None) ->
     if node is None:
         status = await _ask_server(config, url)
     elif url is None:
-        status = _greet_node(node)
+        status = _greet_node(config, node)
     else:
         raise UsageError("--url has no effect with --node: give one of them")
     print(status)
     return DONE if status == "ready" else FAULT
 
 
-def _greet_node(node: str) -> str:
+def _greet_node(config: Config, node: str) -> str:
     """Return "ready", or why no node answers at the address."""
-    from toolgate.server.node import link  # most calls are about a server
+    from toolgate.server.node import connect, link  # most calls are about a server
 
     try:
-        link.greet(parse_node_address(node), TIMEOUT)
+        address = parse_node_address(node)
+        link.greet(address, TIMEOUT, connect.read_certificate(config, "--node", address))
     except ValueError as error:
         raise UsageError(f"--node: {error}") from None
     except link.NodeUnreachableError as error:

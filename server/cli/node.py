@@ -6,15 +6,15 @@ import gc
 import logging
 import os
 import re
-import socket
-import stat
 import sys
 from pathlib import Path
 
 from toolgate.server import build, run_loop
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
-from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
+from toolgate.server.config.node_address import name_socket, parse_node_address
+from toolgate.server.node.connect import read_certificate
+from toolgate.server.node.listener import GatewayListener, open_listener
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.name import check_node_name, find_or_choose_name
 from toolgate.server.node.node import Node
@@ -27,7 +27,6 @@ from toolgate.server.watch import FileChanges
 
 DONE, FAULT = 0, 1
 SOCKET = "node.sock"
-BACKLOG = 64
 GRACE = 5.0  # seconds for commands whose calls wait, at the end
 CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 
@@ -40,7 +39,6 @@ def serve_node(options: Config, *, listen: str | None, name: str | None, max_peo
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     try:
         options.listen = parse_node_address(listen) if listen else name_socket(options.state / SOCKET)
-        refuse_tcp(options.listen)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from None
     try:
@@ -72,17 +70,20 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     use, owner = build.lock_state(state), lock_node(state)
     name = keep_name(state, chosen)
     address, root = options.listen, build.workspace_root(options)
-    assert address is not None and address.path is not None
-    line = open_socket(address.path)
+    assert address is not None
+    certificate = read_certificate(options, "--listen", address)
+    line = open_listener(address)
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.max_people = max_people
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.load_meter = LoadMeter(state, root, node.workspaces)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
     server = NodeServer(node, state, root, name)
-    listener = await asyncio.start_unix_server(server.serve, sock=line, backlog=BACKLOG)
+    listener = GatewayListener(line, server.serve, certificate)
     for job in node.workspaces.list_jobs():
         jobs.start(job, 1.0)
+    if certificate is not None:
+        jobs.start(certificate.watch_end, 0.0)
     if node.cleaner is not None:
         jobs.start(node.cleaner.run, CLEAN_AFTER)
     gc.freeze()
@@ -90,24 +91,19 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     log.info("node %s listening on %s, %s", name, address, node.workspaces.describe())
     notify_ready(options.socket_variables, str(address))
     try:
-        await listener.serve_forever()
+        await listener.run()
     except asyncio.CancelledError:
         if not interrupted.is_set():
             raise
     finally:
-        listener.close()
-        os.unlink(address.path)
+        if address.path is not None:
+            os.unlink(address.path)
         await server.close(options.grace if options.is_given("grace") else GRACE)
+        await listener.close()
         await jobs.close()
         await file_changes.close()
         os.close(owner)
         os.close(use)
-
-
-def refuse_tcp(address: NodeAddress) -> None:
-    """Raise ValueError for an address that needs TLS."""
-    if address.path is None:
-        raise ValueError(f"{address} needs TLS, which this version does not have: use unix:/PATH")
 
 
 def keep_name(state: Path, chosen: str | None) -> str:
@@ -140,27 +136,3 @@ def lock_node(state: Path) -> int:
         os.close(descriptor)
         raise UsageError(f"--state: another node has {state}: stop it, or name another folder") from None
     return descriptor
-
-
-def open_socket(path: Path) -> socket.socket:
-    """Return a listening socket that only this user and root may connect to. A socket that nobody listens on is
-    replaced. Raises UsageError."""
-    line = socket.socket(socket.AF_UNIX)
-    try:
-        if path.exists() and stat.S_ISSOCK(path.lstat().st_mode):
-            with socket.socket(socket.AF_UNIX) as other:
-                if other.connect_ex(str(path)) == 0:
-                    raise UsageError(f"--listen: another process listens on {path}: stop it, or name another socket")
-            path.unlink()
-        before = os.umask(0o177)
-        try:
-            line.bind(str(path))
-        finally:
-            os.umask(before)
-    except OSError as error:
-        line.close()
-        raise UsageError(f"--listen: {path}: {describe_os_error(error)}") from None
-    except UsageError:
-        line.close()
-        raise
-    return line

@@ -113,11 +113,19 @@ OPTION_GROUPS = {
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
         _http(
             "node",
-            "node where people's commands run and files are (see toolgate node); without one, this process",
+            "node where people's commands run and files are, as unix:/PATH or HOST:PORT (see toolgate node); without "
+            "one, this process",
             parse_node_address,
             (),
             "ADDRESS",
             item_pattern=r"unix:/[^:]*",
+        ),
+        _http(
+            "node-certificate",
+            "file for TLS between server and node, which HOST:PORT needs: this side's key and certificate, and the "
+            "authority's (toolgate node certificate makes it)",
+            parse_path,
+            metavar="FILE",
         ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),

@@ -8,17 +8,17 @@ import contextlib
 import logging
 import math
 import secrets
-import socket
-import struct
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolgate.server import VERSION as RELEASE
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
+from toolgate.server.node.connect import describe_failure, open_connection, open_socket, receive
 from toolgate.server.node.messages import (
     Acknowledgement,
     Answer,
@@ -32,9 +32,14 @@ from toolgate.server.node.messages import (
     Welcome,
 )
 from toolgate.server.node.name import NODE_NAME
+from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.rpc import errors, frames
+from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
+
+if TYPE_CHECKING:
+    from toolgate.server.node.tls.certificate_file import CertificateFile
 
 PATIENCE = 1.5  # seconds that a request waits for a node that is silent or gone
 GREETING = 1.0  # seconds for a connection and its welcome
@@ -45,6 +50,7 @@ CANCEL_WITHIN = 3.0  # seconds that a cancelled request waits for the end of its
 ACKNOWLEDGE = 0.02  # seconds in which acknowledgements are gathered
 LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
 MAX_UNSENT = 64 * 2**20  # bytes of requests under way
+MAX_WELCOME = 2**16  # bytes
 MAX_WAITING = 1_000  # requests under way
 
 log = logging.getLogger("toolgate.node")
@@ -71,8 +77,11 @@ class NodeLink:
     and raises NodeUnreachableError to refuse the node.
     """
 
-    def __init__(self, address: NodeAddress, welcome: Welcome | None) -> None:
+    def __init__(
+        self, address: NodeAddress, welcome: Welcome | None, certificate: "CertificateFile | None" = None
+    ) -> None:
         self.address = address
+        self.certificate = certificate
         self.welcome = welcome
         self.is_connected = False
         self.on_end: Callable[[TaskEnded], bool] = lambda _: False
@@ -189,7 +198,7 @@ class NodeLink:
         try:
             while True:
                 self._take(await frames.read_frame(reader, messages.FROM_NODE))
-        except (EOFError, ConnectionError):
+        except (EOFError, OSError):
             return True
         finally:
             watch.cancel()
@@ -199,17 +208,16 @@ class NodeLink:
         writer = None
         try:
             async with asyncio.timeout(GREETING):
-                reader, writer = await asyncio.open_unix_connection(str(self.address.path))
+                reader, writer = await open_connection(self.address, self.certificate, GREETING)
                 writer.write(frames.encode_frame(Hello(messages.VERSION, RELEASE, self._name)))
                 welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
             self.check(self, welcome)
         except BaseException as error:
             if writer is not None:
                 writer.transport.abort()
-            if isinstance(error, (OSError, EOFError)):  # TimeoutError is one
-                raise NodeUnreachableError(
-                    f"no node answers at {self.address}: {error or 'no answer in time'}"
-                ) from None
+            if isinstance(error, (OSError, EOFError, CertificateError)):
+                why = describe_failure(error, self.address)
+                raise NodeUnreachableError(f"no node answers at {self.address}: {why}") from None
             raise
         self._writer, self.is_connected = writer, True
         self._heard = asyncio.get_running_loop().time()
@@ -350,41 +358,42 @@ class NodeLink:
 def read_welcome(address: NodeAddress, message: Any) -> Welcome:
     """Return the node's answer to Hello. Raises NodeUnreachableError."""
     if isinstance(message, Refusal):
-        raise NodeUnreachableError(f"the node at {address} refuses this server: {message.text[:300]}")
-    if not isinstance(message, Welcome) or message.version != messages.VERSION:
-        raise NodeUnreachableError(f"what answers at {address} is not a node of Toolgate {RELEASE}")
+        text = escape_unprintable(message.text[:300])
+        raise NodeUnreachableError(f"the node at {address} refuses this server: {text}")
+    if not isinstance(message, Welcome):
+        raise NodeUnreachableError(f"what answers at {address} is not a node")
+    if message.version not in messages.SPOKEN:
+        release = escape_unprintable(message.release[:40])
+        text = f"is Toolgate {release}, this server is {RELEASE}: upgrade the older of the two"
+        raise NodeUnreachableError(f"the node at {address} {text}")
     if not NODE_NAME.fullmatch(message.name):
         raise NodeUnreachableError(f"the node at {address} says no name: upgrade it to Toolgate {RELEASE}")
     return message
 
 
-def greet(address: NodeAddress, timeout: float) -> Welcome:
+def greet(address: NodeAddress, timeout: float, certificate: "CertificateFile | None" = None) -> Welcome:
     """Return the welcome of the node at `address`. Blocking. Raises NodeUnreachableError."""
-    if address.path is None:
-        raise NodeUnreachableError("it needs TLS, which this version does not have")
     try:
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as line:
-            line.settimeout(timeout)
-            line.connect(str(address.path))
+        with contextlib.closing(open_socket(address, certificate, timeout)) as line:
             line.sendall(frames.encode_frame(Hello(messages.VERSION, RELEASE, "")))
-            with line.makefile("rb") as source:
-                (size,) = frames.LENGTH.unpack(source.read(frames.LENGTH.size))
-                data = source.read(min(size, 2**16))
+            until = time.monotonic() + timeout
+            (size,) = frames.LENGTH.unpack(receive(line, frames.LENGTH.size, until))
+            data = receive(line, min(size, MAX_WELCOME), until)
             return read_welcome(address, messages.FROM_NODE.decode(data))
-    except OSError as error:
-        raise NodeUnreachableError((error.strerror or str(error)).lower()) from None
-    except (ValueError, msgspec.MsgspecError, struct.error):
+    except (OSError, EOFError, CertificateError) as error:
+        raise NodeUnreachableError(describe_failure(error, address)) from None
+    except (ValueError, msgspec.MsgspecError):
         raise NodeUnreachableError("what answers there is not a node") from None
 
 
 def greet_all(
-    addresses: Sequence[NodeAddress], timeout: float
+    addresses: Sequence[NodeAddress], timeout: float, certificate: "CertificateFile | None" = None
 ) -> list[tuple[NodeAddress, Welcome | NodeUnreachableError]]:
     """Return the welcome of each node, or why there is none. Blocking, for `timeout` seconds at most."""
 
     def try_one(address: NodeAddress) -> tuple[NodeAddress, Welcome | NodeUnreachableError]:
         try:
-            return address, greet(address, timeout)
+            return address, greet(address, timeout, certificate)
         except NodeUnreachableError as error:
             return address, error
 

@@ -2,8 +2,14 @@
 
 A gateway numbers its requests. It may send one again over a new connection: the node does nothing twice for a number,
 and keeps each answer until the gateway has taken it.
+
+A release speaks its own version and that of the release before, so either side may be upgraded first. Hello names the
+gateway's highest version, Welcome the highest that both speak. A message may grow without a new version: a field is
+added at the end, with a default, and an argument of a method with a default is left out where it has that value. A new
+message, method or meaning is a new version, and is used only where Welcome names it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,13 +23,15 @@ from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import Conclusion, Workspace
 
 VERSION = 1  # of these messages
+SPOKEN = (VERSION,)  # with the release before's, the newest last
 MAX_DATA = 16 * 2**20  # bytes of one answer: four of them fit a frame
 
 # -- from the gateway
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
-    """The first message. `gateway` is a random name of the gateway's life; "" only asks for the welcome."""
+    """The first message. `version` is the highest that the gateway speaks. `gateway` is a random name of the gateway's
+    life; "" only asks for the welcome."""
 
     version: int
     release: str
@@ -64,9 +72,9 @@ class Ping(msgspec.Struct, frozen=True, tag="ping", array_like=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
-    """The answer to Hello. `epoch` is a random name of the node's life, `name` the one that it keeps. `root` is the
-    one shared workspace, or None if each principal has a folder in `workspaces`. `max_people` is how many the node
-    takes, 0 for any number."""
+    """The answer to Hello. `version` is the highest that both sides speak. `epoch` is a random name of the node's life,
+    `name` the one that it keeps. `root` is the one shared workspace, or None if each principal has a folder in
+    `workspaces`. `max_people` is how many the node takes, 0 for any number."""
 
     version: int
     release: str
@@ -101,6 +109,12 @@ class TaskEnded(msgspec.Struct, frozen=True, tag="ended", array_like=True):
 
 class Pong(msgspec.Struct, frozen=True, tag="pong", array_like=True):
     pass
+
+
+def choose_version(offered: int, spoken: Sequence[int] = SPOKEN) -> int | None:
+    """Return the highest version that both sides speak, or None. `offered` is the highest of the other side."""
+    version = min(offered, spoken[-1])
+    return version if version in spoken else None
 
 
 FROM_GATEWAY = msgspec.json.Decoder(Hello | NodeRequest | Cancel | Acknowledgement | Ping)

@@ -97,7 +97,8 @@ class RemoteWorkspaces:
 
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         jobs = [partial(job, link) for link in self.links for job in (NodeLink.run, self._report_gone)]
-        return [*jobs, *(monitor.run for monitor in self._monitors)]
+        watches = {link.certificate.watch_end for link in self.links if link.certificate is not None}
+        return [*jobs, *(monitor.run for monitor in self._monitors), *watches]
 
     async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:
         """Find the principal's node before a call, and note the call there, at most once a minute. A message for it

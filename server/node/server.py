@@ -1,4 +1,4 @@
-"""Serve gateways on a unix socket: greet them, and pass their messages to their sessions."""
+"""Serve gateways: greet them, and pass their messages to their sessions."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ class NodeServer:
 
     async def serve(self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
-        peer = find_peer_uid(writer.get_extra_info("socket"))
+        peer = find_peer_uid(writer.get_extra_info("socket"))  # with TLS the certificate has named the peer
         if peer not in (None, 0, os.geteuid()) or len(self._connections) >= MAX_CONNECTIONS:
             log.warning("a connection of user %s is refused", peer)
             writer.close()
@@ -60,7 +60,7 @@ class NodeServer:
                     await self._read(connection, writer, session)
                 finally:
                     session.detach(writer)
-        except (EOFError, ConnectionError, TimeoutError):
+        except (EOFError, OSError):
             pass
         except frames.MalformedFrameError as fault:
             log.warning("a gateway broke the rules: it sent %s", escape_unprintable(str(fault)))
@@ -75,11 +75,13 @@ class NodeServer:
             hello = await frames.read_frame(connection, messages.FROM_GATEWAY, MAX_GREETING)
         if not isinstance(hello, Hello):
             raise frames.MalformedFrameError("no hello")
-        if hello.version != messages.VERSION:
-            text = f"this node is Toolgate {RELEASE}, the gateway is {hello.release[:40]}: upgrade the older of the two"
+        version = messages.choose_version(hello.version)
+        if version is None:
+            release = escape_unprintable(hello.release[:40])
+            text = f"this node is Toolgate {RELEASE}, the gateway is {release}: upgrade the older of the two"
             frames.write(writer, frames.encode_frame(Refusal(text)))
             return None
-        frames.write(writer, frames.encode_frame(self._welcome()))
+        frames.write(writer, frames.encode_frame(self._welcome(version)))
         if not hello.gateway:
             return None
         session = self._sessions.get(hello.gateway)
@@ -100,10 +102,10 @@ class NodeServer:
             else:
                 session.take(message)
 
-    def _welcome(self) -> Welcome:
+    def _welcome(self, version: int) -> Welcome:
         level, description = self._node.workspaces.level, self._node.workspaces.describe()
         about = self._epoch, level, description, str(self._state), self._root, self._name, self._node.max_people
-        return Welcome(messages.VERSION, RELEASE, *about)
+        return Welcome(version, RELEASE, *about)
 
     async def close(self, grace: float) -> None:
         """Start nothing more, wait at most `grace` seconds for the commands whose calls wait, and end all."""
@@ -118,8 +120,8 @@ class NodeServer:
 
 
 def find_peer_uid(connection: socket.socket) -> int | None:
-    """Return the user at the other end of a unix socket, or None where the system does not say."""
+    """Return the user at the other end of a unix socket, or None for others and where the system does not say."""
     option = getattr(socket, "SO_PEERCRED", None)
-    if option is None:
+    if option is None or connection.family != socket.AF_UNIX:
         return None
     return int(CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, option, CREDENTIALS.size))[1])

@@ -34,6 +34,12 @@ def create_file(file: Path, data: bytes) -> None:
         draft.unlink(missing_ok=True)
 
 
+def replace_file(file: Path, data: bytes) -> None:
+    """Write `data` to `file` in one step: a reader sees what was there, or all of it. Raises OSError."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _draft(file, data).rename(file)
+
+
 def read_key(file: Path) -> bytes:
     """Return the key in `file`. Raises OSError when it is missing or damaged."""
     key = file.read_bytes()

@@ -19,7 +19,7 @@ def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """Return the paths that no command may read, even inside a readable folder."""
     optional = (config.file, config.clients, config.search_keys, config.logs)
     clients = (getattr(config, method.client_key) for method in provider_methods())
-    named = (*optional, *clients, config.metrics_token, config.login_header_secret)
+    named = (*optional, *clients, config.metrics_token, config.login_header_secret, config.node_certificate)
     listen = None if config.listen is None else config.listen.path
     return [path.resolve() for path in (state, *named, listen) if path is not None]
 

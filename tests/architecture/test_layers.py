@@ -14,7 +14,7 @@ HOMES = {
     "authlib": "server/auth/oauth_server/authlib.py",
     "PIL": "tools/workers/pictures.py",
     "alembic": "server/state/",
-    "cryptography": "server/state/sealed_state.py",
+    "cryptography": ("server/state/sealed_state.py", "server/node/tls/"),
     "click": "server/cli/",
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/web/vetted_client.py",
@@ -241,6 +241,9 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
         "cli/command_line.py",
         "cli/help.py",
         "state/schema.py",
+        "node/tls/authority.py",
+        "node/tls/certificate_file.py",
+        "node/tls/failures.py",
     }  # loaded when HTTP is served, a page fetched, a browser run, a command given, the state or telemetry used
     deferred |= {str(path) for path in sources("transports/web")}
     for path in sources("server") + sources("tools") + sources("transports"):

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.clients.raw_client import ROOT
+from tests.server.node.tls.certificates import find_free_port, write_gateway_certificate, write_node_certificate
 from tests.tools.shell_commands import BOUND, Caller, wait_for
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import link
 from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.state.store import Store
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
@@ -25,19 +27,25 @@ from toolgate.tools.workspace.spool import Run
 
 
 class NodeProcess:
-    """A node with its state in `folder`. `options` are further words of the command line."""
+    """A node with its state in `folder`. `options` are further words of the command line. With a `host` it serves TLS,
+    with the certificates in `folder`."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, host: str | None = None) -> None:
         self.socket = folder / "node.sock"
         self.address = NodeAddress(self.socket)
         self.state = folder / "state"
-        self._words = ("--state", str(self.state), "--listen", f"unix:{self.socket}", *options)
-        self._log = folder / "node.log"
+        self.certificate: CertificateFile | None = None  # the gateway's
+        if host is not None:
+            self.address = NodeAddress(host=host, port=find_free_port(host))
+            options = (*options, "--node-certificate", str(write_node_certificate(folder, host)))
+            self.certificate = CertificateFile(write_gateway_certificate(folder), GATEWAY)
+        self._words = ("--state", str(self.state), "--listen", str(self.address), *options)
+        self.log = folder / "node.log"
         self.start()
 
     def start(self) -> None:
         """Start the process, and wait until it listens."""
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "toolgate.server", "node", *self._words],
                 stderr=log,
@@ -48,9 +56,9 @@ class NodeProcess:
         wait_for(self.answers)
 
     def answers(self) -> bool:
-        assert self.process.poll() is None, self._log.read_text()
+        assert self.process.poll() is None, self.log.read_text()
         try:
-            link.greet(self.address, BOUND)
+            link.greet(self.address, BOUND, self.certificate)
         except link.NodeUnreachableError:
             return False
         return True
@@ -66,9 +74,9 @@ class NodeProcess:
 
 
 @contextlib.contextmanager
-def running_node(folder: Path, *options: str) -> Iterator[NodeProcess]:
+def running_node(folder: Path, *options: str, host: str | None = None) -> Iterator[NodeProcess]:
     folder.mkdir(exist_ok=True)
-    node = NodeProcess(folder, *options)
+    node = NodeProcess(folder, *options, host=host)
     try:
         yield node
     finally:
@@ -94,8 +102,9 @@ class OneNode(Placement):
         return self.links[0]
 
 
-def fake_placement(address: NodeAddress) -> Placement:
-    return OneNode(Store(Path("/nowhere")), [link.NodeLink(address, link.greet(address, BOUND))])
+def fake_placement(address: NodeAddress, certificate: CertificateFile | None = None) -> Placement:
+    welcome = link.greet(address, BOUND, certificate)
+    return OneNode(Store(Path("/nowhere")), [link.NodeLink(address, welcome, certificate)])
 
 
 @contextlib.asynccontextmanager
@@ -103,7 +112,7 @@ async def gateway(
     node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None
 ) -> AsyncIterator[RemoteWorkspaces]:
     """A gateway that has everybody at this node."""
-    placement = fake_placement(node.address)
+    placement = fake_placement(node.address, node.certificate)
     remote = RemoteWorkspaces(placement, FileChanges(), on_end, list_nobody)
     try:
         yield remote

@@ -18,6 +18,7 @@ import pytest
 from tests.clients.raw_client import ROOT
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_caller, remote_workspace, running_node
 from tests.tools.shell_commands import BOUND, alive, living, text_of, until
+from toolgate.server import VERSION
 from toolgate.server.node import messages
 from toolgate.server.rpc import frames
 from toolgate.tools.api.notices import Notices
@@ -257,8 +258,26 @@ def test_a_gateway_that_breaks_the_rules_is_refused_with_a_reason(node: NodeProc
     assert node.answers()
 
 
-def test_another_version_is_refused_with_both_versions(node: NodeProcess) -> None:
-    assert b"the gateway is 99.0: upgrade" in send_raw(node, frame(["hello", 99, "99.0", ""]))
+def test_a_newer_gateway_is_answered_in_the_highest_version_of_both(node: NodeProcess) -> None:
+    answer = send_raw(node, frame(["hello", 99, "99.0", "", "a field of version 99"]))
+    welcome = messages.FROM_NODE.decode(answer[frames.LENGTH.size :])
+    assert isinstance(welcome, messages.Welcome) and welcome.version == messages.VERSION
+
+
+def test_a_version_that_is_too_old_is_refused_with_both_releases(node: NodeProcess) -> None:
+    answer = send_raw(node, frame(["hello", messages.SPOKEN[0] - 1, "0.0.1", ""]))
+    assert f"this node is Toolgate {VERSION}, the gateway is 0.0.1: upgrade the older of the two".encode() in answer
+
+
+@pytest.mark.parametrize(
+    ("gateway", "node", "version"),
+    [((1, 2), (1, 2), 2), ((1, 2), (2, 3), 2), ((2, 3), (1, 2), 2), ((1, 2), (3, 4), None), ((3, 4), (1, 2), None)],
+)
+def test_both_sides_agree_on_a_version_or_on_none(
+    gateway: tuple[int, ...], node: tuple[int, ...], version: int | None
+) -> None:
+    chosen = messages.choose_version(gateway[-1], node)
+    assert (chosen if chosen in gateway else None) == version
 
 
 @pytest.mark.parametrize(
@@ -318,7 +337,10 @@ def test_a_second_node_is_refused(node: NodeProcess, tmp_path: Path) -> None:
     for words, reason in (
         (["--state", str(node.state), "--listen", f"unix:{tmp_path}/other.sock"], "another node has"),
         (["--state", str(tmp_path / "state"), "--listen", f"unix:{node.socket}"], "another process listens"),
-        (["--state", str(tmp_path / "state"), "--listen", "127.0.0.1:9999"], "needs TLS"),
+        (
+            ["--state", str(tmp_path / "state"), "--listen", "127.0.0.1:9999"],
+            "needs --node-certificate FILE: toolgate node certificate 127.0.0.1",
+        ),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "toolgate.server", "node", *words],
