@@ -82,11 +82,11 @@ class App:
         self.rule_check: RuleCheck | None = None  # from the start on
         self.file_changes = watch.FileChanges()
         self.web = build.build_web(config)
-        self.page_reader: PageReader = build.build_page_reader(config, self.web)
         open_workspaces = build.build_remote_workspaces if config.node else build.build_workspaces
         self.workspaces: Workspaces = open_workspaces(
             config, self.state, self.root, self.file_changes, self._note_task_end, self._who_is_gone, self.store
         )
+        self.page_reader: PageReader = build.build_page_reader(config, self.web, self.workspaces)
         self.search = build.build_search(config, self.web, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
         self._built_in_services: dict[type, Any] = {
@@ -288,6 +288,7 @@ class App:
         await self.clock.stop()
         await self.workspaces.close()
         await self.page_reader.close()
+        await self.web.close()
         self.observation.close()
         self.store.close()
         os.close(self._use)

@@ -23,6 +23,7 @@ from toolgate.server.text import describe_os_error
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.sandboxing import Sandboxing
+from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools import search
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
 NODE_OPTIONS = (
     *("workspace", "idle_workspaces", "idle_after", "gone_workspaces", "gone_after"),
-    *("sandbox", "sandbox_network", "sandbox_paths", "sandbox_uids"),
+    *("sandbox", "sandbox_network", "sandbox_paths", "sandbox_uids", "browser"),
 )
 
 log = logging.getLogger("toolgate")
@@ -246,8 +247,16 @@ def build_web(config: Config) -> Web:
         raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
 
 
-def build_page_reader(config: Config, web: Web) -> LocalPageReader:
-    """Return the reader of pages whose browser and workers this process starts."""
+def build_page_reader(config: Config, web: Web, workspaces: Workspaces) -> PageReader:
+    """Return the reader of pages: at the nodes of --node, or with a browser and workers that this process starts."""
+    if config.node:
+        from toolgate.server.node.pages.remote_page_reader import (
+            RemotePageReader,  # start-up: most servers have no node
+        )
+        from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+
+        assert isinstance(workspaces, RemoteWorkspaces)
+        return RemotePageReader(workspaces.get_pages)
     try:
         chromium = find_chromium(config.browser, config.environment.get("PATH"))
     except ValueError as error:

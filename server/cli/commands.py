@@ -45,7 +45,8 @@ URL = Option("url", "use the server at this URL, as toolgate login or TOOLGATE_T
 CLIENT = Option("client", "id of a client that the server knows, where none can register itself", metavar="ID")
 NODE = _options(
     *("state", "workspace", "grace", "verbose", "logs", "log-format", "accept-unsandboxed"),
-    *("sandbox", "sandbox-network", "sandbox-paths", "sandbox-uids", "limit", "refuse-networks", "allow-private"),
+    *("sandbox", "sandbox-network", "sandbox-paths", "sandbox-uids", "limit"),
+    *("refuse-networks", "allow-private", "browser"),
     *("idle-workspaces", "idle-after", "gone-workspaces", "gone-after", "node-certificate"),
 )
 LISTEN = Option(
@@ -161,7 +162,7 @@ COMMANDS = {
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "node",
-            "hold people's commands and files in a process of their own, for servers with --node",
+            "hold people's commands, files and pages in a process of their own, for servers with --node",
             "node:serve_node",
             NODE,
             "",

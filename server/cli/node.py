@@ -1,4 +1,4 @@
-"""Run a node (`toolgate node`): hold people's commands and files for servers that are started with --node."""
+"""Run a node (`toolgate node`): hold people's commands, files and pages for servers that are started with --node."""
 
 import asyncio
 import fcntl
@@ -18,6 +18,7 @@ from toolgate.server.node.listener import GatewayListener, open_listener
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.name import check_node_name, find_or_choose_name
 from toolgate.server.node.node import Node
+from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
@@ -77,6 +78,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     node.max_people = max_people
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.load_meter = LoadMeter(state, root, node.workspaces)
+    node.pages = NodePages(build.build_page_reader(options, build.build_web(options), node.workspaces))
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
     server = NodeServer(node, state, root, name)
     listener = GatewayListener(line, server.serve, certificate)

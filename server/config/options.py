@@ -113,8 +113,8 @@ OPTION_GROUPS = {
         _http("port", "port to listen on (default 8080)", parse_port, 8080, "PORT"),
         _http(
             "node",
-            "node where people's commands run and files are, as unix:/PATH or HOST:PORT (see toolgate node); without "
-            "one, this process",
+            "node where people's commands run, files are and pages are read, as unix:/PATH or HOST:PORT (see toolgate "
+            "node); without one, this process",
             parse_node_address,
             (),
             "ADDRESS",
@@ -339,11 +339,18 @@ OPTION_GROUPS = {
         _rule("deny", "calls that are always refused, whatever --allow says"),
     ),
     "Web tools": (
-        Option("allow-private", "private host, address or network that the web tools may reach", str, (), "HOST"),
+        Option(
+            "allow-private",
+            "private host, address or network that the web tools may reach; beside --node, only searches and sign-in: "
+            "give it to the node for pages",
+            str,
+            (),
+            "HOST",
+        ),
         Option(
             "refuse-networks",
             "public network or address that the web tools and --sandbox-network public may not reach, as in a private "
-            "cloud",
+            "cloud; beside --node, only searches and sign-in",
             str,
             (),
             "NETWORK",

@@ -10,6 +10,7 @@ import msgspec
 
 from toolgate.server.node.messages import MAX_DATA, METHODS, Acknowledgement, Answer, Cancel, NodeRequest
 from toolgate.server.node.node import Node
+from toolgate.server.node.pages.principal_pages import PrincipalPages
 from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
 from toolgate.server.rpc import errors, frames
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
@@ -17,6 +18,8 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 MAX_REQUESTS = 2_000  # of one gateway at once
 MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
 MAX_ANSWERS = 96 * 2**20  # bytes of answers that the gateway has not taken
+MAX_UNTAKEN = 2 * MAX_ANSWERS  # bytes of these with answers whose size is known only when they are there
+NO_ROOM = errors.ErrorData("ToolError", "too many answers wait to be taken: call again")
 REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
 STARTS = frozenset(("node.start", "node.execute"))  # not cancelled before the command has an id
 LOCAL = "local"  # the principal where nobody signs in
@@ -137,6 +140,8 @@ class GatewaySession:
         except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
             data = errors.error_to_data(error) or _log_fault(request.name)
             frame = frames.encode_frame(Answer(request.number, error=data))
+        if self._answers - request.reserved + len(frame) > MAX_UNTAKEN:
+            frame = frames.encode_frame(Answer(request.number, error=NO_ROOM))
         if request.number not in self.requests:  # cancelled as it ended
             return
         self._arguments -= request.size
@@ -156,6 +161,8 @@ class GatewaySession:
         request.about = given.get("run_id")
         owner, _, name = request.name.partition(".")
         target: Any = PrincipalMethods(self._node, request, self.attended, self.watches)
+        if owner == "pages":
+            target = PrincipalPages(self._node, request.principal)
         if owner == "workspace":
             target = self._node.find_workspace(request.principal, opens=request.is_call)
         if name == "run_program":
@@ -178,6 +185,13 @@ class GatewaySession:
         while self.attended:
             self._unattended.clear()
             await self._unattended.wait()
+
+    async def close(self) -> None:
+        """Cancel the requests that are not answered, and wait until they have ended."""
+        tasks = [request.task for request in self.requests.values() if request.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _leave(self, principal: str, run_id: int) -> None:
         """The gateway attends to the command no longer."""

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import msgspec
 
+from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.rpc.errors import ErrorData
 from toolgate.server.rpc.frames import NOTHING
 from toolgate.server.rpc.methods import MethodTable
@@ -196,9 +197,11 @@ class NodeMethods(Protocol):
 COMMANDS = ("find_read_only_obstacle", "run", "wait", "wait_shell", "kill", "keep", "forget", "discard", "read_cwd")
 OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
 FILES = ("read_file", "write_file", "stat_path", "entries", "resolve", "run_program")
+PAGES = tuple(name for name in vars(PageMethods) if not name.startswith("_"))
 METHODS = MethodTable(
     {
         "workspace": (Workspace, (*COMMANDS, *OUTPUT, *FILES)),
+        "pages": (PageMethods, PAGES),
         "node": (NodeMethods, tuple(name for name in vars(NodeMethods) if not name.startswith("_"))),
     }
 )

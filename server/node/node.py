@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.messages import TaskEnded
+from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
 from toolgate.tools.api.errors import ToolError
@@ -47,11 +48,12 @@ class TaskEnds:
 
 
 class Node:
-    """The state of a node. `workspaces` is set before gateways are served: the ends of their tasks come here. So is
-    `load_meter`."""
+    """The state of a node. `workspaces`, whose tasks report their ends here, `pages` and `load_meter` are set before it
+    serves."""
 
     def __init__(self) -> None:
         self.workspaces: LocalWorkspaces
+        self.pages: NodePages
         self.load_meter: LoadMeter
         self.cleaner: WorkspaceCleaner | None = None
         self.gone: frozenset[str] | None = None  # principals that can't sign in any more, as a gateway knows them

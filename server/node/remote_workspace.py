@@ -9,14 +9,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from toolgate.server.node import remote_methods
-from toolgate.server.node.messages import METHODS, Welcome
+from toolgate.server.node.messages import METHODS, PAGES, Welcome
 from toolgate.server.node.placement import Placement
 from toolgate.tools.workspace import files
 from toolgate.tools.workspace.open_file import PIECE
 from toolgate.tools.workspace.spool import Run
 
 # Methods of Workspace that a node performs in its own way, beside those of METHODS' `workspace`
-NODE_METHODS = frozenset(("start", "execute", "conclude"))
+NODE_METHODS = ("start", "execute", "conclude")
+OWNERS = dict.fromkeys(NODE_METHODS, "node") | dict.fromkeys(PAGES, "pages")
 
 
 class RemoteFile:
@@ -43,8 +44,8 @@ class RemoteFile:
 
 
 class NodeWorkspace:
-    """A Workspace at the principal's node. Its methods are those of METHODS. Its attributes raise ToolError until
-    `placement` has located the principal, which each method does first.
+    """A Workspace, and PageMethods, at the principal's node. Its methods are those of METHODS. Its attributes raise
+    ToolError until `placement` has located the principal, which each method does first.
 
     Without `is_call` nothing is opened at the node: where nothing is open, methods raise KeyError.
     """
@@ -85,10 +86,10 @@ class NodeWorkspace:
         files.split_path(path, self.root, suffix)
 
     def __getattr__(self, name: str) -> Any:
-        owner = "node" if name in NODE_METHODS else "workspace"
-        if name.startswith("_") or METHODS.find(f"{owner}.{name}") is None:
+        full_name = f"{OWNERS.get(name, 'workspace')}.{name}"
+        if name.startswith("_") or METHODS.find(full_name) is None:
             raise AttributeError(name)
-        return partial(self._call, f"{owner}.{name}")
+        return partial(self._call, full_name)
 
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
         link = await self._placement.locate(self._principal, chooses=self._is_call)

@@ -13,6 +13,7 @@ from toolgate.server.node.gateway_session import LOCAL
 from toolgate.server.node.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.messages import TaskEnded, Welcome
 from toolgate.server.node.monitor import NodeMonitor
+from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_methods import request
 from toolgate.server.node.remote_workspace import NodeWorkspace
@@ -72,6 +73,10 @@ class RemoteWorkspaces:
         if found is None:
             found = self._workspaces[principal] = NodeWorkspace(self._placement, principal)
         return found  # type: ignore[return-value]  # its methods are those of a table
+
+    def get_pages(self, principal: str) -> PageMethods:
+        """Return what reads pages at the principal's node."""
+        return self.get_or_open(principal)  # type: ignore[return-value]  # as above
 
     def find(self, principal: str) -> Workspace | None:
         return NodeWorkspace(self._placement, principal, is_call=False)  # type: ignore[return-value]  # as above

@@ -115,6 +115,8 @@ class NodeServer:
             async with asyncio.timeout(grace):
                 await asyncio.gather(*waits)
         await self._node.workspaces.close()
+        await asyncio.gather(*(session.close() for session in self._sessions.values()))
+        await self._node.pages.reader.close()
         for writer in list(self._connections):
             writer.close()
 
