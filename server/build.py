@@ -197,6 +197,19 @@ def build_workspaces(
     return LocalWorkspaces(state, root, config.command_environment, confinement, file_changes, on_task_end)
 
 
+def check_node_options(config: Config) -> None:
+    """Raise UsageError for options that are a node's, and for a node that is given twice."""
+    for key in NODE_OPTIONS:
+        if config.is_given(key):
+            raise UsageError(f"--{key.replace('_', '-')} is the node's: give it to toolgate node, not beside --node")
+    for word in config.limit:
+        if word.partition("=")[0].partition(":")[0] != limits.CALLS:
+            raise UsageError(f"--limit {word} is the node's: give it to toolgate node, not beside --node")
+    if len(set(config.node)) < len(config.node):
+        twice = next(address for address in config.node if config.node.count(address) > 1)
+        raise UsageError(f"--node {twice} is given twice: give each node once")
+
+
 def build_remote_workspaces(
     config: Config,
     _state: Path,
@@ -210,15 +223,7 @@ def build_remote_workspaces(
     together, and for options of nodes."""
     from toolgate.server.node import connect, link, placement, remote_workspaces  # start-up: most servers have no node
 
-    for key in NODE_OPTIONS:
-        if config.is_given(key):
-            raise UsageError(f"--{key.replace('_', '-')} is the node's: give it to toolgate node, not beside --node")
-    for word in config.limit:
-        if word.partition("=")[0].partition(":")[0] != limits.CALLS:
-            raise UsageError(f"--limit {word} is the node's: give it to toolgate node, not beside --node")
-    if len(set(config.node)) < len(config.node):
-        twice = next(address for address in config.node if config.node.count(address) > 1)
-        raise UsageError(f"--node {twice} is given twice: give each node once")
+    check_node_options(config)
     certificate = connect.read_certificate(config, "--node", *config.node)
     answers = link.greet_all(config.node, NODE_TIMEOUT, certificate)
     reasons = [f"{address} ({answer})" for address, answer in answers if isinstance(answer, Exception)]

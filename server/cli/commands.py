@@ -114,6 +114,7 @@ EXAMPLES = {
     "login": "toolgate login https://tools.example.com/mcp",
     "logout": "toolgate logout https://tools.example.com/mcp",
     "node": "toolgate node --listen unix:/run/toolgate/node.sock",
+    "node doctor": "toolgate node doctor --state /var/lib/toolgate-node",
     "node certificate": "toolgate node certificate node1.example.com",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
@@ -167,6 +168,14 @@ COMMANDS = {
             NODE,
             "",
             (LISTEN, NODE_NAME, MAX_PEOPLE),
+        ),
+        Command(
+            "node doctor",
+            "check whether this machine can run a node, with its options",
+            "doctor.main:check_node",
+            NODE,
+            "",
+            (LISTEN, JSON),
         ),
         Command(
             "node certificate",

@@ -12,7 +12,7 @@ from pathlib import Path
 from toolgate.server import build, run_loop
 from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
-from toolgate.server.config.node_address import name_socket, parse_node_address
+from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
 from toolgate.server.node.connect import read_certificate
 from toolgate.server.node.listener import GatewayListener, open_listener
 from toolgate.server.node.load_meter import LoadMeter
@@ -38,10 +38,7 @@ def serve_node(options: Config, *, listen: str | None, name: str | None, max_peo
     """Serve until a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
-    try:
-        options.listen = parse_node_address(listen) if listen else name_socket(options.state / SOCKET)
-    except ValueError as error:
-        raise UsageError(f"--listen: {error}") from None
+    options.listen = choose_address(options, listen)
     try:
         chosen = check_node_name(name) if name is not None else None
     except ValueError as error:
@@ -62,6 +59,14 @@ def serve_node(options: Config, *, listen: str | None, name: str | None, max_peo
         logs.stop()
     run_loop.exit_if_hung(code)
     return code
+
+
+def choose_address(options: Config, listen: str | None) -> NodeAddress:
+    """Return the address of --listen, or the default. Raises UsageError."""
+    try:
+        return parse_node_address(listen) if listen else name_socket(options.state / SOCKET)
+    except ValueError as error:
+        raise UsageError(f"--listen: {error}") from None
 
 
 async def run_node(options: Config, chosen: str | None, max_people: int) -> None:

@@ -21,5 +21,10 @@ def test_each_fault_that_doctor_finds_is_on_the_page() -> None:
 
 
 def test_each_row_of_the_page_is_one_that_doctor_has() -> None:
-    assert {row for row, _, _, _ in ROW.findall(PAGE)} <= {*remote.REMOTE_CHECKS, *main.MACHINE_CHECKS}
+    assert {row for row, _, _, _ in ROW.findall(PAGE)} <= {
+        *remote.REMOTE_CHECKS,
+        *main.MACHINE_CHECKS,
+        *main.NODE_CHECKS,
+        "node",
+    }
     assert len(ROW.findall(PAGE)) == len(re.findall(r"^\| `", PAGE, re.M)), "a row that is not read"

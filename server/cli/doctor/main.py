@@ -1,14 +1,15 @@
-"""Check whether this machine can serve or, with a URL, whether a hosted client can reach it (`toolgate doctor`).
+"""Check whether this machine can serve or run a node or, with a URL, whether a hosted client can reach it.
 
 Checks change nothing: they remove what they create.
 """
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from toolgate.server import VERSION, progress
-from toolgate.server.cli.doctor import machine, serving, state, tools
+from toolgate.server.cli.doctor import machine, nodes, serving, state, tools
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
 from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
@@ -18,13 +19,27 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
     """Check this machine, or `url` as a hosted client sees it; 0 if no check fails."""
     rows: list[CheckRow]
     if url is None:
-        rows = [(name, partial(look, config), ()) for name, look in MACHINE_CHECKS.items()]
+        checks = MACHINE_CHECKS | (dict.fromkeys(nodes.AT_NODE, nodes.skip_at_node) if config.node else {})
+        rows = [(name, partial(look, config), ()) for name, look in checks.items()]
+        rows[OPTIONS_ROW + 1 : OPTIONS_ROW + 1] = nodes.node_checks(config)
     else:
         from toolgate.server.cli.doctor.remote import remote_checks  # start-up
         from toolgate.server.cli.sign_in.credentials import find_token
 
         rows = remote_checks(url, (await find_token(config, url)).text)
-    about = {"toolgate": VERSION, "url": url} if json else None
+    return await _run(config, rows, {"toolgate": VERSION, "url": url} if json else None)
+
+
+async def check_node(config: Config, *, listen: str | None, json: bool) -> int:
+    """Check whether a node can run on this machine with these options; 0 if no check fails."""
+    from toolgate.server.cli.node import choose_address  # start-up
+
+    config.listen = choose_address(config, listen)
+    rows = [(name, partial(look, config), ()) for name, look in NODE_CHECKS.items()]
+    return await _run(config, rows, {"toolgate": VERSION, "node": str(config.listen)} if json else None)
+
+
+async def _run(config: Config, rows: Sequence[CheckRow], about: Mapping[str, Any] | None) -> int:
     style = choose_style(sys.stdout, config.environment)
     return await run_checks(rows, progress.terminal_progress(config.environment), about, style)
 
@@ -50,4 +65,10 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "skills": tools.skills,
     "rules": tools.rules,
     "port": serving.port,
+}
+OPTIONS_ROW = list(MACHINE_CHECKS).index("options")
+NODE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
+    **{name: MACHINE_CHECKS[name] for name in ("python", "sandbox", "limits", "state folder", "clock", "disk space")},
+    **{name: MACHINE_CHECKS[name] for name in ("memory", "open files", "shell", "browser")},
+    "address": nodes.listening,
 }

@@ -116,10 +116,12 @@ async def options(config: Config) -> str:
     """Check for options that a start would refuse."""
     if not config.is_remote:
         return "for stdio; add -t or -s and your other options to check those"
-    from toolgate.server import http_app  # start-up
+    from toolgate.server import build, http_app  # start-up
 
     try:
         http_app.check_http(config)
+        if config.node:
+            build.check_node_options(config)
     except UsageError as error:
         raise CheckError(str(error), "change the option that is named") from None
     return "a server can start with them"
