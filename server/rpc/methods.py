@@ -13,9 +13,12 @@ from toolgate.server.rpc import frames
 
 
 class ApiMethod(NamedTuple):
-    """A method and the decoders of its arguments and result. `returns_data`: as many bytes as the caller wants."""
+    """A method and the decoders of its arguments and result. `signature` is without self, `positional` are the
+    parameters that need no name. `returns_data`: as many bytes as the caller wants."""
 
     signature: inspect.Signature
+    positional: tuple[str, ...]
+    required: frozenset[str]
     arguments: "msgspec.json.Decoder[Any]"
     result: "msgspec.json.Decoder[Any]"
     returns_data: bool
@@ -29,8 +32,11 @@ class ApiMethod(NamedTuple):
 
     def bind(self, words: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name. Raises TypeError."""
-        bound = self.signature.bind(None, *words, **keywords)
-        return dict(list(bound.arguments.items())[1:])
+        given = dict(zip(self.positional, words, strict=False)) | keywords
+        names = self.signature.parameters.keys()
+        if len(given) == len(words) + len(keywords) and self.required <= given.keys() <= names:
+            return given
+        return dict(self.signature.bind(*words, **keywords).arguments)  # raises the TypeError
 
 
 class MethodTable:
@@ -58,12 +64,18 @@ class MethodTable:
 
 def _read_signature(name: str, function: Callable[..., Any]) -> ApiMethod:
     hints = get_type_hints(function)
-    signature = inspect.signature(function)
+    parameters = list(inspect.signature(function).parameters.values())[1:]
     fields: list[Any] = []
-    for parameter in list(signature.parameters.values())[1:]:
+    for parameter in parameters:
         has_default = parameter.default is not parameter.empty
         spelled = (parameter.name, hints[parameter.name])
         fields.append((*spelled, parameter.default) if has_default else spelled)
     arguments = msgspec.defstruct(name.replace(".", "_"), fields, kw_only=True, forbid_unknown_fields=True)
-    has_limit = "limit" in signature.parameters
-    return ApiMethod(signature, frames.create_decoder(arguments), frames.create_decoder(hints["return"]), has_limit)
+    return ApiMethod(
+        inspect.Signature(parameters),
+        tuple(each.name for each in parameters if each.kind is not each.KEYWORD_ONLY),
+        frozenset(each.name for each in parameters if each.default is each.empty),
+        frames.create_decoder(arguments),
+        frames.create_decoder(hints["return"]),
+        returns_data=any(each.name == "limit" for each in parameters),
+    )
