@@ -13,15 +13,19 @@ from toolgate.server.node.node import Node
 from toolgate.server.node.pages.principal_pages import PrincipalPages
 from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
 from toolgate.server.rpc import errors, frames
+from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
+from toolgate.tools.workspace.open_file import PIECE
 
-MAX_REQUESTS = 2_000  # of one gateway at once
+MAX_REQUESTS = 10_000  # of one gateway at once: more than a link has under way
 MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
-MAX_ANSWERS = 96 * 2**20  # bytes of answers that the gateway has not taken
+MAX_ANSWERS = 48 * 2**20  # bytes of answers that the gateway has not taken: the largest of run_program, and others
 MAX_UNTAKEN = 2 * MAX_ANSWERS  # bytes of these with answers whose size is known only when they are there
 NO_ROOM = errors.ErrorData("ToolError", "too many answers wait to be taken: call again")
+SMALL = 2**18  # bytes of an answer for which no room is reserved: most commands print less
 REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
 STARTS = frozenset(("node.start", "node.execute"))  # not cancelled before the command has an id
+PIECES = frozenset(("workspace.read", "workspace.take", "node.read_piece"))  # the gateway asks for the rest
 LOCAL = "local"  # the principal where nobody signs in
 
 log = logging.getLogger("toolgate.node")
@@ -39,8 +43,7 @@ class GatewaySession:
         self.principals: set[str] = set()
         self._writer: asyncio.StreamWriter | None = None
         self._arguments = 0  # bytes
-        self._answers = 0
-        self._room = asyncio.Event()
+        self._room = FairRoom(MAX_ANSWERS)
         self._unattended = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()
@@ -140,14 +143,14 @@ class GatewaySession:
         except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
             data = errors.error_to_data(error) or _log_fault(request.name)
             frame = frames.encode_frame(Answer(request.number, error=data))
-        if self._answers - request.reserved + len(frame) > MAX_UNTAKEN:
+        if self._room.used - request.reserved + len(frame) > MAX_UNTAKEN:
             frame = frames.encode_frame(Answer(request.number, error=NO_ROOM))
         if request.number not in self.requests:  # cancelled as it ended
             return
         self._arguments -= request.size
         request.size = 0
         request.frame = frame
-        self._answers += len(frame) - request.reserved
+        self._room.take(request.principal, len(frame) - request.reserved)
         request.reserved = len(frame)
         self._write(frame)
 
@@ -155,9 +158,10 @@ class GatewaySession:
         method = METHODS.find(request.name)
         if method is None:
             raise LookupError(f"{request.name} is not available at a node"[:200])
-        given = method.decode_arguments(arguments, MAX_DATA)
+        given = method.decode_arguments(arguments, PIECE if request.name in PIECES else MAX_DATA)
         if method.returns_data:
-            await self._reserve(request, given["limit"] * 2)  # base64, or a text's escapes
+            size = given["limit"] * 2  # base64, or a text's escapes
+            await self._reserve(request, size if size > SMALL else 0)
         request.about = given.get("run_id")
         owner, _, name = request.name.partition(".")
         target: Any = PrincipalMethods(self._node, request, self.attended, self.watches)
@@ -174,11 +178,8 @@ class GatewaySession:
 
     async def _reserve(self, request: GatewayRequest, size: int) -> None:
         """Wait until so many bytes of answers may be held."""
-        while self._answers and self._answers + size > MAX_ANSWERS:
-            self._room.clear()
-            await self._room.wait()
+        await self._room.acquire(request.principal, size)
         request.reserved = size
-        self._answers += size
 
     async def wait_unattended(self) -> None:
         """Wait until the gateway's calls wait for no command."""
@@ -203,9 +204,8 @@ class GatewaySession:
         if self.requests.pop(request.number, None) is None:
             return
         self._arguments -= request.size
-        self._answers -= request.reserved
+        self._room.release(request.principal, request.reserved)
         request.size = request.reserved = 0
-        self._room.set()
 
     def _finish(self, request: GatewayRequest) -> None:
         """The gateway has the answer."""

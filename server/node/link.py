@@ -34,6 +34,7 @@ from toolgate.server.node.messages import (
 from toolgate.server.node.name import NODE_NAME
 from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.rpc import errors, frames
+from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -49,9 +50,9 @@ PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to conn
 CANCEL_WITHIN = 3.0  # seconds that a cancelled request waits for the end of its command
 ACKNOWLEDGE = 0.02  # seconds in which acknowledgements are gathered
 LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
-MAX_UNSENT = 64 * 2**20  # bytes of requests under way
+MAX_UNSENT = 80 * 2**20  # bytes of requests under way: the largest, and others
 MAX_WELCOME = 2**16  # bytes
-MAX_WAITING = 1_000  # requests under way
+MAX_WAITING = 5_000  # calls' requests under way: each that waits for output is one
 
 log = logging.getLogger("toolgate.node")
 
@@ -63,9 +64,11 @@ class NodeUnreachableError(Exception):
 class _Waiting:
     """A request without an answer. `epoch` is the life of the node that it was sent to."""
 
-    def __init__(self, number: int, frame: bytes, answer: "asyncio.Future[Answer]") -> None:
-        self.number = number
-        self.frame = frame
+    def __init__(self, request: NodeRequest, answer: "asyncio.Future[Answer]") -> None:
+        self.number = request.number
+        self.principal = request.principal
+        self.is_call = request.is_call
+        self.frame = frames.encode_frame(request)
         self.answer = answer
         self.epoch: str | None = None
 
@@ -89,7 +92,8 @@ class NodeLink:
         self._name = secrets.token_hex(16)
         self._number = 0
         self._waiting: dict[int, _Waiting] = {}
-        self._unsent = 0  # bytes
+        self._unsent = FairRoom(MAX_UNSENT)
+        self._places = {True: FairRoom(MAX_WAITING), False: FairRoom(MAX_WAITING // 2)}  # of calls, and of pages
         self._given_up: list[Cancel] = []  # to be sent over the next connection
         self._taken: list[int] = []
         self._ends: list[int] = []
@@ -128,15 +132,13 @@ class NodeLink:
         loop = asyncio.get_running_loop()
         self._start()
         self._number += 1
-        frame = frames.encode_frame(NodeRequest(self._number, principal, name, frames.encode_raw(arguments), is_call))
-        most = MAX_WAITING if is_call else MAX_WAITING // 2  # pages leave room for calls
-        if self._unsent + len(frame) > MAX_UNSENT or len(self._waiting) >= most:
+        request = NodeRequest(self._number, principal, name, frames.encode_raw(arguments), is_call)
+        waiting = _Waiting(request, loop.create_future())
+        if not self._fits(waiting):
             raise ToolError(f"too much is under way to the node at {self.address}: try again")
-        waiting = _Waiting(self._number, frame, loop.create_future())
         if not self._waiting:
             self._heard = loop.time()
-        self._waiting[waiting.number] = waiting
-        self._unsent += len(frame)
+        self._add(waiting)
         if self.is_connected:
             self._send(waiting)
         else:
@@ -335,13 +337,22 @@ class NodeLink:
         self._withdraw(waiting, goes_on=False)
         if self.is_connected and waiting.epoch is not None:
             waiting.frame = frames.encode_frame(Cancel(waiting.number))  # sent again if the connection breaks
-            self._unsent += len(waiting.frame)
-            self._waiting[waiting.number] = waiting
+            self._add(waiting)
             await asyncio.wait([waiting.answer], timeout=CANCEL_WITHIN)
+
+    def _fits(self, waiting: _Waiting) -> bool:
+        places = self._places[waiting.is_call]
+        return self._unsent.fits(waiting.principal, len(waiting.frame)) and places.fits(waiting.principal, 1)
+
+    def _add(self, waiting: _Waiting) -> None:
+        self._waiting[waiting.number] = waiting
+        self._unsent.take(waiting.principal, len(waiting.frame))
+        self._places[waiting.is_call].take(waiting.principal, 1)
 
     def _remove(self, waiting: _Waiting) -> None:
         if self._waiting.pop(waiting.number, None) is not None:
-            self._unsent -= len(waiting.frame)
+            self._unsent.release(waiting.principal, len(waiting.frame))
+            self._places[waiting.is_call].release(waiting.principal, 1)
 
     def _withdraw(self, waiting: _Waiting, *, goes_on: bool) -> None:
         """Tell the node that nobody waits any more, as soon as it can be told."""

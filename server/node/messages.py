@@ -25,7 +25,7 @@ from toolgate.tools.workspace.workspace import Conclusion, Workspace
 
 VERSION = 1  # of these messages
 SPOKEN = (VERSION,)  # with the release before's, the newest last
-MAX_DATA = 16 * 2**20  # bytes of one answer: four of them fit a frame
+MAX_DATA = 16 * 2**20  # bytes that one answer may hold: four of them fit a frame
 
 # -- from the gateway
 
@@ -196,7 +196,7 @@ class NodeMethods(Protocol):
 
 COMMANDS = ("find_read_only_obstacle", "run", "wait", "wait_shell", "kill", "keep", "forget", "discard", "read_cwd")
 OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
-FILES = ("read_file", "write_file", "stat_path", "entries", "resolve", "run_program")
+FILES = ("write_file", "stat_path", "entries", "resolve", "run_program")
 PAGES = tuple(name for name in vars(PageMethods) if not name.startswith("_"))
 METHODS = MethodTable(
     {

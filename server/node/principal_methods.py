@@ -113,13 +113,13 @@ class PrincipalMethods:
     ) -> bytes:
         with await self._workspace.open_file(path, largest, anywhere=anywhere) as file:
             if file.identity != identity:
-                raise ToolError(f"{path} changed while it was read: call again")
+                raise ToolError(f"{path} was replaced while it was read: call again")
             return await file.read_at(offset, limit)
 
     async def next_change(self, watch: int, path: Path, *, is_first: bool) -> bool:
         changes = self._watches.get((self._request.principal, watch))
         if changes is None:
-            if len(self._watches) >= MAX_WATCHES:
+            if sum(owner == self._request.principal for owner, _ in self._watches) >= MAX_WATCHES:
                 return False
             changes = self._node.workspaces.watch_path(self._request.principal, path)
             self._watches[self._request.principal, watch] = changes

@@ -103,6 +103,20 @@ class NodeWorkspace:
         """Wait for a background task since the last list."""
         await self._call("node.wait_arrival", self._arrivals)
 
+    async def read(self, run_id: int, offset: int, limit: int) -> bytes:
+        data = b""
+        while len(data) < limit:
+            asked = min(PIECE, limit - len(data))
+            piece: bytes = await self._call("workspace.read", run_id, offset + len(data), asked)
+            data += piece
+            if len(piece) < asked:
+                break
+        return data
+
+    async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
+        with await self.open_file(path, limit, anywhere=anywhere) as file:
+            return b"".join([piece async for piece in file.pieces()])
+
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> RemoteFile:
         size, identity = await self._call("node.measure_file", path, limit, anywhere=anywhere)
         read = partial(self._call, "node.read_piece", path=path, largest=limit, identity=identity, anywhere=anywhere)

@@ -32,7 +32,8 @@ class ApiMethod(NamedTuple):
 
     def bind(self, words: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name. Raises TypeError."""
-        given = dict(zip(self.positional, words, strict=False)) | keywords
+        given: dict[str, Any] = dict(zip(self.positional, words, strict=False))
+        given.update(keywords)
         names = self.signature.parameters.keys()
         if len(given) == len(words) + len(keywords) and self.required <= given.keys() <= names:
             return given

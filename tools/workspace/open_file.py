@@ -53,9 +53,9 @@ class LocalFile:
 
     @property
     def identity(self) -> str:
-        """The file and its state: equal while it has not been written to or replaced."""
+        """The file, whatever is written to it: another one in its place has another."""
         status = os.fstat(self._file.fileno())
-        return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
+        return f"{status.st_dev}:{status.st_ino}"
 
     async def read_at(self, offset: int, limit: int) -> bytes:
         """Return at most `limit` bytes from `offset`. Raises ToolError."""

@@ -288,7 +288,7 @@ def test_both_sides_agree_on_a_version_or_on_none(
         ("workspace.run", {"run_id": "1"}),
         ("workspace.run", {"run_id": 1, "more": 2}),
         ("workspace.run", {"run_id": 424242}),
-        ("workspace.read_file", {"path": "/etc/shadow", "limit": 2**40, "anywhere": False}),
+        ("node.measure_file", {"path": "/etc/shadow", "largest": 2**40, "anywhere": False}),
     ],
 )
 def test_a_request_for_what_is_not_there_is_an_error_of_that_request_alone(
@@ -306,29 +306,6 @@ def test_a_request_for_what_is_not_there_is_an_error_of_that_request_alone(
             writer.write(frame(["taken", [7], []]))
         finally:
             writer.close()
-
-    asyncio.run(body())
-
-
-def test_a_gateway_that_reads_nothing_costs_only_itself(node: NodeProcess) -> None:
-    async def body() -> None:
-        async with remote_workspace(node) as mine:
-            await mine.write_file("big.bin", bytes(2**23), suffix=".bin")
-            reader, writer = await asyncio.open_unix_connection(str(node.socket))
-            writer.write(frame(["hello", messages.VERSION, "0", "reads-nothing"]))
-            principal = mine.root.name
-            path = {"path": str(mine.root / "big.bin"), "limit": 2**23, "anywhere": False}
-            for number in range(2, 60):  # 640 MB in base64
-                writer.write(frame(["request", number, principal, "workspace.read_file", path]))
-            await asyncio.sleep(1.0)
-            began = time.monotonic()
-            assert (await mine.execute("echo well", wait=BOUND, limit=100))[1].excerpt.text == "well\n"
-            assert time.monotonic() - began < WITHIN
-            status = Path(f"/proc/{node.process.pid}/status").read_text()
-            resident = int(status.partition("VmRSS:")[2].split()[0]) // 1024
-            assert resident < 400, f"{resident} MiB"
-            writer.transport.abort()
-            assert reader is not None
 
     asyncio.run(body())
 

@@ -19,6 +19,7 @@ from tests.tools.shell_commands import (
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import files
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
+from toolgate.tools.workspace.open_file import PIECE
 
 
 def test_a_file_inside_the_root_is_read(tmp_path: Path) -> None:
@@ -30,6 +31,21 @@ def test_a_file_inside_the_root_is_read(tmp_path: Path) -> None:
         assert await mine.read_file(str(mine.root / "link"), 1000, anywhere=False) == b"x" * 1000
         (tmp_path / "out").write_text("out")
         assert await mine.read_file(str(tmp_path / "out"), 10, anywhere=True) == b"out"
+
+    on_workspace(body, tmp_path)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was(tmp_path: Path) -> None:
+    async def body(mine: LocalWorkspace) -> None:
+        path = mine.root / "log"
+        path.write_bytes(b"a" * PIECE + b"b")
+        data = b""
+        with await mine.open_file(str(path), 2 * PIECE, anywhere=False) as file:
+            async for piece in file.pieces():
+                data += piece
+                with path.open("ab") as log:
+                    log.write(b"c")
+        assert data == b"a" * PIECE + b"b"
 
     on_workspace(body, tmp_path)
 
