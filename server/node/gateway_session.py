@@ -4,6 +4,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -166,7 +167,7 @@ class GatewaySession:
         owner, _, name = request.name.partition(".")
         target: Any = PrincipalMethods(self._node, request, self.attended, self.watches)
         if owner == "pages":
-            target = PrincipalPages(self._node, request.principal)
+            target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
         if owner == "workspace":
             target = self._node.find_workspace(request.principal, opens=request.is_call)
         if name == "run_program":
@@ -187,12 +188,11 @@ class GatewaySession:
             self._unattended.clear()
             await self._unattended.wait()
 
-    async def close(self) -> None:
-        """Cancel the requests that are not answered, and wait until they have ended."""
-        tasks = [request.task for request in self.requests.values() if request.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def list_page_tasks(self) -> "list[asyncio.Task[None]]":
+        """Return the tasks of the requests that read pages and pictures."""
+        return [
+            each.task for each in self.requests.values() if each.name.startswith("pages.") and each.task is not None
+        ]
 
     def _leave(self, principal: str, run_id: int) -> None:
         """The gateway attends to the command no longer."""

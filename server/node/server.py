@@ -108,14 +108,17 @@ class NodeServer:
         return Welcome(version, RELEASE, *about)
 
     async def close(self, grace: float) -> None:
-        """Start nothing more, wait at most `grace` seconds for the commands whose calls wait, and end all."""
+        """Start nothing more, wait at most `grace` seconds for the commands and pages of calls, and end all."""
         self._node.is_ending = True
         waits = [session.wait_unattended() for session in self._sessions.values() if session.is_attached]
+        pages = [task for session in self._sessions.values() for task in session.list_page_tasks()]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await asyncio.gather(*waits)
+                await asyncio.gather(*waits, *map(asyncio.shield, pages), return_exceptions=True)
+        for task in pages:
+            task.cancel()
         await self._node.workspaces.close()
-        await asyncio.gather(*(session.close() for session in self._sessions.values()))
+        await asyncio.gather(*pages, return_exceptions=True)
         await self._node.pages.reader.close()
         for writer in list(self._connections):
             writer.close()

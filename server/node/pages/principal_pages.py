@@ -1,7 +1,7 @@
 """Perform the requests of one principal for pages and pictures, in this process and its children."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from toolgate.server.node.messages import MAX_DATA
 from toolgate.server.node.node import Node
@@ -24,12 +24,16 @@ RESULTS: "dict[type[object], type[BuiltRequest | ReadResults]]" = {
 
 
 class PrincipalPages:
-    """PageMethods for `principal`. What a gateway asks for is cut to what this process allows."""
+    """PageMethods for `principal`. What a gateway asks for is cut to what this process allows.
 
-    def __init__(self, node: Node, principal: str) -> None:
+    `reserve(size)` waits until the gateway has room for an answer of so many bytes.
+    """
+
+    def __init__(self, node: Node, principal: str, reserve: Callable[[int], Awaitable[None]]) -> None:
         self._node = node
         self._pages = node.pages
         self._principal = principal
+        self._reserve = reserve
 
     async def read_page(
         self, url: str, format: Format, wait: float, offset: int, hold: float, seconds: float
@@ -64,7 +68,7 @@ class PrincipalPages:
         self._node.refuse_start_at_end()
         until = asyncio.get_running_loop().time() + min(seconds, MAX_SECONDS)
         async with self._pages.fetches.slot(self._principal, min(seconds, MAX_SECONDS)):
-            return await self._pages.reader.get_fetcher(self._principal).fetch(
+            page = await self._pages.reader.get_fetcher(self._principal).fetch(
                 url,
                 method=method,
                 headers=headers,
@@ -74,6 +78,8 @@ class PrincipalPages:
                 redirects=min(max(0, redirects), MAX_REDIRECTS),
                 lane=self._pages.choose_lane(lane),
             )
+            await self._reserve(len(page.body) * 4 // 3)  # base64
+            return page
 
     async def read_results(self, job: BuildRequestJob | ReadResultsJob, seconds: float) -> JobOutcome:
         self._node.refuse_start_at_end()

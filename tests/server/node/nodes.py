@@ -16,6 +16,7 @@ from tests.server.node.tls.certificates import find_free_port, write_gateway_cer
 from tests.tools.shell_commands import BOUND, Caller, wait_for
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import link
+from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
@@ -139,3 +140,23 @@ async def remote_caller(node: NodeProcess) -> AsyncIterator[Caller]:
     notices = Notices()
     async with remote_workspace(node, notices) as mine:
         yield Caller(mine, notices)
+
+
+class ReaderOfNode(RemotePageReader):
+    """The reader of a gateway, which ends with it."""
+
+    def __init__(self, node: NodeProcess) -> None:
+        self.remote = RemoteWorkspaces(fake_placement(node.address), FileChanges(), lambda _, run: None, list_nobody)
+        super().__init__(lambda name: self.remote.get_pages(name if name.startswith("u-") else "local"))
+
+    async def close(self) -> None:
+        await self.remote.close()
+
+
+@contextlib.asynccontextmanager
+async def reading(node: NodeProcess) -> AsyncIterator[ReaderOfNode]:
+    reader = ReaderOfNode(node)
+    try:
+        yield reader
+    finally:
+        await reader.close()

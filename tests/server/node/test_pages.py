@@ -1,10 +1,9 @@
 """Pages and pictures are read at a node as they are read in the server's process."""
 
 import asyncio
-import contextlib
 import io
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,7 @@ from PIL import Image as pillow
 from tests.clients.raw_client import Server, children, eventually
 from tests.clients.raw_http_client import site as http_server
 from tests.clients.raw_http_client import spoken
-from tests.server.node.nodes import (
-    NodeProcess,
-    fake_placement,
-    fake_principal,
-    gateway,
-    list_nobody,
-    running_node,
-)
+from tests.server.node.nodes import NodeProcess, ReaderOfNode, fake_principal, reading, running_node
 from tests.tools.browser.test_browser import pdf
 from tests.tools.builtin import test_docs
 from tests.tools.engines import answers as shapes
@@ -31,24 +23,13 @@ from tests.tools.shell_commands import alive
 from tests.tools.tool_calls import call, text
 from toolgate.server.cli import main
 from toolgate.server.node.messages import MAX_DATA
-from toolgate.server.node.pages.methods import JobOutcome, PageMethods
-from toolgate.server.node.pages.remote_page_reader import RemotePageReader
-from toolgate.server.node.remote_workspaces import RemoteWorkspaces
-from toolgate.server.watch import FileChanges
 from toolgate.tools.api.content import Image
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.pages.local_page_reader import MAX_WAITING, VISITS_SHARE
-from toolgate.tools.pages.page_reader import PageDocument, PageRequest, PictureRequest
 from toolgate.tools.search import Search, choose_engines, web_search
-from toolgate.tools.search.engine import EngineQuery
-from toolgate.tools.search.html_engine import ReadResults, ReadResultsJob
 from toolgate.tools.web.fetch import MAX_BODY, Web
 from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError
-from toolgate.tools.workers.pictures import FittedPicture
-from toolgate.tools.workers.pool import WorkerLimitError
 
 BOUND = 40.0  # seconds for any test
 LOOPBACK = ("--sandbox", "none", "--allow-private", "127.0.0.1")
@@ -60,26 +41,6 @@ SHARED = (  # tests of ReadDocs that pass through a node
     test_docs.test_a_long_page_is_cut_under_a_hundred_thousand_characters,
     test_docs.test_a_page_that_takes_too_long_is_given_up_within_the_hold,
 )
-
-
-class ReaderOfNode(RemotePageReader):
-    """The reader of a gateway, which ends with it."""
-
-    def __init__(self, node: NodeProcess) -> None:
-        self.remote = RemoteWorkspaces(fake_placement(node.address), FileChanges(), lambda _, run: None, list_nobody)
-        super().__init__(lambda name: self.remote.get_pages(name if name.startswith("u-") else "local"))
-
-    async def close(self) -> None:
-        await self.remote.close()
-
-
-@contextlib.asynccontextmanager
-async def reading(node: NodeProcess) -> AsyncIterator[ReaderOfNode]:
-    reader = ReaderOfNode(node)
-    try:
-        yield reader
-    finally:
-        await reader.close()
 
 
 @pytest.fixture(scope="module")
@@ -169,28 +130,6 @@ def test_a_picture_of_the_workspace_at_the_node_is_scaled_there(plain: NodeProce
     run(body())
 
 
-def test_a_principals_pages_that_wait_at_the_node_are_bounded_and_delay_no_other(plain: NodeProcess) -> None:
-    async def body() -> None:
-        async with site({"/": b"<p>Here", "/never": never}) as place, reading(plain) as reader:
-            eve = fake_principal()
-            many = VISITS_SHARE + MAX_WAITING + 1
-            calls = [
-                asyncio.ensure_future(call(read_docs, {"url": place.url("/never")}, reader=reader, principal=eve))
-                for _ in range(many)
-            ]
-            done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-            assert [text(each.result()) for each in done] == [
-                f"the server is busy: {MAX_WAITING} of your pages are waiting; send fewer at once"
-            ]
-            ada = await call(read_docs, {"url": place.url("/")}, reader=reader, principal=fake_principal())
-            assert "Here" in text(ada)
-            for waiting in calls:
-                waiting.cancel()
-            await asyncio.wait(calls)
-
-    run(body())
-
-
 def test_plugins_fetch_at_the_node_with_its_policy_and_its_limits(plain: NodeProcess) -> None:
     large = b"x" * (MAX_DATA + 5)
 
@@ -224,74 +163,6 @@ def test_a_search_stays_at_the_gateway_and_its_pages_are_read_at_the_node(plain:
             assert [(row["name"], row["status"], row["count"]) for row in output.structured["engines"]] == [
                 ("mojeek", "ok", 2)
             ]
-
-    run(body())
-
-
-def test_what_a_gateway_may_ask_for_is_cut_to_the_nodes_limits(plain: NodeProcess) -> None:
-    async def body() -> None:
-        async with site({"/": b"<p>Here"}) as place, gateway(plain) as remote:
-            node = remote.get_pages("local")
-            document = await node.read_page(place.url("/"), "text", 1e300, -5, 1e300, 1e300)
-            assert document.text == "Here"
-            with pytest.raises(ToolError, match="took longer than"):
-                await node.read_page(place.url("/"), "text", 0.0, 0, 5.0, -5.0)
-            page = await node.fetch_page(place.url("/"), "GET", {}, b"", -5, 10**9, "lane", 1e300)
-            assert (page.body, page.truncated) == (b"", True)
-            for lane in range(100):
-                page = await node.fetch_page(place.url("/"), "GET", {}, b"", 10**12, -1, f"lane {lane}", 5.0)
-                assert page.body == b"<p>Here"
-            with pytest.raises(ToolError, match="did not come in full"):
-                await node.fetch_page(place.url("/"), "GET", {}, b"", 100, 3, "", -1.0)
-            with pytest.raises(ToolError, match="the node knows no search engine nonsense"):
-                await node.read_results(ReadResultsJob("nonsense", "", b""), 5.0)
-            with pytest.raises(ToolError, match="outside the workspace"):
-                await node.fit_picture("/etc/passwd", -5, -5, 5.0, anywhere=False)
-            assert plain.process.poll() is None
-
-    run(body())
-
-
-class FakeNode:
-    """Stands in for a node that answers with `answer`, whatever it is asked."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    async def read_page(self, *_: Any, **__: Any) -> Any:
-        return self.answer
-
-    fit_picture = read_results = read_page
-
-
-def answers(answer: Any) -> RemotePageReader:
-    node: PageMethods = FakeNode(answer)  # type: ignore[assignment]  # three of its methods
-    return RemotePageReader(lambda _: node)
-
-
-def test_an_answer_that_is_larger_than_it_may_be_is_refused() -> None:
-    async def body() -> None:
-        page = PageDocument("http://x/", "", 200, "text", rendered=False, truncated=False, text="x" * 100_000)
-        with pytest.raises(ToolError, match="longer than a page may be"):
-            await answers(page).read(PageRequest.begin("me", "http://x/", "text", 0.0, 0, 5.0))
-        picture, nothing = FittedPicture(b"x" * 11, "png", 1, 1, is_scaled=False, note=""), object()
-        with pytest.raises(ToolError, match="larger than a picture may be"):
-            await answers(picture).fit_picture(PictureRequest("me", "/a.png", 10, 10, False, 5.0), nothing)  # type: ignore[arg-type]
-
-    run(body())
-
-
-@pytest.mark.parametrize("is_begun", [True, False])
-def test_a_search_job_whose_turn_did_not_come_is_not_the_engines_fault(is_begun: bool) -> None:
-    async def body() -> None:
-        query = EngineQuery(choose_engines(["mojeek"])[0], "q", "me", asyncio.get_running_loop().time() + 1)
-        reader = answers(JobOutcome(is_begun)).create_result_reader(query.engine)
-        with pytest.raises(TimeoutError):
-            await reader.read(query, ReadResultsJob("mojeek", "q", b""), ReadResults)
-        assert query.is_queued is not is_begun
-        reader = answers(JobOutcome(is_begun=True, exceeded="took more than 5 s")).create_result_reader(query.engine)
-        with pytest.raises(WorkerLimitError, match="took more than 5 s"):
-            await reader.read(query, ReadResultsJob("mojeek", "q", b""), ReadResults)
 
     run(body())
 
@@ -334,6 +205,32 @@ def test_what_concerns_a_nodes_pages_alone_is_refused_beside_it(
         == 2
     )
     assert "--browser is the node's: give it to toolgate node, not beside --node" in capsys.readouterr().err
+
+
+def test_a_page_under_way_gets_its_grace_when_the_node_is_stopped(tmp_path: Path) -> None:
+    async def body(node: NodeProcess) -> None:
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def late(request: Request) -> None:
+            asked.set()
+            await go.wait()
+            await request.send(200, {"content-type": "text/plain", "connection": "close"}, b"words")
+
+        async with site({"/": late}) as place, reading(node) as reader:
+            page = asyncio.ensure_future(call(read_docs, {"url": place.url()}, reader=reader))
+            await asked.wait()
+            node.process.send_signal(signal.SIGTERM)
+            refused = ""
+            while not refused:  # until the signal has arrived
+                output = await call(read_docs, {"url": "http://10.0.0.1/"}, reader=reader)
+                refused = text(output) if "is private" not in text(output) else ""
+            assert refused == "the node is shutting down: nothing more is started"
+            go.set()
+            assert "words" in text(await page)
+            assert await asyncio.to_thread(node.process.wait, 5) == 0
+
+    with running_node(tmp_path, *LOOPBACK, "--browser", "none", "--grace", "20") as node:
+        run(body(node))
 
 
 @pytest.mark.soak
