@@ -6,16 +6,15 @@ its oldest offered claim. So a principal that holds little is always served.
 
 from collections.abc import Callable
 
+import msgspec
 
-class Claim:
+
+class Claim(msgspec.Struct, eq=False):
     """The part of a budget that one request, body, answer or stream holds."""
 
-    __slots__ = ("_budget", "_holder", "amount")
-
-    def __init__(self, budget: "Budget", holder: "_Holder") -> None:
-        self._budget = budget
-        self._holder: _Holder | None = holder
-        self.amount = 0
+    _budget: "Budget"
+    _holder: "_Holder | None"
+    amount: int = 0
 
     def grow(self, amount: int) -> bool:
         """Add `amount`, and return False if there is no room or the claim has ended."""
@@ -64,6 +63,7 @@ class Budget:
         self.each = each
         self._renews = renews
         self._holders: dict[str, _Holder] = {}
+        self._released = _Holder("")  # the last without claims: its principal's next request is likely to come soon
         self._waiting: set[Callable[[], None]] = set()
 
     def claim(self, principal: str) -> Claim:
@@ -72,14 +72,15 @@ class Budget:
     def take(self, principal: str, amount: int, end: Callable[[], None] | None = None) -> Claim | None:
         """Return a claim of this size, or None if there is no room. With `end` it is offered at once."""
         holder = self._hold(principal)
-        claim = Claim(self, holder)
         if holder.used + amount <= self.each and self.used + amount <= self.all:  # as nearly always
-            claim.amount = amount
+            claim = Claim(self, holder, amount)
             holder.used += amount
             self.used += amount
-        elif not claim.grow(amount):
-            claim.release()
-            return None
+        else:
+            claim = Claim(self, holder)
+            if not claim.grow(amount):
+                claim.release()
+                return None
         if end is not None:
             claim.offer(end)
         return claim
@@ -114,15 +115,14 @@ class Budget:
         holder.used += amount
         self.used += amount
         if amount < 0 and self._waiting:
-            waiting, self._waiting = self._waiting, set()
-            for tell in waiting:
-                tell()
+            self._tell_waiting()
 
     def _hold(self, principal: str) -> "_Holder":
         """Return the holder of another claim of the principal."""
         holder = self._holders.get(principal)
         if holder is None:
-            holder = self._holders[principal] = _Holder(principal)
+            holder = self._released if self._released.principal == principal else _Holder(principal)
+            self._holders[principal] = holder
         holder.claims += 1
         return holder
 
@@ -130,7 +130,16 @@ class Budget:
         holder.claims -= 1
         if not holder.claims:
             del self._holders[holder.principal]
-        self.add(holder, -amount)
+            self._released = holder
+        holder.used -= amount
+        self.used -= amount
+        if amount and self._waiting:
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, set()
+        for tell in waiting:
+            tell()
 
     def _end_of_largest(self, holder: "_Holder", amount: int, claim: Claim | None) -> bool:
         """End a claim of the principal that holds most, or one of `holder`'s if that is the largest."""

@@ -113,7 +113,8 @@ class StreamableHttpTransport:
             return refuse_for_now(post.send)
         if missing is not None:
             return missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200)
-        if post.needs_stream and not post.accepts.has_stream:
+        message = post.message
+        if not post.accepts.has_stream and isinstance(message, Request) and message.method == LISTEN:
             return refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must list text/event-stream")
         if post.is_stateless:
             return self._stateless.serve(post)

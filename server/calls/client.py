@@ -111,8 +111,9 @@ class CallClient:
         self._hold = hold
         self._began = time.monotonic()
         self._progressed = self._began  # when progress was last sent
-        token = call.meta.get("progressToken")
-        self._token = token if streaming and type(token) in (int, str) else None
+        meta = call.params.get("_meta")
+        token = meta.get("progressToken") if meta and streaming else None
+        self._token = token if type(token) in (int, str) else None
         self._answers: dict[str, Any] = {}
         self._once_results: dict[str, Any] = {}
         if call.revision.stateless:

@@ -143,9 +143,10 @@ def _of_error(error: BaseException) -> str:
 
 def _of_result(call: Call, result: dict[str, Any]) -> tuple[str, str | None]:
     """Return the outcome, and the task that the call became."""
-    if result.get("resultType") == "task":
+    kind = result.get("resultType")
+    if kind == "task":
         return "task", result["taskId"]
-    return "asked" if result.get("resultType") == "input_required" else _of_output(call), None
+    return "asked" if kind == "input_required" else _of_output(call), None
 
 
 def _of_output(call: Call) -> str:

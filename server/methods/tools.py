@@ -51,8 +51,9 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
             if not call.is_task:
                 raise
             output = _refusal(refusal.text)
-        if context.caller_state.save is not None:  # stored before the answer: the client relies on the folder
-            await context.caller_state.save_cwd()
+        state = context.caller_state
+        if state.save is not None and state.cwd != state.saved_cwd:  # before the answer: the client relies on it
+            await state.save_cwd()
         return _format_result(server, call, tool, output)
 
     return work
@@ -61,13 +62,14 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
 def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """Return the result. A task's has no news: it may be read never, or more than once."""
     call.output = output
-    is_structured = serialization.is_structured(tool, call.revision, full=server.full_structure)
-    structured = output.structured if is_structured else None
+    revision, structured = call.revision, output.structured
+    if structured is not None and not serialization.is_structured(tool, revision, full=server.full_structure):
+        structured = None
     if not call.is_task:
         notices = server.services.notices(call.session.principal)
         if notices:
             output, structured = _add_news(notices, call, tool, output, structured)
-    return serialization.format_output(output, call.revision, structured)
+    return serialization.format_output(output, revision, structured)
 
 
 def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structured: Any) -> tuple[Output, Any]:

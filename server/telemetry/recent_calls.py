@@ -70,9 +70,7 @@ class RecentCalls:
     def call_started(self, call: Call) -> RecentCall:
         session, params = call.session, call.params
         client = session.client or client_name(params.get("_meta"))
-        seen = self._add(session.principal, client, params.get("name"))
-        seen.call = call
-        return seen
+        return self._add(session.principal, client, params.get("name"), call)
 
     def call_ended(self, call: Call, begun: RecentCall | None, end: CallEnd) -> None:
         if begun is None:
@@ -87,7 +85,8 @@ class RecentCalls:
             accepted = "allowed" if call.decision == "asked" else "answered"
             for answer in call.page_answers or ():
                 answer.add_done_callback(partial(self._question_ended, begun, call.session.principal, accepted))
-        self._notify(call.session.principal)
+        if self._watching:
+            self._notify(call.session.principal)
 
     def _question_ended(
         self, begun: RecentCall, principal: str, accepted: str, answer: "asyncio.Future[dict[str, Any] | None]"
@@ -104,10 +103,10 @@ class RecentCalls:
     def scope_missing(self, principal: str, client: str, request: Request) -> None:
         self._add(principal, client, request.params.get("name")).outcome = "refused"
 
-    def _add(self, principal: str, client: str, tool: Any) -> RecentCall:
+    def _add(self, principal: str, client: str, tool: Any, call: Call | None = None) -> RecentCall:
         self._last_id += 1
         named = tool if isinstance(tool, str) else ""
-        seen = RecentCall(self._last_id, named[:MAX_NAME], client[:MAX_NAME], self._now())
+        seen = RecentCall(self._last_id, named[:MAX_NAME], client[:MAX_NAME], self._now(), call=call)
         calls = self._calls.get(principal)
         if calls is None:
             calls = self._calls[principal] = deque(maxlen=MAX_CALLS)
@@ -116,7 +115,8 @@ class RecentCalls:
         else:
             self._calls.move_to_end(principal)
         calls.append(seen)
-        self._notify(principal)
+        if self._watching:
+            self._notify(principal)
         return seen
 
     def _notify(self, principal: str) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 from toolgate.server.protocol.first_steps import FirstSteps
 
 MAX_WAIT = 0.0005  # seconds after which no further request starts before the answer is sent: some five small calls
+Run = Callable[[Any, Any], None]
+
 SMALL = 16 * 1024  # bytes of an answer that waits for the end of the turn
 
 
@@ -28,20 +30,21 @@ class AnswerQueue:
         self._common: tuple[Any, bytes] = None, b""
         self._since = 0.0  # loop time at which the first of them came
         self._waiting: list[HeadJoiningTransport] = []
-        self._arrived: list[tuple[float, int, Callable[[], None]]] = []
+        self._arrived: list[tuple[float, int, Run, Any, Any]] = []
 
-    def begin(self, request: Callable[[], None], last_answer: float) -> None:
-        """Call `request` when all that has come is read. `last_answer` is the loop time of its client's last one."""
+    def begin(self, last_answer: float, run: Run, cycle: Any, app: Any) -> None:
+        """Call `run(cycle, app)` when all that has come is read. `last_answer` is the loop time of its client's last
+        one."""
         if not self._arrived:
             self._loop.call_soon(self._begin_all)
-        self._arrived.append((last_answer, len(self._arrived), request))
+        self._arrived.append((last_answer, len(self._arrived), run, cycle, app))
 
     def _begin_all(self) -> None:
         arrived, self._arrived = self._arrived, []
         if len(arrived) > 1:
             arrived.sort()
-        for _, _, request in arrived:
-            request()
+        for _, _, run, cycle, app in arrived:
+            run(cycle, app)
 
     def start_request(self, is_large: bool) -> None:
         """Note that the work on a request begins. Send first what has waited too long, or all before large work."""
@@ -121,5 +124,20 @@ class HeadJoiningTransport:
         self.flush()
         self._transport.close()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    # no `__getattr__`: a class with one looks up every attribute a slower way
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        size: int = self._transport.get_write_buffer_size()
+        return size
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()

@@ -75,7 +75,8 @@ class BearerAuth:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["method"] == "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
             return self._app(scope, receive, send)
-        key = _find_token_key(scope)
+        head: KnownHead | None = scope.get("toolgate.head")
+        key = _find_token_key(scope, head) if head is None or head.token_key is None else head.token_key
         principal = self._verifier.find_cached(key) if key is not None else None
         if principal is None:
             return self._authenticate_and_pass(scope, receive, send)
@@ -128,11 +129,9 @@ class BearerAuth:
             await refuse(send, status, text, [*headers, (b"cache-control", b"no-store")])
 
 
-def _find_token_key(scope: Scope) -> bytes | None:
-    """Return the hash of the request's token, or None if it does not come as nearly all do."""
-    head: KnownHead | None = scope.get("toolgate.head")
-    if head is not None and head.token_key is not None:
-        return head.token_key  # the same bytes name the same token
+def _find_token_key(scope: Scope, head: KnownHead | None) -> bytes | None:
+    """Return the hash of the request's token, or None if it does not come as nearly all do. The same head brings the
+    same token."""
     line: bytes = scope["toolgate.headers"].get(b"authorization", b"")
     if not line.startswith(b"Bearer ") or scope["query_string"]:
         return None
@@ -189,7 +188,7 @@ class ScopeCheck:
         if principal.scopes is None:
             return None
         wanted = self.required_scopes(message)
-        if has_scopes(principal.scopes, wanted):
+        if wanted <= principal.scopes or has_scopes(principal.scopes, wanted):
             return None
         for request in message if isinstance(message, list) else (message,):
             if isinstance(request, Request):

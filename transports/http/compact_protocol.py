@@ -97,10 +97,9 @@ class CompactProtocol(HttpToolsProtocol):
 class ArrivedEvent(asyncio.Event):
     """An event that is set: all of a request has come. Nearly none is waited for, so it has no deque of 700 bytes."""
 
+    _value = True
     _waiters: Any = ()
-
-    def __init__(self) -> None:
-        self._value = True
+    __init__ = object.__init__
 
     async def wait(self) -> Literal[True]:
         self._waiters = self._waiters or deque()

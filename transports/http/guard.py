@@ -81,7 +81,7 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = self._proxy_id(scope) or f"{random.getrandbits(64):016x}"  # not secret, but not countable either
+        id = self._proxy_id(scope) or random.getrandbits(64).to_bytes(8).hex()  # not secret, but not countable either
         labelled_send = LabelledSend(id.encode(), scope, send, self.answered, scope.get("toolgate.connection"))
         LOG_CONTEXT.set(LogContext(id))  # each request has context variables of its own
         self.running += 1

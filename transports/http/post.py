@@ -34,6 +34,7 @@ from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 from toolgate.transports.http.known_head import KnownHead
 
+SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
 LISTEN = "subscriptions/listen"
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
@@ -94,14 +95,10 @@ class Post(msgspec.Struct, eq=False):
         return isinstance(self.message, Request)
 
     @property
-    def needs_stream(self) -> bool:
-        return isinstance(self.message, Request) and self.message.method == LISTEN
-
-    @property
     def is_stateless(self) -> bool:
         """Whether its header or its request's metadata names a revision without sessions."""
         version = self.headers.get(b"mcp-protocol-version")
-        if version is not None and version.decode("latin-1") not in WITH_SESSION:
+        if version is not None and version not in SESSION_VERSIONS:
             return True
         meta = self.message.params.get("_meta") if isinstance(self.message, Request) else None
         return isinstance(meta, dict) and request_meta.is_stateless(meta)

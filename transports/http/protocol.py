@@ -77,17 +77,17 @@ class HttpProtocol(CompactProtocol):
         self._known = None
         self.resume_writing()
         super().connection_lost(exc)
-        if self._is_idle:
+        if self._is_idle():
             self.cycle = self.scope = None  # type: ignore[assignment]  # they hold this
 
     def data_received(self, data: bytes) -> None:
-        if self._known is not None and self._is_idle and not self.transport.is_closing():
+        if self._known is not None and self._is_idle() and not self.transport.is_closing():
             found = self._known.match(data)
             if found is not None and self._slot.begin_request():
                 self._begin_known(self._known, *found)
                 return
         self._last_size = len(data)
-        is_next = bool(self.cycle) and self._is_idle
+        is_next = bool(self.cycle) and self._is_idle()
         before = self.cycle
         super().data_received(data)
         if is_next and self._is_between and self.cycle is not before and self._learned < MAX_LEARNED:
@@ -99,7 +99,6 @@ class HttpProtocol(CompactProtocol):
             if self._head > MAX_HEAD and not self.transport.is_closing():
                 self._refuse_head()
 
-    @property
     def _is_idle(self) -> bool:
         """Whether all that came belongs to requests that are answered."""
         return self._is_between and getattr(self.cycle, "response_complete", True)
@@ -125,7 +124,7 @@ class HttpProtocol(CompactProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Begin the request in its turn. uvicorn calls this too."""
-        self._queue.begin(partial(self._run, cycle, app), self._idle_since)
+        self._queue.begin(self._idle_since, self._run, cycle, app)
 
     def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
         task = self._queue.steps.run(cycle.run_asgi(app))
@@ -265,7 +264,7 @@ class HttpProtocol(CompactProtocol):
         """Close the connection if it has been idle for long enough, else look again when it may have been."""
         self._idle_timer = None
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if not self._is_idle:
+        if not self._is_idle():
             return  # the end of the request sets the timer again
         if left > 0:
             self._idle_timer = self.loop.call_later(left, self._end_idle)

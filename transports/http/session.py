@@ -64,6 +64,7 @@ class HttpSession:
             transport=transport,
             key=key,
         )
+        self.id, self.owner = self.session.key, self.session.owner
         self.streams: OrderedDict[str, EventStream] = OrderedDict()
         self.began = time.time()
         self.last_used = time.monotonic()
@@ -81,17 +82,9 @@ class HttpSession:
                 self._restore(taken, records.workspace)
 
     @property
-    def id(self) -> str:
-        return self.session.key
-
-    @property
     def record_key(self) -> str:
         """The key of its record."""
         return self.session.place.key
-
-    @property
-    def owner(self) -> str:
-        return self.session.owner
 
     @property
     def is_busy(self) -> bool:

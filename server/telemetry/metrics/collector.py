@@ -75,16 +75,14 @@ class CallMetrics:
         self._refused.labels("scope").inc()
 
     def _observe(self, name: Any, transport: str, outcome: str, seconds: float) -> None:
-        self._seconds.observe((self._tool_label(name), transport or NO_TRANSPORT, outcome), seconds)
-
-    def _tool_label(self, name: Any) -> str:
         if not isinstance(name, str) or name not in self._tools():
-            return OTHER
-        if name not in self._names:
-            if len(self._names) >= MAX_TOOLS:
-                return OTHER
-            self._names.add(name)
-        return name
+            name = OTHER
+        elif name not in self._names:
+            if len(self._names) < MAX_TOOLS:
+                self._names.add(name)
+            else:
+                name = OTHER
+        self._seconds.observe((name, transport or NO_TRANSPORT, outcome), seconds)
 
 
 class SecondsHistogram(Collector):

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from functools import partial
 from typing import Any
 
 import uvicorn
@@ -137,13 +136,17 @@ def test_a_connection_sends_its_answers_in_order_and_before_it_closes() -> None:
 def test_who_was_answered_longest_ago_is_served_first() -> None:
     async def main() -> None:
         begun: list[str] = []
+
+        def begin(name: str, _app: None) -> None:
+            begun.append(name)
+
         queue = AnswerQueue(asyncio.get_running_loop())
         for name, answered in (("ada", 3.0), ("ben", 1.0), ("cid", 2.0), ("dan", 1.0)):
-            queue.begin(partial(begun.append, name), answered)
+            queue.begin(answered, begin, name, None)
         assert begun == []
         await asyncio.sleep(0)
         assert begun == ["ben", "dan", "cid", "ada"]
-        queue.begin(partial(begun.append, "eve"), 9.0)
+        queue.begin(9.0, begin, "eve", None)
         await asyncio.sleep(0)
         assert begun[4:] == ["eve"]
 
