@@ -136,7 +136,8 @@ check: .venv/.dev ## check format, lint and types
 	@$(MAKE) --no-print-directory check-deploy
 
 # Needs no network: the linters include the schemas. systemd's own check runs if it is installed; Debian 12's lacks keys of 254
-MANIFESTS = $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml))
+MANIFESTS = $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml)) deploy/kubernetes-gateway/networkpolicy.yaml \
+	deploy/kubernetes-nodes/statefulset.yaml deploy/kubernetes-nodes/service.yaml
 check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 	$(BIN)/hadolint deploy/Dockerfile
 	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml deploy/compose.node.yaml

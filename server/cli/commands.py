@@ -53,7 +53,8 @@ LISTEN = Option(
     "listen",
     "where servers connect: unix:/PATH (default: STATE/node.sock), or HOST:PORT by TLS, with --node-certificate",
     parse_node_address,
-    metavar="ADDRESS",
+    (),
+    "ADDRESS",
 )
 NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"

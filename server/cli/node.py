@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolgate.server import build, run_loop
@@ -34,11 +35,11 @@ CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
 log = logging.getLogger("toolgate.node")
 
 
-def serve_node(options: Config, *, listen: str | None, name: str | None, max_people: str | None) -> int:
+def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | None, max_people: str | None) -> int:
     """Serve until a signal ends it."""
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
-    options.listen = choose_address(options, listen)
+    options.listen = choose_addresses(options, listen)
     try:
         chosen = check_node_name(name) if name is not None else None
     except ValueError as error:
@@ -61,12 +62,16 @@ def serve_node(options: Config, *, listen: str | None, name: str | None, max_peo
     return code
 
 
-def choose_address(options: Config, listen: str | None) -> NodeAddress:
-    """Return the address of --listen, or the default. Raises UsageError."""
+def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[NodeAddress, ...]:
+    """Return the addresses of --listen, by default the socket in the state folder. Raises UsageError."""
     try:
-        return parse_node_address(listen) if listen else name_socket(options.state / SOCKET)
+        addresses = tuple(map(parse_node_address, words or ())) or (name_socket(options.state / SOCKET),)
     except ValueError as error:
         raise UsageError(f"--listen: {error}") from None
+    for address in addresses:
+        if addresses.count(address) > 1:
+            raise UsageError(f"--listen {address} is given twice: give each address once")
+    return addresses
 
 
 async def run_node(options: Config, chosen: str | None, max_people: int) -> None:
@@ -75,10 +80,9 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     state = build.state_folder(options)
     use, owner = build.lock_state(state), lock_node(state)
     name = keep_name(state, chosen)
-    address, root = options.listen, build.workspace_root(options)
-    assert address is not None
-    certificate = read_certificate(options, "--listen", address)
-    line = open_listener(address)
+    root = build.workspace_root(options)
+    certificate = read_certificate(options, "--listen", *options.listen)
+    lines = [(open_listener(address), address) for address in options.listen]
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.max_people = max_people
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
@@ -86,7 +90,9 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     node.pages = NodePages(build.build_page_reader(options, build.build_web(options), node.workspaces))
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
     server = NodeServer(node, state, root, name)
-    listener = GatewayListener(line, server.serve, certificate)
+    listeners = [
+        GatewayListener(line, server.serve, certificate if address.path is None else None) for line, address in lines
+    ]
     for job in node.workspaces.list_jobs():
         jobs.start(job, 1.0)
     if certificate is not None:
@@ -95,18 +101,20 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
         jobs.start(node.cleaner.run, CLEAN_AFTER)
     gc.freeze()
     gc.set_threshold(50_000, 50, 100)  # as in a server: pauses cost latency
-    log.info("node %s listening on %s, %s", name, address, node.workspaces.describe())
-    notify_ready(options.socket_variables, str(address))
+    where = " and ".join(map(str, options.listen))
+    log.info("node %s listening on %s, %s", name, where, node.workspaces.describe())
+    notify_ready(options.socket_variables, where)
     try:
-        await listener.run()
+        await asyncio.gather(*(listener.run() for listener in listeners))
     except asyncio.CancelledError:
         if not interrupted.is_set():
             raise
     finally:
-        if address.path is not None:
-            os.unlink(address.path)
+        for address in options.listen:
+            if address.path is not None:
+                os.unlink(address.path)
         await server.close(options.grace if options.is_given("grace") else GRACE)
-        await listener.close()
+        await asyncio.gather(*(listener.close() for listener in listeners))
         await jobs.close()
         await file_changes.close()
         os.close(owner)

@@ -56,7 +56,7 @@ class Config:
         socket_variables: Mapping[str, str] | None = None,
     ) -> None:
         self.file = file
-        self.listen: NodeAddress | None = None  # the address of a node, which serves gateways and not MCP clients
+        self.listen: tuple[NodeAddress, ...] = ()  # the addresses of a node, which serves gateways and not MCP clients
         self.classic = classic
         self.environment = environment
         self.socket_variables = socket_variables or {}  # for the sockets of a service manager
@@ -77,7 +77,7 @@ class Config:
     @property
     def is_remote(self) -> bool:
         """Return whether HTTP is served: callers may be other people than the user who started the server."""
-        return self.listen is not None or bool(self.transports)
+        return bool(self.listen or self.transports)
 
     @property
     def transports(self) -> list[HttpTransport]:

@@ -20,8 +20,8 @@ def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     optional = (config.file, config.clients, config.search_keys, config.logs)
     clients = (getattr(config, method.client_key) for method in provider_methods())
     named = (*optional, *clients, config.metrics_token, config.login_header_secret, config.node_certificate)
-    listen = None if config.listen is None else config.listen.path
-    return [path.resolve() for path in (state, *named, listen) if path is not None]
+    sockets = (address.path for address in config.listen)
+    return [path.resolve() for path in (state, *named, *sockets) if path is not None]
 
 
 def check_workspace(config: Config, state: Path, sandbox: "Sandbox") -> None:

@@ -132,17 +132,23 @@ def test_the_kubernetes_variant_fits_the_baseline_pod_standard() -> None:
 
 
 def merged(whole: Any, patch: Any) -> Any:
-    """Return a strategic merge, as far as this patch needs it."""
+    """Return a strategic merge, as far as these patches need it."""
     if isinstance(whole, dict) and isinstance(patch, dict):
         made = copy.deepcopy(whole)
         for name, value in patch.items():
-            made[name] = merged(whole.get(name), value) if value is not None else None
             if value is None:
-                del made[name]
+                made.pop(name, None)
+            else:
+                made[name] = merged(whole.get(name, type(value)()), value)
         return made
     if isinstance(whole, list) and patch and isinstance(patch[0], dict):
-        changes = {each["name"]: each for each in patch}
-        return [merged(each, changes.get(each["name"], {})) for each in whole]
+        key = "mountPath" if "mountPath" in patch[0] else "name"
+        changes = {each[key]: each for each in patch}
+        there = {each[key] for each in whole}
+        return [
+            *(merged(each, changes.get(each[key], {})) for each in whole),
+            *(each for each in patch if each[key] not in there),
+        ]
     return patch
 
 

@@ -30,13 +30,15 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
     return await _run(config, rows, {"toolgate": VERSION, "url": url} if json else None)
 
 
-async def check_node(config: Config, *, listen: str | None, json: bool) -> int:
+async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool) -> int:
     """Check whether a node can run on this machine with these options; 0 if no check fails."""
-    from toolgate.server.cli.node import choose_address  # start-up
+    from toolgate.server.cli.node import choose_addresses  # start-up
 
-    config.listen = choose_address(config, listen)
+    config.listen = choose_addresses(config, listen)
     rows = [(name, partial(look, config), ()) for name, look in NODE_CHECKS.items()]
-    return await _run(config, rows, {"toolgate": VERSION, "node": str(config.listen)} if json else None)
+    return await _run(
+        config, rows, {"toolgate": VERSION, "node": " and ".join(map(str, config.listen))} if json else None
+    )
 
 
 async def _run(config: Config, rows: Sequence[CheckRow], about: Mapping[str, Any] | None) -> int:

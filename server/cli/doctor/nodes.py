@@ -6,6 +6,7 @@ import os
 import stat
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server import VERSION
@@ -135,25 +136,30 @@ def _describe_load(welcome: "Welcome", load: NodeLoad) -> str:
 
 
 async def listening(config: Config) -> CheckFinding:
-    """Check that a node can listen at its address, by doing so for a moment."""
-    from toolgate.server.node import connect, listener  # start-up
+    """Check that a node can listen at its addresses, by doing so for a moment."""
+    from toolgate.server.node import connect  # start-up
 
-    address = config.listen
-    assert address is not None
     if _is_locked(config):
         return f"a node with {config.state} runs"
     try:
-        connect.read_certificate(config, "--listen", address)
-        folder = None if address.path is None else address.path.parent
-        if folder is not None and not folder.is_dir():
-            if folder == config.state:
-                return f"{address} will be made at the start"
-            raise CheckError(f"there is no folder {folder}", "make it, or name another socket with --listen")
-        with closing(listener.open_listener(address)):
-            if address.path is not None:
-                address.path.unlink()
+        connect.read_certificate(config, "--listen", *config.listen)
+        return "; ".join(_try_address(address, config.state) for address in config.listen)
     except UsageError as error:
         raise CheckError(str(error), "change what is named: the node refuses to start with it") from None
+
+
+def _try_address(address: NodeAddress, state: Path) -> str:
+    """Return that a node can listen at the address. Raises CheckError and UsageError."""
+    from toolgate.server.node import listener  # as above
+
+    folder = None if address.path is None else address.path.parent
+    if folder is not None and not folder.is_dir():
+        if folder == state:
+            return f"{address} will be made at the start"
+        raise CheckError(f"there is no folder {folder}", "make it, or name another socket with --listen")
+    with closing(listener.open_listener(address)):
+        if address.path is not None:
+            address.path.unlink()
     return f"{address} is free"
 
 

@@ -98,7 +98,7 @@ def test_a_nodes_machine_is_checked_with_the_nodes_options(
 
     def address(state: Path, listen: Path) -> str:
         config = load.load({"state": str(state)}, {})
-        config.listen = name_socket(listen)
+        config.listen = (name_socket(listen),)
         asyncio.run(main.run_checks([("address", lambda: nodes.listening(config), ())]))
         return capsys.readouterr().out
 

@@ -34,7 +34,8 @@ HOST = "127.0.0.1"
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node"), "--sandbox", "none", host=HOST) as node:
+    folder = tmp_path_factory.mktemp("node")
+    with running_node(folder, "--sandbox", "none", "--listen", f"unix:{folder}/node.sock", host=HOST) as node:
         yield node
 
 
@@ -57,6 +58,12 @@ def test_a_call_through_tls_is_like_another(node: NodeProcess) -> None:
             assert len(await me.workspace.read(task, 0, 2**20)) == sum(len(f"{each}\n") for each in range(1, 20_001))
 
     asyncio.run(body())
+
+
+def test_a_node_listens_at_several_addresses(node: NodeProcess) -> None:
+    beside = link.greet(NodeAddress(node.socket), BOUND)
+    assert beside.epoch == link.greet(node.address, BOUND, node.certificate).epoch
+    assert f" listening on {node.address} and unix:{node.socket}, " in node.log.read_text()
 
 
 def test_a_gateway_without_a_good_certificate_is_refused(node: NodeProcess, tmp_path: Path) -> None:
