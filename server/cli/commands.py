@@ -56,6 +56,8 @@ LISTEN = Option(
     (),
     "ADDRESS",
 )
+NODES = _options("state", "node", "node-certificate")
+UNDO = Option("undo", "give it new people again", parse_bool)
 NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
 )
@@ -117,6 +119,9 @@ EXAMPLES = {
     "node": "toolgate node --listen unix:/run/toolgate/node.sock",
     "node doctor": "toolgate node doctor --state /var/lib/toolgate-node",
     "node certificate": "toolgate node certificate node1.example.com",
+    "node list": "toolgate node list --node unix:/run/toolgate/node.sock",
+    "node drain": "toolgate node drain cellar",
+    "node move": "toolgate node move ada attic",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
     "client add": "toolgate client add Fern https://fern.example.com/callback",
@@ -186,6 +191,9 @@ COMMANDS = {
             "[HOST…]",
             (KEYS, RENEW),
         ),
+        Command("node list", "list nodes, and how many people are on each", "nodes:list_nodes", NODES),
+        Command("node drain", "give a node no new people", "nodes:drain", NODES, "NAME", (UNDO,)),
+        Command("node move", "move a person's workspace to another node", "nodes:move", NODES, "WHO NAME"),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),
         Command(

@@ -17,6 +17,7 @@ from toolgate.server.config.node_address import NodeAddress, name_socket, parse_
 from toolgate.server.node.connect import read_certificate
 from toolgate.server.node.listener import GatewayListener, open_listener
 from toolgate.server.node.load_meter import LoadMeter
+from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.name import check_node_name, find_or_choose_name
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.node_pages import NodePages
@@ -88,7 +89,10 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.load_meter = LoadMeter(state, root, node.workspaces)
     node.pages = NodePages(build.build_page_reader(options, build.build_web(options), node.workspaces))
+    node.moves = WorkspaceMoves(state, node.workspaces, is_shared=root is not None)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
+    if node.cleaner is not None:
+        node.moves.leave_message = node.cleaner.uses.leave_message
     server = NodeServer(node, state, root, name)
     listeners = [
         GatewayListener(line, server.serve, certificate if address.path is None else None) for line, address in lines

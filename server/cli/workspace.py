@@ -27,7 +27,7 @@ async def list_workspaces(store: Store, _config: Config) -> None:
         shown = "unknown" if last is None else format_time(last)
         found.append((name, folders.disk_usage(held.workspaces / name), shown))
     found += [(path.name, path.stat().st_size, "archived") for path in held.list_archives()]
-    rows = [(escape_unprintable(owners.get(name[:42], "?")), name, _format_size(size), at) for name, size, at in found]
+    rows = [(escape_unprintable(owners.get(name[:42], "?")), name, format_size(size), at) for name, size, at in found]
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
 
 
@@ -53,7 +53,7 @@ async def restore(store: Store, _config: Config, *, who: str) -> None:
     held = PrincipalFolders(store.folder)
     found = _find_archive(held, who)
     if found is None:
-        name = await _find_principal(store, who)
+        name = await find_principal(store, who)
         archives = [path for path in held.list_archives() if path.name.startswith(name)]
         if not archives:
             raise CommandError(f"there is no archive of {name}")
@@ -93,13 +93,14 @@ def _exclusive(held: PrincipalFolders, name: str) -> Generator[None]:
 
 async def _find_workspace(store: Store, who: str) -> str:
     """Return the principal with the workspace that `who` names. Raises CommandError."""
-    held, found = PrincipalFolders(store.folder), await _find_principal(store, who)
+    held, found = PrincipalFolders(store.folder), await find_principal(store, who)
     if found not in held.list_names():
         raise CommandError(f"{found} has no workspace")
     return found
 
 
-async def _find_principal(store: Store, word: str) -> str:
+async def find_principal(store: Store, word: str) -> str:
+    """Return the principal that a person's name, or a principal, means. Raises CommandError."""
     if PRINCIPAL_NAME.fullmatch(word):
         return word
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
@@ -114,7 +115,7 @@ def _find_archive(held: PrincipalFolders, name: str) -> Path | None:
     return next((path for path in held.list_archives() if path.name == name), None)
 
 
-def _format_size(bytes: int) -> str:
+def format_size(bytes: int) -> str:
     """Return bytes as people read them: 3 MiB."""
     for unit in ("B", "KiB", "MiB"):
         if bytes < 1024:

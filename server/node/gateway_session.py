@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.node.messages import MAX_DATA, METHODS, Acknowledgement, Answer, Cancel, NodeRequest
+from toolgate.server.node.messages import (
+    MAX_DATA,
+    METHODS,
+    MOVE_METHODS,
+    STANDING,
+    Acknowledgement,
+    Answer,
+    Cancel,
+    NodeRequest,
+)
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.principal_pages import PrincipalPages
 from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
@@ -66,6 +75,7 @@ class GatewaySession:
         """The connection is gone. What it asked for goes on; the gateway may come back."""
         if self._writer is writer:
             self._writer = None
+            self._node.moves.release(self)
             self._expiry = asyncio.get_running_loop().call_later(REATTACH, self._expire)
 
     @property
@@ -87,6 +97,14 @@ class GatewaySession:
             self._adopt(principal, run_id)
         self.watches.clear()
         self._on_expire()
+
+    def is_calling(self, principal: str) -> bool:
+        """Return whether a call of the principal is under way."""
+        requests = [request for request in self.requests.values() if request.principal == principal and request.is_call]
+        concluded = {request.run_id for request in requests if request.frame is not None and request.concludes}
+        attended = {run_id for name, run_id in self.attended if name == principal}
+        asks = any(request.frame is None and request.name not in STANDING for request in requests)
+        return asks or not attended <= concluded
 
     # -- messages
 
@@ -164,15 +182,18 @@ class GatewaySession:
             size = given["limit"] * 2  # base64, or a text's escapes
             await self._reserve(request, size if size > SMALL else 0)
         request.about = given.get("run_id")
+        if request.name not in MOVE_METHODS:
+            self._node.moves.check(request.principal)
         owner, _, name = request.name.partition(".")
-        target: Any = PrincipalMethods(self._node, request, self.attended, self.watches)
+        target: Any = PrincipalMethods(self._node, request, self.attended, self.watches, self)
         if owner == "pages":
             target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
         if owner == "workspace":
             target = self._node.find_workspace(request.principal, opens=request.is_call)
         if name == "run_program":
             self._node.refuse_start_at_end()
-        result = await getattr(target, name)(**given)
+        work = getattr(target, name)(**given)
+        result = await (self._node.moves.while_here(request.principal, work) if request.name in STANDING else work)
         if name in ("keep", "forget", "discard"):
             self._leave(request.principal, given["run_id"])
         return result
@@ -212,8 +233,9 @@ class GatewaySession:
         self._forget(request)
         if request.concludes and request.run_id is not None:
             self._leave(request.principal, request.run_id)
-            if not request.needs_output:
-                self._spawn(self._node.workspaces.get_or_open(request.principal).forget(request.run_id))
+            workspace = self._node.workspaces.find(request.principal)
+            if workspace is not None and not request.needs_output:
+                self._spawn(workspace.forget(request.run_id))
 
     def _drop(self, request: GatewayRequest, *, goes_on: bool) -> None:
         """Nobody waits for the request."""

@@ -124,6 +124,16 @@ FROM_NODE = msgspec.json.Decoder(Welcome | Refusal | Answer | TaskEnded | Pong)
 # -- methods
 
 
+class PackedWorkspace(msgspec.Struct, frozen=True):
+    """A workspace packed for a move: its size in bytes, its SHA-256, and what was omitted, in words. `went_to`: nothing
+    is here, it left for that node by an earlier move."""
+
+    size: int
+    digest: str
+    omission: str
+    went_to: str = ""
+
+
 class NodeMethods(Protocol):
     """What a node offers beside the methods of Workspace, for one principal of one gateway."""
 
@@ -156,7 +166,7 @@ class NodeMethods(Protocol):
         ...
 
     async def wait_arrival(self, seen: int) -> None:
-        """Wait until there have been more than `seen` background tasks."""
+        """Wait until there have been other than `seen` background tasks: fewer after a restart or a move."""
         ...
 
     async def measure_file(self, path: str, largest: int, *, anywhere: bool) -> tuple[int, str]:
@@ -174,8 +184,28 @@ class NodeMethods(Protocol):
     async def end_watch(self, watch: int) -> None: ...
 
     async def has_files(self) -> bool:
-        """Return whether the principal has files here. Opens no workspace."""
+        """Return whether the principal has files here that it uses. Opens no workspace."""
         ...
+
+    # The steps of a move, in their order: see server/node/carry.py
+
+    async def begin_move(self) -> PackedWorkspace: ...
+
+    async def open_arrival(self) -> None: ...
+
+    async def read_packed(self, offset: int, limit: int) -> bytes: ...
+
+    async def add_piece(self, offset: int, data: bytes) -> None: ...
+
+    async def unpack_arrival(self, digest: str) -> None: ...
+
+    async def commit_move(self, target: str) -> None: ...
+
+    async def settle(self, *, is_final: bool = False, omission: str = "") -> bool: ...
+
+    async def remove_copy(self, target: str) -> bool: ...
+
+    async def cancel_move(self) -> None: ...
 
     async def kill_all(self) -> None: ...
 
@@ -198,6 +228,12 @@ COMMANDS = ("find_read_only_obstacle", "run", "wait", "wait_shell", "kill", "kee
 OUTPUT = ("read", "size", "take", "mark_read", "wait_output")
 FILES = ("write_file", "stat_path", "entries", "resolve", "run_program")
 PAGES = tuple(name for name in vars(PageMethods) if not name.startswith("_"))
+MOVES = (
+    *("has_files", "begin_move", "open_arrival", "read_packed", "add_piece", "unpack_arrival", "commit_move", "settle"),
+    *("remove_copy", "cancel_move"),
+)
+MOVE_METHODS = frozenset(f"node.{name}" for name in MOVES)  # also for a workspace that is not used here
+STANDING = frozenset(("node.wait_arrival", "node.next_change"))  # they may wait without an end, and no call does
 METHODS = MethodTable(
     {
         "workspace": (Workspace, (*COMMANDS, *OUTPUT, *FILES)),

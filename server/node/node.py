@@ -6,12 +6,15 @@ from collections.abc import Callable, Collection
 
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.messages import TaskEnded
+from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.pages.node_pages import NodePages
+from toolgate.server.workspaces.folders import WorkspaceInUseError
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 MAX_ENDS = 32  # ends of tasks kept for a principal, as many as a gateway keeps
 MAX_PRINCIPALS = 10_000  # that have such ends
@@ -48,11 +51,12 @@ class TaskEnds:
 
 
 class Node:
-    """The state of a node. `workspaces`, whose tasks report their ends here, `pages` and `load_meter` are set before it
-    serves."""
+    """The state of a node. `workspaces`, whose tasks report their ends here, `moves`, `pages` and `load_meter` are set
+    before it serves."""
 
     def __init__(self) -> None:
         self.workspaces: LocalWorkspaces
+        self.moves: WorkspaceMoves
         self.pages: NodePages
         self.load_meter: LoadMeter
         self.cleaner: WorkspaceCleaner | None = None
@@ -66,14 +70,15 @@ class Node:
         """Return the principal's workspace. If it is not open, open it or raise KeyError. Raises ToolError for a
         principal who is one too many."""
         if opens:
-            self._refuse_beyond_limit(principal)
+            self.refuse_beyond_limit(principal)
             return self.workspaces.get_or_open(principal)
         workspace = self.workspaces.find(principal)
         if workspace is None:
             raise KeyError(f"{principal} has nothing open here")
         return workspace
 
-    def _refuse_beyond_limit(self, principal: str) -> None:
+    def refuse_beyond_limit(self, principal: str) -> None:
+        """Raise ToolError for a principal who is one too many."""
         if self.max_people and self.workspaces.find(principal) is None:
             people = self.workspaces.list_people()
             if principal not in people and len(people) >= self.max_people:
@@ -88,7 +93,11 @@ class Node:
         return self.gone
 
     async def forget(self, principal: str) -> None:
-        """End all that a principal has running, and close its folders."""
+        """End all that a principal has running, and close its folders. Raises WorkspaceInUseError if it moves."""
+        try:
+            self.moves.check(principal)
+        except WorkspaceMovedError as error:
+            raise WorkspaceInUseError(error.text) from None
         await self.workspaces.forget(principal)
 
     async def adopt(self, principal: str, run_id: int) -> None:

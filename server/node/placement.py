@@ -64,6 +64,15 @@ class Placement:
                 raise
         return self.get_link(principal)
 
+    async def relocate(self, principal: str) -> NodeLink:
+        """Return the link to the node that the database names now, as the one before says that the workspace is not
+        used there. Raises ToolError while it moves."""
+        self._names.pop(principal, None)
+        link = await self.locate(principal)
+        if not await request(link, principal, "node.settle"):
+            raise ToolError(f"your workspace is being moved to another node: {NOTHING}; call again in a while")
+        return link
+
     async def note_node(self, link: NodeLink) -> None:
         """Note the name and address of a node that answers. Raises StateError."""
         now, address = time.time(), str(link.address)

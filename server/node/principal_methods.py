@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from toolgate.server.node.messages import NodeRequest
+from toolgate.server.node.messages import NodeRequest, PackedWorkspace
 from toolgate.server.node.node import Node
 from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.api.errors import ToolError
@@ -35,7 +35,8 @@ class GatewayRequest:
 
 
 class PrincipalMethods:
-    """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches."""
+    """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches;
+    `owner` stands for it."""
 
     def __init__(
         self,
@@ -43,11 +44,13 @@ class PrincipalMethods:
         request: GatewayRequest,
         attended: set[tuple[str, int]],
         watches: dict[tuple[str, int], AsyncIterator[object]],
+        owner: object,
     ) -> None:
         self._node = node
         self._request = request
         self._attended = attended
         self._watches = watches
+        self._owner = owner
 
     @property
     def _workspace(self) -> LocalWorkspace:
@@ -101,7 +104,7 @@ class PrincipalMethods:
         return self._workspace.arrivals, await self._workspace.list()
 
     async def wait_arrival(self, seen: int) -> None:
-        while self._workspace.arrivals <= seen:
+        while self._workspace.arrivals == seen:
             await self._workspace.arrival()
 
     async def measure_file(self, path: str, largest: int, *, anywhere: bool) -> tuple[int, str]:
@@ -136,7 +139,36 @@ class PrincipalMethods:
             await close()
 
     async def has_files(self) -> bool:
-        return self._node.workspaces.has_files(self._request.principal)
+        principal = self._request.principal
+        return not self._node.moves.has_copy(principal) and self._node.workspaces.has_files(principal)
+
+    async def begin_move(self) -> PackedWorkspace:
+        return await self._node.moves.begin(self._request.principal, self._owner)
+
+    async def open_arrival(self) -> None:
+        self._node.refuse_beyond_limit(self._request.principal)
+        await self._node.moves.open(self._request.principal, self._owner)
+
+    async def read_packed(self, offset: int, limit: int) -> bytes:
+        return await self._node.moves.read(self._request.principal, self._owner, offset, limit)
+
+    async def add_piece(self, offset: int, data: bytes) -> None:
+        await self._node.moves.add(self._request.principal, self._owner, offset, data)
+
+    async def unpack_arrival(self, digest: str) -> None:
+        await self._node.moves.unpack(self._request.principal, self._owner, digest)
+
+    async def commit_move(self, target: str) -> None:
+        await self._node.moves.commit(self._request.principal, self._owner, target)
+
+    async def settle(self, *, is_final: bool = False, omission: str = "") -> bool:
+        return await self._node.moves.settle(self._request.principal, is_final=is_final, omission=omission)
+
+    async def remove_copy(self, target: str) -> bool:
+        return await self._node.moves.remove(self._request.principal, target)
+
+    async def cancel_move(self) -> None:
+        await self._node.moves.cancel(self._request.principal, self._owner)
 
     async def kill_all(self) -> None:
         await self._node.workspaces.kill(self._request.principal)

@@ -23,9 +23,9 @@ async def perform(
     return method.result.decode(answer)
 
 
-async def request(link: NodeLink, principal: str, name: str, *words: Any) -> Any:
+async def request(link: NodeLink, principal: str, name: str, *words: Any, **keywords: Any) -> Any:
     """Perform a method that belongs to no call."""
-    return await perform(link, principal, name, words, {}, is_call=False)
+    return await perform(link, principal, name, words, keywords, is_call=False)
 
 
 def _describe_server(address: NodeAddress) -> Attributes:

@@ -9,11 +9,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from toolgate.server.node import remote_methods
+from toolgate.server.node.link import NodeLink
 from toolgate.server.node.messages import METHODS, PAGES, Welcome
 from toolgate.server.node.placement import Placement
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import files
 from toolgate.tools.workspace.open_file import PIECE
 from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 # Methods of Workspace that a node performs in its own way, beside those of METHODS' `workspace`
 NODE_METHODS = ("start", "execute", "conclude")
@@ -59,13 +62,14 @@ class NodeWorkspace:
 
     @property
     def _welcome(self) -> Welcome:
-        welcome = self._placement.get_link(self._principal).welcome
-        assert welcome is not None  # the name of the node is known from it
-        return welcome
+        return _welcome_of(self._placement.get_link(self._principal))
 
     @property
     def root(self) -> Path:
-        welcome = self._welcome
+        return self._find_root(self._placement.get_link(self._principal))
+
+    def _find_root(self, link: NodeLink) -> Path:
+        welcome = _welcome_of(link)
         own = Path(welcome.state, "workspaces", self._principal)
         return own if welcome.root is None else Path(welcome.root)
 
@@ -93,7 +97,20 @@ class NodeWorkspace:
 
     async def _call(self, name: str, /, *words: Any, **keywords: Any) -> Any:
         link = await self._placement.locate(self._principal, chooses=self._is_call)
+        root = self._find_root(link)
+        try:
+            return await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
+        except WorkspaceMovedError:
+            link = await self._placement.relocate(self._principal)
+        now = self._find_root(link)
+        if root != now and any(_is_inside(value, root) for value in (*words, *keywords.values())):
+            text = f"your workspace was moved to the node {link.name}, where it is {now}: nothing was done; call again"
+            raise ToolError(text)
         return await remote_methods.perform(link, self._principal, name, words, keywords, is_call=self._is_call)
+
+    async def request(self, name: str, *words: Any) -> Any:
+        """Perform another method of the node for the principal."""
+        return await self._call(f"node.{name}", *words)
 
     async def list(self) -> "list[Run]":
         self._arrivals, runs = await self._call("node.list_tasks")
@@ -135,3 +152,12 @@ class NodeWorkspace:
 
     async def _end_watch(self, watch: int) -> None:
         await self._call("node.end_watch", watch)
+
+
+def _is_inside(value: object, root: Path) -> bool:
+    return isinstance(value, (str, Path)) and f"{value}/".startswith(f"{root}/")
+
+
+def _welcome_of(link: NodeLink) -> Welcome:
+    assert link.welcome is not None  # the node was found by its name
+    return link.welcome

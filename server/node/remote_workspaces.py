@@ -79,7 +79,11 @@ class RemoteWorkspaces:
         return self.get_or_open(principal)  # type: ignore[return-value]  # as above
 
     def find(self, principal: str) -> Workspace | None:
-        return NodeWorkspace(self._placement, principal, is_call=False)  # type: ignore[return-value]  # as above
+        return self._observe(principal)  # type: ignore[return-value]  # as above
+
+    def _observe(self, principal: str) -> NodeWorkspace:
+        """Return a workspace whose requests are no calls of the principal."""
+        return NodeWorkspace(self._placement, principal, is_call=False)
 
     def sandbox_level(self, principal: str) -> str | None:
         link = self._placement.find_link(principal) if principal in self._workspaces else None
@@ -109,7 +113,7 @@ class RemoteWorkspaces:
         """Find the principal's node before a call, and note the call there, at most once a minute. A message for it
         comes by `on_message(principal, message)`. Without a node, what the call does with the workspace says why."""
         try:
-            link = await self._placement.locate(principal)
+            await self._placement.locate(principal)
         except ToolError as error:
             log.debug("the node of %s is not found: %s", principal, error.text)
             return
@@ -117,20 +121,19 @@ class RemoteWorkspaces:
         if now - self._noted.get(principal, -NOTE_EVERY) < NOTE_EVERY:
             return
         self._noted[principal] = now
-        task = asyncio.get_running_loop().create_task(self._note_use(link, principal, on_message))
+        task = asyncio.get_running_loop().create_task(self._note_use(principal, on_message))
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
 
     async def kill(self, principal: str) -> None:
         with suppress(KeyError):
-            await request(await self._placement.locate(principal, chooses=False), principal, "node.kill_all")
+            await self._observe(principal).request("kill_all")
 
     async def forget(self, principal: str) -> bool:
         self._workspaces.pop(principal, None)
         forgotten = False
         with suppress(KeyError):
-            link = await self._placement.locate(principal, chooses=False)
-            forgotten = await request(link, principal, "node.forget_principal")
+            forgotten = await self._observe(principal).request("forget_principal")
         return forgotten
 
     async def close(self) -> None:
@@ -157,9 +160,9 @@ class RemoteWorkspaces:
         self._on_task_end(end.principal, end.run)
         return True
 
-    async def _note_use(self, link: NodeLink, principal: str, on_message: Callable[[str, str], None]) -> None:
+    async def _note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
         try:
-            message = await request(link, principal, "node.note_use")
+            message = await self._observe(principal).request("note_use")
         except ToolError as error:
             log.debug("a call of %s is not noted: %s", principal, error.text)
             self._noted.pop(principal, None)

@@ -32,6 +32,7 @@ class NodeServer:
     def __init__(self, node: Node, state: Path, root: Path | None, name: str) -> None:
         self._node = node
         node.on_end = self._report_end
+        node.moves.is_calling = lambda name: any(session.is_calling(name) for session in self._sessions.values())
         self._sessions: dict[str, GatewaySession] = {}
         self._epoch = secrets.token_hex(16)
         self._state = Path(os.path.realpath(state))

@@ -7,12 +7,16 @@ import msgspec
 
 from toolgate.tools.api import errors
 from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError
+from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 ASKING_ERRORS = (errors.CannotAskError, errors.UnansweredError, errors.StillWaitingError, errors.TasksUnsupportedError)
 PAGE_ERRORS = (PageUnreachableError, PageTimeoutError, AddressRefusedError)
 TOOL_ERRORS: dict[str, type[errors.ToolError]] = {
     error.__name__: error
-    for error in (errors.ToolError, errors.NotFound, errors.WrongArgumentsError, *ASKING_ERRORS, *PAGE_ERRORS)
+    for error in (
+        *(errors.ToolError, errors.NotFound, errors.WrongArgumentsError, WorkspaceMovedError),
+        *(*ASKING_ERRORS, *PAGE_ERRORS),
+    )
 }
 PYTHON_ERRORS = {
     error.__name__: error for error in (KeyError, LookupError, OverflowError, TimeoutError, ValueError, TypeError)

@@ -58,11 +58,22 @@ def place(
     return find_placement(connection, principal)
 
 
-def move_placement(connection: "Connection", principal: str, source: str, target: str, now: float) -> bool:
-    """Change the principal's node from `source` to `target`. Return whether it was `source`."""
+def claim_placement(connection: "Connection", principal: str, now: float) -> tuple[str, float] | None:
+    """Return the principal's node and a claim, which ends all earlier ones; None for a principal without a node."""
     table = tables.placement
-    mine = table.update().where(table.c.principal == principal, table.c.node == source)
-    return connection.execute(mine.values(node=target, placed_at=now)).rowcount == 1
+    row = connection.execute(table.select().filter_by(principal=principal)).one_or_none()
+    if row is None:
+        return None
+    claim = max(now, row.placed_at + 1e-3)  # another one, whatever the clock does
+    connection.execute(table.update().where(table.c.principal == principal).values(placed_at=claim))
+    return row.node, claim
+
+
+def move_placement(connection: "Connection", principal: str, target: str, claim: float) -> bool:
+    """Change the principal's node. Return whether the claim held."""
+    table = tables.placement
+    mine = table.update().where(table.c.principal == principal, table.c.placed_at == claim)
+    return connection.execute(mine.values(node=target)).rowcount == 1
 
 
 def note_node(connection: "Connection", name: str, address: str, now: float) -> None:

@@ -150,7 +150,7 @@ placement = _table(  # the node that has a principal's workspace
     "placement",
     Column("principal", String, primary_key=True, nullable=False),
     Column("node", String, nullable=False, index=True),  # its name
-    Column("placed_at", Float, nullable=False),
+    Column("placed_at", Float, nullable=False),  # or when a move of it began last
 )
 
 # People

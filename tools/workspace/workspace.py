@@ -24,6 +24,10 @@ class WorkspaceUnreachableError(ToolError):
     """The machine of the workspace can't be reached. What was started there may go on."""
 
 
+class WorkspaceMovedError(ToolError):
+    """The workspace is not used at this machine any more, or not yet."""
+
+
 class Conclusion(msgspec.Struct, frozen=True):
     """A foreground command at the end of its call.
 

@@ -4,19 +4,17 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.server.node.nodes import NodeProcess, fake_principal, list_nobody, running_node
+from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server import build
 from toolgate.server.config.load import load
-from toolgate.server.node import link
 from toolgate.server.node.name import NAME_FILE, find_or_choose_name
-from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
@@ -28,48 +26,16 @@ WITHIN = 2.0  # seconds: what is promised of a call while a node can't be reache
 SAMPLES = 150
 
 
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[NodeProcess]]:
-    folder = tmp_path_factory.mktemp("nodes")
-    with contextlib.ExitStack() as stack:
-        names = ("attic", "cellar")
-        yield [stack.enter_context(running_node(folder / name, "--sandbox", "none", "--name", name)) for name in names]
-
-
-@contextlib.asynccontextmanager
-async def gateway(store: Store, *nodes: NodeProcess) -> AsyncIterator[RemoteWorkspaces]:
-    """A gateway with these nodes, as far as they answer."""
-    answers = link.greet_all([node.address for node in nodes], BOUND)
-    links = [link.NodeLink(at, None if isinstance(answer, Exception) else answer) for at, answer in answers]
-    remote = RemoteWorkspaces(Placement(store, links), FileChanges(), lambda _, run: None, list_nobody)
-    try:
-        yield remote
-    finally:
-        await remote.close()
-
-
-@contextlib.contextmanager
-def database(folder: Path) -> Iterator[Store]:
-    with contextlib.closing(Store(folder / "gateway")) as store:
-        yield store
-
-
 async def where(remote: RemoteWorkspaces, principal: str) -> str:
     """Return what the principal's first call finds: the name of a folder above its root."""
     await remote.prepare(principal, lambda _, text: None)
     return remote.get_or_open(principal).root.parents[2].name
 
 
-async def place(store: Store, principal: str, *names: str) -> None:
-    await store.transact(
-        partial(node_rows.place, principal=principal, names=names, now=time.time(), has_files=False, limits={}),
-    )
-
-
 def test_people_are_spread_over_nodes_and_stay_for_every_gateway(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         people = [fake_principal() for _ in range(4)]
-        async with gateway(store, *nodes) as one, gateway(store, *reversed(nodes)) as two:
+        async with several_gateway(store, *nodes) as one, several_gateway(store, *reversed(nodes)) as two:
             assert [await where(one, person) for person in people] == ["attic", "cellar", "attic", "cellar"]
             assert [await where(two, person) for person in people] == ["attic", "cellar", "attic", "cellar"]
             racer = fake_principal()
@@ -85,7 +51,7 @@ def test_people_are_spread_over_nodes_and_stay_for_every_gateway(nodes: list[Nod
 def test_a_draining_node_gets_no_new_people(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         stays = fake_principal()
-        async with gateway(store, *nodes) as remote:
+        async with several_gateway(store, *nodes) as remote:
             assert await where(remote, stays) == "attic"
             for at in remote.links:
                 await store.transact(partial(node_rows.note_node, name=at.name, address=str(at.address), now=0.0))
@@ -106,23 +72,23 @@ def test_a_draining_node_gets_no_new_people(nodes: list[NodeProcess], tmp_path: 
 def test_a_node_takes_as_many_people_as_it_may(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def body(store: Store, small: NodeProcess) -> None:
         first, second = fake_principal(), fake_principal()
-        async with gateway(store, small, nodes[0]) as remote:
-            await place(store, fake_principal(), "attic")
-            await place(store, fake_principal(), "attic")
+        async with several_gateway(store, small, nodes[0]) as remote:
+            await place_at(store, fake_principal(), "attic")
+            await place_at(store, fake_principal(), "attic")
             assert [await where(remote, person) for person in (first, second)] == ["alone", "attic"]
             assert (await remote.get_or_open(first).execute("echo in", wait=BOUND, limit=9))[1].excerpt.text == "in\n"
-        async with gateway(store, small) as remote:
+        async with several_gateway(store, small) as remote:
             assert await where(remote, first) == "alone"
             with pytest.raises(ToolError, match="take no new people: nothing was done"):
                 await where(remote, fake_principal())
         with contextlib.closing(Store(tmp_path / "other database")) as other:
-            async with gateway(other, small) as remote:  # whose people are others
+            async with several_gateway(other, small) as remote:  # whose people are others
                 assert await where(remote, second) == "alone"
                 with pytest.raises(ToolError, match=r"this node is full: it takes 1 \(--max-people\)"):
                     await remote.get_or_open(second).execute("echo in", wait=BOUND, limit=9)
         assert small.stop() == 0
         await asyncio.to_thread(small.start)  # it counts folders, not people since its start
-        async with gateway(store, small) as remote:
+        async with several_gateway(store, small) as remote:
             assert (await remote.get_or_open(first).execute("echo in", wait=BOUND, limit=9))[1].excerpt.text == "in\n"
 
     options = ("--sandbox", "none", "--name", "alone", "--max-people", "1")
@@ -140,7 +106,7 @@ def test_people_without_a_row_are_where_their_files_are(nodes: list[NodeProcess]
         folder = nodes[1].state / "workspaces" / person
         folder.mkdir()
         (folder / "thesis.txt").write_text("kept")
-        async with gateway(store, *nodes) as remote:
+        async with several_gateway(store, *nodes) as remote:
             assert await where(remote, person) == "cellar"
 
     with database(tmp_path) as store:
@@ -150,8 +116,8 @@ def test_people_without_a_row_are_where_their_files_are(nodes: list[NodeProcess]
 def test_people_of_a_node_that_is_not_given_are_told_its_name(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         person = fake_principal()
-        await place(store, person, "lighthouse")
-        async with gateway(store, *nodes) as remote:
+        await place_at(store, person, "lighthouse")
+        async with several_gateway(store, *nodes) as remote:
             with pytest.raises(ToolError, match="on the node lighthouse, and this server does not use it"):
                 await where(remote, person)
             with pytest.raises(ToolError, match="on the node lighthouse"):
@@ -172,9 +138,9 @@ def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_p
 
     async def body(store: Store) -> None:
         ada, bob = fake_principal(), fake_principal()
-        await place(store, ada, "attic")
-        await place(store, bob, "cellar")
-        async with gateway(store, *nodes) as remote:
+        await place_at(store, ada, "attic")
+        await place_at(store, bob, "cellar")
+        async with several_gateway(store, *nodes) as remote:
             assert await remote.get_or_open(ada).list() == []
             quiet = await measure(remote, bob)
             nodes[0].process.send_signal(signal.SIGSTOP)
@@ -224,7 +190,7 @@ def test_a_node_that_was_away_at_the_start_is_used_once_it_answers(nodes: list[N
 
     async def body(store: Store) -> None:
         person = fake_principal()
-        await place(store, person, "attic")
+        await place_at(store, person, "attic")
         remote = start(store, tmp_path, f"unix:{later}", nodes[1].address)
         jobs = [asyncio.ensure_future(job()) for job in remote.list_jobs()]
         try:

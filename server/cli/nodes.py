@@ -1,0 +1,147 @@
+"""List nodes, drain them and move people between them (`toolgate node list`, `drain` and `move`).
+
+They reach the nodes of --node, and those that servers on this state have reached.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from toolgate.server import progress
+from toolgate.server.cli.output import print_table
+from toolgate.server.cli.store_command import CommandError, with_store
+from toolgate.server.cli.workspace import find_principal, format_size
+from toolgate.server.config.load import Config
+from toolgate.server.config.node_address import parse_node_address
+from toolgate.server.node import link
+from toolgate.server.node.carry import MoveError, move_workspace
+from toolgate.server.node.connect import read_certificate
+from toolgate.server.node.gateway_session import LOCAL
+from toolgate.server.node.link import NodeLink
+from toolgate.server.node.remote_methods import request
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import node_rows
+from toolgate.server.state.node_rows import KnownNode
+from toolgate.server.state.store import Store
+from toolgate.server.text import escape_unprintable
+from toolgate.server.workspaces.node_report import NodeLoad
+
+TIMEOUT = 2.0  # seconds for a node to answer
+log = logging.getLogger("toolgate.node")
+NOBODY = "give the address of each node with --node, as to the server"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNode:
+    """A node at an address, or in the database. `link` is None if it does not answer."""
+
+    name: str
+    address: str
+    row: KnownNode | None
+    link: NodeLink | None
+
+
+@with_store(upgrades=False)
+async def list_nodes(store: Store, config: Config) -> None:
+    """Print the nodes, with what runs there and how many people they have."""
+    async with _reach_nodes(store, config) as nodes:
+        lines = await asyncio.gather(*map(_describe, nodes))
+    if not lines:
+        raise CommandError(f"no node is known here: {NOBODY}")
+    print_table([("NAME", "ADDRESS", "REACHABLE", "VERSION", "LEVEL", "PEOPLE", "RUNNING", "DRAINING"), *lines])
+
+
+@with_store()
+async def drain(store: Store, config: Config, *, name: str, undo: bool) -> None:
+    """Give a node no new people, or new people again."""
+    async with _reach_nodes(store, config) as nodes:
+        found = _find_node(nodes, name)
+    note = partial(node_rows.note_node, name=name, address=found.address)
+    if not await store.transact(partial(node_rows.set_draining, name=name, draining=not undo)):
+        await store.transact(partial(note, now=0.0))
+        await store.transact(partial(node_rows.set_draining, name=name, draining=not undo))
+    people = found.row.people if found.row is not None else 0
+    if undo:
+        print(f"the node {name} gets new people again")
+    else:
+        print(f"the node {name} gets no new people; {people} are on it: toolgate node move takes one to another")
+
+
+@with_store()
+async def move(store: Store, config: Config, *, who: str, name: str) -> None:
+    """Move a person's workspace to a node."""
+    principal = await find_principal(store, who)
+    async with _reach_nodes(store, config) as nodes:
+        target = _find_node(nodes, name).link
+        if target is None:
+            raise CommandError(f"the node {name} does not answer: nothing was moved")
+        links = [node.link for node in nodes if node.link is not None]
+        try:
+            with progress.terminal_progress(config.environment).show(f"moving {principal} to {name}"):
+                done = await move_workspace(store, links, principal, target)
+        except MoveError as error:
+            raise CommandError(str(error)) from None
+    if done.source:
+        omission = done.omission and f", {done.omission}"
+        print(f"moved: {principal} from {done.source} to {name}, {format_size(done.size)} packed{omission}")
+        print("the output of its earlier commands and background tasks is gone")
+    else:
+        print(f"{principal} is on the node {name}")
+    for reason in done.remains:
+        print(f"a copy that is not used may remain: {escape_unprintable(reason)}; repeat this to remove it")
+
+
+@asynccontextmanager
+async def _reach_nodes(store: Store, config: Config) -> AsyncGenerator[list[FoundNode]]:
+    """Yield the nodes by name, connected where they answer. One that two addresses lead to is named once."""
+    rows = [] if store.is_empty() else await store.transact(node_rows.list_nodes)
+    addresses = list(dict.fromkeys([*config.node, *(parse_node_address(row.address) for row in rows if row.address)]))
+    by_name = {row.name: row for row in rows}
+    found: dict[str, FoundNode] = {}
+    away: list[FoundNode] = []
+    links: list[NodeLink] = []
+    certificate = read_certificate(config, "--node", *addresses)
+    answers = await asyncio.to_thread(link.greet_all, addresses, TIMEOUT, certificate) if addresses else []
+    for address, answer in answers:
+        if isinstance(answer, Exception):
+            name = next((row.name for row in rows if row.address == str(address)), "?")
+            away.append(FoundNode(name, str(address), by_name.get(name), None))
+        elif answer.name not in found:
+            links.append(NodeLink(address, answer, certificate))
+            found[answer.name] = FoundNode(answer.name, str(address), by_name.get(answer.name), links[-1])
+    rest = [FoundNode(row.name, row.address or "?", row, None) for row in rows if row.name not in found]
+    silent = {node.name: node for node in rest}
+    nodes = [*found.values(), *silent.values(), *(node for node in away if node.name == "?")]
+    try:
+        yield sorted(nodes, key=lambda node: (node.name, node.address))
+    finally:
+        await asyncio.gather(*(each.close() for each in links))
+
+
+def _find_node(nodes: list[FoundNode], name: str) -> FoundNode:
+    """Return the node of that name. Raises UsageError."""
+    found = next((node for node in nodes if node.name == name), None)
+    if found is None:
+        names = ", ".join(sorted({node.name for node in nodes} - {"?"}))
+        raise UsageError(f"there is no node {name!r}: {f'nodes are {names}' if names else NOBODY}")
+    return found
+
+
+async def _describe(node: FoundNode) -> tuple[str, ...]:
+    """Return the node's cells in the table."""
+    version = level = running = "-"
+    if node.link is not None and node.link.welcome is not None:
+        version, level = node.link.welcome.release, node.link.welcome.level
+        try:
+            load: NodeLoad = await request(node.link, LOCAL, "node.measure_load")
+            running = str(load.foreground + load.background)
+        except Exception as error:  # noqa: BLE001  # a node of another release may answer anything
+            log.debug("the load of the node at %s is unknown: %s", node.address, error)
+    reachable = "no" if node.link is None or node.link.is_away else "yes"
+    people = "0" if node.row is None else str(node.row.people)
+    draining = "yes" if node.row is not None and node.row.draining else "no"
+    cells = (node.name, node.address, reachable, version, level, people, running, draining)
+    return tuple(map(escape_unprintable, cells))
