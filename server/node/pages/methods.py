@@ -12,12 +12,13 @@ from toolgate.tools.workers.pictures import FittedPicture
 
 
 class JobOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a search job: its `result`, or `exceeded`, the text of a WorkerLimitError. With neither, its time
-    was over; `is_begun` says whether its turn had come."""
+    """What became of a search job: its `result`, or `exceeded`, the text of a WorkerLimitError, or `refusal`, that of a
+    ToolError. With none of these its time was over; `is_begun` says whether its turn had come."""
 
     is_begun: bool
     result: DdgsResult | None = None
     exceeded: str = ""
+    refusal: str = ""
 
 
 class PageMethods(Protocol):

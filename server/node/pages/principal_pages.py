@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from toolgate.server.node.messages import MAX_DATA
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.methods import JobOutcome
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Page
 from toolgate.tools.pages.page_reader import Format, PageDocument, PageRequest, PictureRequest
 from toolgate.tools.search.engine import EngineQuery
@@ -90,5 +91,7 @@ class PrincipalPages:
                 return JobOutcome(is_begun=True, result=await reader.read(query, job, RESULTS[type(job)]))
         except WorkerLimitError as error:
             return JobOutcome(is_begun=True, exceeded=str(error))
+        except ToolError as error:
+            return JobOutcome(is_begun=True, refusal=error.text)
         except TimeoutError:
             return JobOutcome(is_begun=not query.is_queued)

@@ -7,6 +7,7 @@ from typing import TypeVar
 from toolgate.server.node.pages.methods import PageMethods
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Page, PageFetcher
+from toolgate.tools.api.text import to_line
 from toolgate.tools.pages.page_reader import (
     MAX_ANSWER,
     PageDocument,
@@ -14,8 +15,9 @@ from toolgate.tools.pages.page_reader import (
     PictureRequest,
     create_timeout_error,
 )
-from toolgate.tools.search.engine import Engine, EngineQuery
+from toolgate.tools.search.engine import Engine, EngineFailedError, EngineQuery
 from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
+from toolgate.tools.search.query import MAX_REASON
 from toolgate.tools.web.fetch import MAX_BODY
 from toolgate.tools.web.page import PageTimeoutError, shorten_url
 from toolgate.tools.workers.pictures import FittedPicture
@@ -108,11 +110,16 @@ class RemoteResultReader:
 
     async def read(self, query: EngineQuery, job: BuildRequestJob | ReadResultsJob, kind: type[T]) -> T:
         left = query.until - asyncio.get_running_loop().time()
-        outcome = await self._get_pages(query.principal).read_results(job, max(0.0, left - EARLY))
+        try:
+            outcome = await self._get_pages(query.principal).read_results(job, max(0.0, left - EARLY))
+        except ToolError as error:  # a node that is away must not count against the engine, which all people share
+            raise EngineFailedError(to_line(error.text, MAX_REASON), is_engine_fault=False) from None
         if outcome.is_begun:
             query.begin()
         if outcome.exceeded:
-            raise WorkerLimitError(outcome.exceeded[:200])
+            raise WorkerLimitError(outcome.exceeded[:MAX_REASON])
+        if outcome.refusal:
+            raise ToolError(outcome.refusal[:MAX_REASON])
         if outcome.result is None:
             raise TimeoutError
         if not isinstance(outcome.result, kind):

@@ -20,11 +20,13 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import MAX_WAITING, VISITS_SHARE
 from toolgate.tools.pages.page_reader import PageDocument, PageRequest, PictureRequest
-from toolgate.tools.search import choose_engines
+from toolgate.tools.search import Search, choose_engines
 from toolgate.tools.search.engine import EngineQuery
 from toolgate.tools.search.html_engine import ReadResults, ReadResultsJob
+from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workers.pool import WorkerLimitError
+from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 BOUND = 40.0  # seconds for any test
 
@@ -127,6 +129,33 @@ def test_a_search_job_whose_turn_did_not_come_is_not_the_engines_fault(is_begun:
         reader = answers(JobOutcome(is_begun=True, exceeded="took more than 5 s")).create_result_reader(query.engine)
         with pytest.raises(WorkerLimitError, match="took more than 5 s"):
             await reader.read(query, ReadResultsJob("mojeek", "q", b""), ReadResults)
+
+    run(body())
+
+
+class AwayNode:
+    """Stands in for a node that can't be reached."""
+
+    async def read_results(self, *_: Any) -> JobOutcome:
+        raise WorkspaceUnreachableError("the node at unix:/n can't be reached:\nnothing was done")
+
+
+def test_a_node_that_is_away_does_not_count_against_an_engine() -> None:
+    async def body() -> None:
+        away: PageMethods = AwayNode()  # type: ignore[assignment]  # one of its methods
+        (engine,) = choose_engines(["mojeek"])
+        web = Web()
+        search = Search(web, RemotePageReader(lambda _: away).create_result_reader, [engine])
+        for number in range(5):
+            (outcome,) = await search.ask("ada", f"query {number}", 5.0)
+            told = "the node at unix:/n can't be reached: nothing was done"
+            assert (outcome.status, outcome.reason, outcome.is_engine_fault) == ("error", told, False)
+        assert search.health["mojeek"].state == "closed"
+        refused = answers(JobOutcome(is_begun=True, refusal="the ddgs library no longer knows mojeek"))
+        search = Search(web, refused.create_result_reader, [engine])
+        (outcome,) = await search.ask("ada", "query", 5.0)
+        assert (outcome.reason, outcome.is_engine_fault) == ("the ddgs library no longer knows mojeek", True)
+        await web.close()
 
     run(body())
 
