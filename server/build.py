@@ -57,7 +57,8 @@ def state_folder(config: Config) -> Path:
         raise UsageError(f"--state: {state} is not a folder")
     try:
         state.parent.mkdir(parents=True, exist_ok=True)
-        for folder in (state, state / "spool", state / "keys", state / "workspaces"):
+        of_commands = () if config.node else (state / "spool", state / "workspaces")
+        for folder in (state, state / "keys", *of_commands):
             folder.mkdir(mode=0o700, exist_ok=True)
         if not os.access(state, os.W_OK | os.X_OK):
             raise UsageError(f"--state: {state} is not writable")

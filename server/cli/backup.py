@@ -3,6 +3,7 @@
 A server may run during a backup, but not during a restore.
 """
 
+import asyncio
 import os
 import shutil
 import signal
@@ -11,12 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
 from toolgate.server.cli.output import format_count
-from toolgate.server.cli.store_command import refuse_other_owner
+from toolgate.server.cli.store_command import read_nodes, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
@@ -24,7 +25,8 @@ from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
 from toolgate.server.state.backup.manifest import BackupError, Manifest
 from toolgate.server.state.backup.restore import defer_signals, replace_state, staging_folder, sync_folder
-from toolgate.server.text import describe_os_error
+from toolgate.server.state.store import Store
+from toolgate.server.text import describe_os_error, escape_unprintable
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.spool import FULL
 
@@ -70,6 +72,7 @@ def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgres
             os.fsync(raw.fileno())
         _publish(draft, path)
     print(f"{path}: {path.stat().st_size:,} bytes, {_summarize(manifest)}")
+    _note_nodes(state, manifest)
     print("this file holds the server's keys: keep it as private as the state folder", file=sys.stderr)
     _check_whole(manifest)
 
@@ -86,7 +89,27 @@ def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProg
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise BackupError("the reader closed the pipe: the backup is incomplete") from None
     print(f"backup: {_summarize(manifest)}", file=sys.stderr)
+    _note_nodes(state, manifest)
     _check_whole(manifest)
+
+
+def _note_nodes(state: Path, manifest: Manifest) -> None:
+    """Print where the other workspaces are, if some are at nodes and the backup is to have workspaces."""
+    if manifest.schema is None or not manifest.workspaces:
+        return
+
+    async def read() -> list[str]:
+        with closing(Store(state, upgrades=False)) as store:
+            return [f"{node.name} ({node.address})" if node.address else node.name for node in await read_nodes(store)]
+
+    try:
+        nodes = asyncio.run(read())
+    except ToolError:  # a database of an older version
+        return
+    if nodes:
+        where = escape_unprintable(", ".join(nodes))
+        print(f"workspaces are also at nodes, which this backup does not have: {where}", file=sys.stderr)
+        print("back up each node where it runs, with --with-workspaces and the --state of the node", file=sys.stderr)
 
 
 def _check_whole(manifest: Manifest) -> None:
@@ -145,8 +168,9 @@ def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None
     if manifest.missing:
         names = ascii(", ".join(manifest.missing))[1:-1]
         print(f"missing, since it could not be packed: {names}", file=sys.stderr)
-    warning = "access that was revoked since that backup is valid again: toolgate token revoke all ends all access"
-    print(warning, file=sys.stderr)
+    if manifest.schema is not None:
+        warning = "access that was revoked since that backup is valid again: toolgate token revoke all ends all access"
+        print(warning, file=sys.stderr)
 
 
 def _summarize(manifest: Manifest) -> str:

@@ -6,7 +6,7 @@ import pwd
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing, nullcontext
-from typing import Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
@@ -14,6 +14,9 @@ from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import NewerStateError, Store
 from toolgate.tools import ToolError
+
+if TYPE_CHECKING:
+    from toolgate.server.state.node_rows import KnownNode
 
 DONE, FAULT, USAGE = 0, 1, 2
 ENDS_SOON = "a running server ends what is open for it within fifteen seconds"
@@ -67,6 +70,13 @@ def refuse_other_owner(config: Config) -> None:
     except KeyError:
         raise UsageError(f"{folder} belongs to user {owner}: run this as that user, not as root") from None
     raise UsageError(f"{folder} belongs to user {name}: run this as that user: runuser -u {name} -- toolgate …")
+
+
+async def read_nodes(store: Store) -> list["KnownNode"]:
+    """Return the nodes that servers on this state have used."""
+    from toolgate.server.state import node_rows  # start-up
+
+    return [] if store.is_empty() else await store.transact(node_rows.list_nodes)
 
 
 async def read_people(store: Store) -> dict[str, str]:

@@ -1,15 +1,19 @@
-"""Archive, restore and remove people's workspaces (`toolgate workspace …`).
+"""Archive, restore and remove people's workspaces (`toolgate workspace …`), on the state of a server or of a node.
 
-WHO is a person's name, or the name of a workspace from `toolgate workspace list`.
+WHO is a person's name, or the name of a workspace from `toolgate workspace list`. The state of a node has no names of
+people; that of a server with --node says at which node a workspace is.
 """
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from toolgate.server.cli.output import format_time, print_table
-from toolgate.server.cli.store_command import CommandError, read_people, with_store
+from toolgate.server.cli.store_command import CommandError, read_nodes, read_people, with_store
 from toolgate.server.config.load import Config
+from toolgate.server.node.name import NAME_FILE
+from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
 from toolgate.server.text import escape_unprintable
 from toolgate.server.workspaces import folders
@@ -28,7 +32,12 @@ async def list_workspaces(store: Store, _config: Config) -> None:
         found.append((name, folders.disk_usage(held.workspaces / name), shown))
     found += [(path.name, path.stat().st_size, "archived") for path in held.list_archives()]
     rows = [(escape_unprintable(owners.get(name[:42], "?")), name, format_size(size), at) for name, size, at in found]
+    here, there = {name for name, _, _ in found}, await _read_placements(store)
+    elsewhere = [(name, f"at the node {node}") for name, node in sorted(there.items()) if name not in here]
+    rows += [(escape_unprintable(owners.get(name, "?")), name, "", escape_unprintable(at)) for name, at in elsewhere]
     print_table([("NAME", "WORKSPACE", "SIZE", "LAST CALL"), *rows])
+    if elsewhere:
+        print("those at a node: run toolgate workspace there, with the --state of the node", file=sys.stderr)
 
 
 @with_store()
@@ -56,7 +65,7 @@ async def restore(store: Store, _config: Config, *, who: str) -> None:
         name = await find_principal(store, who)
         archives = [path for path in held.list_archives() if path.name.startswith(name)]
         if not archives:
-            raise CommandError(f"there is no archive of {name}")
+            raise CommandError(await _describe_place(store, name) or f"there is no archive of {name}")
         found = archives[-1]
     with held.hold_lock():
         place = held.restore(found)
@@ -86,7 +95,7 @@ def _exclusive(held: PrincipalFolders, name: str) -> Generator[None]:
     """Hold the lock on all workspaces. Raises WorkspaceInUseError if a server uses this one."""
     if held.is_served(name):
         remedy = "stop it first, or leave the workspace to its policy"
-        raise WorkspaceInUseError(f"a running server uses the workspace of {name}: {remedy}")
+        raise WorkspaceInUseError(f"a running server or node uses the workspace of {name}: {remedy}")
     with held.hold_lock():
         yield
 
@@ -95,8 +104,25 @@ async def _find_workspace(store: Store, who: str) -> str:
     """Return the principal with the workspace that `who` names. Raises CommandError."""
     held, found = PrincipalFolders(store.folder), await find_principal(store, who)
     if found not in held.list_names():
-        raise CommandError(f"{found} has no workspace")
+        raise CommandError(await _describe_place(store, found) or f"{found} has no workspace")
     return found
+
+
+async def _read_placements(store: Store) -> dict[str, str]:
+    """Return the name of the node of each principal that is at one."""
+    return {} if store.is_empty() else await store.transact(node_rows.list_placements)
+
+
+async def _describe_place(store: Store, name: str) -> str:
+    """Return at which node the principal's workspace is and what to do, or ""."""
+    node = (await _read_placements(store)).get(name)
+    if node is None:
+        return ""
+    address = next((known.address for known in await read_nodes(store) if known.name == node), "")
+    where = f"{node}, {address}" if address else node
+    return escape_unprintable(
+        f"the workspace of {name} is at a node ({where}): run this there, with the --state of the node and {name}"
+    )
 
 
 async def find_principal(store: Store, word: str) -> str:
@@ -104,6 +130,8 @@ async def find_principal(store: Store, word: str) -> str:
     if PRINCIPAL_NAME.fullmatch(word):
         return word
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
+    if not found and (store.folder / NAME_FILE).exists():
+        raise CommandError(f"{word!r}: a node knows no names of people: see WORKSPACE in toolgate workspace list")
     if not found:
         raise CommandError(f"there is no person {word!r}: see toolgate workspace list")
     if len(found) > 1:

@@ -1,4 +1,4 @@
-"""Lock a state folder: servers share it, and a restore or a backup with workspaces has it exclusively.
+"""Lock a state folder: servers and a node share it, and a restore or a backup with workspaces has it exclusively.
 
 The lock is on the folder itself, so there is no file with an owner, and the system releases it when a process ends.
 """
@@ -26,7 +26,7 @@ def hold_shared(state: Path) -> AbstractContextManager[None]:
 
 def hold_exclusive(state: Path) -> AbstractContextManager[None]:
     """Have the existing folder exclusively. Raises StateInUseError where a server uses it."""
-    return _hold(_acquire(state, fcntl.LOCK_EX, "a server uses it: stop that first"))
+    return _hold(_acquire(state, fcntl.LOCK_EX, "a server or node uses it: stop that first"))
 
 
 @contextmanager

@@ -88,6 +88,11 @@ def set_draining(connection: "Connection", name: str, *, draining: bool) -> bool
     return connection.execute(table.update().where(table.c.name == name).values(draining=draining)).rowcount == 1
 
 
+def list_placements(connection: "Connection") -> dict[str, str]:
+    """Return the name of the node of each principal."""
+    return {row.principal: row.node for row in connection.execute(tables.placement.select())}
+
+
 def list_nodes(connection: "Connection") -> list[KnownNode]:
     """Return the nodes by name: those that were reached, and those that people are on."""
     by_node = tables.placement.c.node

@@ -1,6 +1,7 @@
 """Describe a backup: a compressed tar of regular files with fixed names, and the manifest as its last file.
 
     state.db                    the database
+    node.name                   the name of a node, by which servers know where workspaces are
     keys/NAME, flags/NAME, audit/NAME, uses/NAME
     archive/NAME                archived workspaces
     workspaces/NAME.tar.gz      a principal's folder, as workspaces/archive.py packs it
@@ -17,6 +18,7 @@ from typing import Any
 import msgspec
 
 DATABASE, MANIFEST = "state.db", "manifest.json"
+NODE_NAME = "node.name"
 FILES = ("keys", "flags", "audit", "uses")  # folders of files, in every backup
 ARCHIVE_FOLDER = "archive"  # a folder of files, in a backup with workspaces
 FOLDERS = ("workspaces", "spool", "leaving")  # folders of principals' folders, in a backup with workspaces
@@ -25,7 +27,7 @@ FORMAT = 1
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # so short that it needs no extended tar header
 MEMBER = re.compile(
-    rf"state\.db|manifest\.json|(?:{'|'.join((*FILES, ARCHIVE_FOLDER))})/{NAME.pattern}"
+    rf"state\.db|manifest\.json|node\.name|(?:{'|'.join((*FILES, ARCHIVE_FOLDER))})/{NAME.pattern}"
     rf"|(?:{'|'.join(FOLDERS)})/{NAME.pattern}\.tar\.gz"
 )
 MAX_FILES = 200_000

@@ -21,6 +21,7 @@ from toolgate.server.state.sqlite import checkpoint
 from toolgate.server.workspaces import rmtree
 
 STAGE, REPLACED = ".restoring-", "replaced-"
+REMADE = ("node.lock", "node.sock")  # at each start of a node
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -120,8 +121,8 @@ def _take_back(moves: _Moves, aside: Path | None, error: BaseException) -> None:
 
 
 def _list_contents(state: Path) -> list[str]:
-    """Return the names in `state` but for empty folders, earlier contents, and hidden files."""
-    names = sorted(name for name in os.listdir(state) if not name.startswith((".", REPLACED)))
+    """Return the names in `state` but for empty folders, earlier contents, hidden files and REMADE."""
+    names = sorted(name for name in os.listdir(state) if not name.startswith((".", REPLACED)) and name not in REMADE)
     return [name for name in names if not (state / name).is_dir() or os.listdir(state / name)]
 
 

@@ -29,6 +29,7 @@ from toolgate.server.state.backup.manifest import (
     FORMAT,
     MANIFEST,
     NAME,
+    NODE_NAME,
     BackupError,
     BackupFile,
     Manifest,
@@ -71,6 +72,8 @@ class _BackupWriter:
         schema, flags = self._add_database()
         for name in flags:
             self._add_entry(f"flags/{name}", io.BytesIO(), 0)
+        with contextlib.suppress(FileNotFoundError):  # no node's state
+            self._add_file(NODE_NAME, self.state / NODE_NAME)
         self._add_folder("keys")
         self._add_audit_log()
         self._add_folder("uses")

@@ -82,7 +82,10 @@ def test_a_backup_beside_a_running_server_restores_all_people_elsewhere(tmp_path
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
         for words in (("backup", "c.tar.gz", "--with-workspaces"), ("restore", str(file), "--replace")):
             told = command(tmp_path, *words)
-            assert (told.returncode, told.stdout) == (1, "") and "a server uses it: stop that first" in told.stderr
+            assert (told.returncode, told.stdout) == (
+                1,
+                "",
+            ) and "a server or node uses it: stop that first" in told.stderr
         assert called(at, token, session, "TaskManager", {"action": "create", "query": "too late"})[0] == 200
     assert [path.name for path in tmp_path.glob("*.tar.gz*")] == ["b.tar.gz"]
     moved.mkdir()
