@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.tools.fake_web_site import never, site
 from tests.tools.tool_calls import call, text
 from toolgate.server.node import messages
 from toolgate.server.node.gateway_session import MAX_UNTAKEN, GatewaySession
+from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.methods import JobOutcome, PageMethods
 from toolgate.server.node.pages.node_pages import NodePages
@@ -185,12 +187,13 @@ class FakeSink:
         self.answers.append(messages.Answer(answer.number, error=answer.error))
 
 
-def test_answers_that_a_gateway_does_not_take_are_bounded() -> None:
+def test_answers_that_a_gateway_does_not_take_are_bounded(tmp_path: Path) -> None:
     size = MAX_UNTAKEN // 4
     arguments = frames.encode_raw({"url": "", "format": "text", "wait": 0, "offset": 0, "hold": 5, "seconds": 5})
 
     async def body() -> None:
         node, sink = Node(), FakeSink()
+        node.moves = WorkspaceMoves(tmp_path, None, is_shared=False)  # type: ignore[arg-type]  # nobody moves
         node.pages = NodePages(EndlessPages(size))  # type: ignore[arg-type]  # one of its methods
         session = GatewaySession(node, lambda: None)
         session.attach(sink)  # type: ignore[arg-type]  # what is used of it
