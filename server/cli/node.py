@@ -25,7 +25,6 @@ from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry import logging as logs
-from toolgate.server.text import describe_os_error
 from toolgate.server.watch import FileChanges
 
 DONE, FAULT = 0, 1
@@ -132,7 +131,7 @@ def keep_name(state: Path, chosen: str | None) -> str:
     except ValueError as error:
         raise UsageError(f"--name: {error}") from None
     except OSError as error:
-        raise UsageError(f"--state: {describe_os_error(error)}") from None
+        raise UsageError(f"--state: {state}: {(error.strerror or str(error)).lower()}") from None
 
 
 def parse_people(word: str | None, options: Config) -> int:

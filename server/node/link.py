@@ -257,8 +257,9 @@ class NodeLink:
     async def _watch_silence(self, writer: asyncio.StreamWriter) -> None:
         """End the connection to a node that owes answers and gives no sign."""
         loop = asyncio.get_running_loop()
+        silence = 0.0
         while True:
-            await asyncio.sleep(BEAT)
+            await asyncio.sleep(min(BEAT, max(0.0, PATIENCE - silence) or BEAT))
             silence = loop.time() - self._heard
             if not self._waiting or silence < QUIET:
                 continue

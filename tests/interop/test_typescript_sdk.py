@@ -17,7 +17,6 @@ from tests.interop.official_clients import THIRTEEN, WAYS, Negotiation
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path, way: Negotiation) -> None:
-    package("@modelcontextprotocol/client")
     before = children(os.getpid())
     with contextlib.ExitStack() as stack:
         folder, target = tmp_path, COMMAND
@@ -25,22 +24,28 @@ def test_the_typescript_client_lists_calls_asks_hears_and_cancels(tmp_path: Path
             listening = stack.enter_context(site(tmp_path))
             folder = tmp_path / "work"
             target = listening.url + ("/sse" if way.carrier == "sse" else "/mcp")
-        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TOOLGATE_STATE": str(tmp_path / "state")}
-        ended = subprocess.run(
-            [node(), str(FOLDER / "client.mjs"), way.mode, str(folder), target],
-            env=environment,
-            capture_output=True,
-            timeout=2 * PATIENCE,
-        )
+        check_typescript_client(way.mode, folder, target, tmp_path)
+    assert children(os.getpid()) <= before
+
+
+def check_typescript_client(mode: str, folder: Path, target: str, home: Path) -> None:
+    """Have the client list, call, ask, hear and cancel at `target`, whose commands run in `folder`."""
+    package("@modelcontextprotocol/client")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "TOOLGATE_STATE": str(home / "state")}
+    ended = subprocess.run(
+        [node(), str(FOLDER / "client.mjs"), mode, str(folder), target],
+        env=environment,
+        capture_output=True,
+        timeout=2 * PATIENCE,
+    )
     assert ended.returncode == 0, ended.stderr.decode()
     said: dict[str, Any] = json.loads(ended.stdout)
-    assert said["revision"] == ("2025-11-25" if way.mode == "legacy" else "2026-07-28")
+    assert said["revision"] == ("2025-11-25" if mode == "legacy" else "2026-07-28")
     assert said["server"] == "toolgate"
     assert said["tools"] == THIRTEEN
     _check_calls(said)
     _check_conversation(said)
     assert said["closing"] < 1_000  # ms; nothing ran any more
-    assert children(os.getpid()) <= before
 
 
 def _check_calls(said: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +29,20 @@ from toolgate.tools.workspace.spool import Run
 
 class NodeProcess:
     """A node with its state in `folder`. `options` are further words of the command line. With a `host` it serves TLS,
-    with the certificates in `folder`."""
+    with the certificates in `certificates`. `enter` is a command that the node is started by."""
 
-    def __init__(self, folder: Path, *options: str, host: str | None = None) -> None:
+    def __init__(self, folder: Path, *options: str, host: str | None = None, enter: Sequence[str] = ()) -> None:
+        self._enter = enter
         self.socket = folder / "node.sock"
         self.address = NodeAddress(self.socket)
         self.state = folder / "state"
         self.certificate: CertificateFile | None = None  # the gateway's
+        self.certificates = folder / "certificates"
         if host is not None:
-            self.address = NodeAddress(host=host, port=find_free_port(host))
-            options = (*options, "--node-certificate", str(write_node_certificate(folder, host)))
-            self.certificate = CertificateFile(write_gateway_certificate(folder), GATEWAY)
+            self.certificates.mkdir()
+            self.address = NodeAddress(host=host, port=find_free_port("localhost" if enter else host))
+            options = (*options, "--node-certificate", str(write_node_certificate(self.certificates, host)))
+            self.certificate = CertificateFile(write_gateway_certificate(self.certificates), GATEWAY)
         self._words = ("--state", str(self.state), "--listen", str(self.address), *options)
         self.log = folder / "node.log"
         self.start()
@@ -48,7 +51,7 @@ class NodeProcess:
         """Start the process, and wait until it listens."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "toolgate.server", "node", *self._words],
+                [*self._enter, sys.executable, "-m", "toolgate.server", "node", *self._words],
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
@@ -75,9 +78,9 @@ class NodeProcess:
 
 
 @contextlib.contextmanager
-def running_node(folder: Path, *options: str, host: str | None = None) -> Iterator[NodeProcess]:
+def running_node(folder: Path, *options: str, **how: Any) -> Iterator[NodeProcess]:
     folder.mkdir(exist_ok=True)
-    node = NodeProcess(folder, *options, host=host)
+    node = NodeProcess(folder, *options, **how)
     try:
         yield node
     finally:

@@ -67,7 +67,7 @@ def test_a_node_listens_at_several_addresses(node: NodeProcess) -> None:
 
 
 def test_a_gateway_without_a_good_certificate_is_refused(node: NodeProcess, tmp_path: Path) -> None:
-    own = node.log.parent
+    own = node.certificates
     nodes, stranger = write_node_certificate(own, HOST, name="other.pem"), write_gateway_certificate(tmp_path)
     expired = write_gateway_certificate(own, YEARS_AGO, name="old.pem")
     for file in (nodes, stranger, expired):
@@ -118,6 +118,7 @@ def test_strangers_keep_no_gateway_out(node: NodeProcess) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.soak  # over a unix socket `make test` has it
 def test_a_gateway_that_reads_nothing_over_tls_costs_only_itself(node: NodeProcess) -> None:
     certificate = node.certificate
     assert certificate is not None
