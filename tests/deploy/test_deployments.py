@@ -21,6 +21,10 @@ from toolgate.server.config.options import OPTIONS
 DEPLOY = ROOT / "deploy"
 IMAGE = image.read((DEPLOY / "Dockerfile").read_text())
 UNTYPED = {"there is no engine of containers here", "it takes a cluster"}  # why no test types a block of the guide
+SECRETS = {  # secret → the manifest that says where its file is
+    "toolgate-node": DEPLOY / "kubernetes-nodes" / "statefulset.yaml",
+    "toolgate-gateway": DEPLOY / "kubernetes-nodes" / "deployment.yaml",
+}
 VARIABLES = {option.variable for option in OPTIONS}
 
 
@@ -256,6 +260,12 @@ def test_what_the_guide_types_to_engines_and_clusters_names_what_is_there() -> N
                 assert is_ours(command)
             case ["kubectl", ("create" | "label"), "namespace", "toolgate", *_]:
                 pass
+            case ["kubectl", "create", "secret", "generic", name, "-n", "toolgate", "--from-file", source]:
+                key = Path(source.partition("=")[0]).name
+                [file] = re.findall(rf"/etc/toolgate-node/{key}\b", SECRETS[name].read_text())[:1]
+                assert Path(file).name == key
+            case ["toolgate", *_]:
+                assert is_ours(words), line
             case ["cp", source, *_]:
                 assert (ROOT / source).is_file()
             case ["umask" | "git" | "apparmor_parser" | "sed" | "install", *_]:

@@ -28,3 +28,12 @@ def test_each_row_of_the_page_is_one_that_doctor_has() -> None:
         "node",
     }
     assert len(ROW.findall(PAGE)) == len(re.findall(r"^\| `", PAGE, re.M)), "a row that is not read"
+
+
+def test_what_the_page_quotes_about_nodes_is_what_the_program_says() -> None:
+    section = PAGE.partition("### With nodes")[2].partition("\n## ")[0]
+    quotes = re.findall(r'^\| "([^"]+)"', section, re.M)
+    assert len(quotes) == len(re.findall(r'^\| "', section, re.M)) > 10
+    source = "\n".join(path.read_text() for path in (ROOT / "server").rglob("*.py"))
+    joined = re.sub(r"\{[^{}]*\}", "…", re.sub(r'"\s*\n\s*f?"', "", source))
+    assert [quote for quote in quotes if quote.strip("… ") not in joined] == []
