@@ -86,8 +86,8 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.max_people = max_people
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
-    node.load_meter = LoadMeter(state, root, node.workspaces)
     node.pages = NodePages(build.build_page_reader(options, build.build_web(options), node.workspaces))
+    node.load_meter = LoadMeter(state, root, node.workspaces, node.pages)
     node.moves = WorkspaceMoves(state, node.workspaces, is_shared=root is not None)
     node.cleaner = build.build_cleaner(options, state, root, node.list_gone, node.forget)
     if node.cleaner is not None:

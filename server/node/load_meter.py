@@ -4,6 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.free_space import measure_free_disk, measure_free_memory
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
@@ -15,10 +16,11 @@ FRESH = 1.0  # seconds that a measurement is used
 class LoadMeter:
     """Measures the node with this state. `root` is the one shared workspace, or None."""
 
-    def __init__(self, state: Path, root: Path | None, workspaces: LocalWorkspaces) -> None:
+    def __init__(self, state: Path, root: Path | None, workspaces: LocalWorkspaces, pages: NodePages) -> None:
         self._folders = PrincipalFolders(state)
         self._disks = (state, self._folders.spools, self._folders.workspaces if root is None else root)
         self._workspaces = workspaces
+        self._pages = pages
         self._lock = asyncio.Lock()
         self._measured: tuple[float, NodeLoad] | None = None
 
@@ -31,7 +33,9 @@ class LoadMeter:
     async def _measure(self) -> NodeLoad:
         foreground, background = self._workspaces.count_running()
         people, disk, memory = await asyncio.to_thread(self._read_system)
-        return NodeLoad(people, foreground, background, disk, memory, list(self._workspaces.weaknesses))
+        return NodeLoad(
+            people, foreground, background, disk, memory, list(self._workspaces.weaknesses), *self._pages.count()
+        )
 
     def _read_system(self) -> tuple[int, int | None, int | None]:
         return len(self._folders.list_names()), measure_free_disk(self._disks), measure_free_memory()

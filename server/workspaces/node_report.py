@@ -7,7 +7,8 @@ import msgspec
 
 class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     """How full a node is, as it measures itself. `people` have a workspace there. Free space is in bytes, of the
-    fullest of its disks; None where its system does not say. `weaknesses` are what its sandbox and limits lack."""
+    fullest of its disks; None where its system does not say. `weaknesses` are what its sandbox and limits lack.
+    `pages_running` and `pages_waiting` count the pages and pictures that are read there, for all servers."""
 
     people: int
     foreground: int  # commands that a call waits for
@@ -15,6 +16,8 @@ class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     disk_free: int | None
     memory_free: int | None
     weaknesses: list[str] = []
+    pages_running: int = 0
+    pages_waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)

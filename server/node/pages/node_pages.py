@@ -9,6 +9,7 @@ from toolgate.tools.search.html_engine import ResultReader
 MAX_FETCHES = 10  # at once, each of at most messages.MAX_DATA bytes
 FETCHES_SHARE = 6  # of them for one principal
 MAX_WAITING = 128  # of one principal's fetches
+ENTRIES = ("visits", "picture")  # the queues of PageReader that a request takes first
 MAX_LANES = 32  # connection pools of fetches
 
 
@@ -21,6 +22,13 @@ class NodePages:
         self.engines = {engine.name: engine for engine in ENGINES}
         self._result_readers: dict[str, ResultReader] = {}
         self._lanes: set[str] = set()
+
+    def count(self) -> tuple[int, int]:
+        """Return how many pages and pictures are read now, and how many wait. A page that is loaded or converted is
+        counted once; it waits where it comes last."""
+        depths = dict(self.reader.depths())
+        running = sum(depths.get(name, (0, 0))[0] for name in ENTRIES) + self.fetches.running
+        return running, sum(waiting for _, waiting in depths.values()) + self.fetches.waiting
 
     def get_result_reader(self, engine: str) -> ResultReader:
         """Return the reader of an engine's pages. Raises ToolError for an engine that this release does not have."""

@@ -119,6 +119,8 @@ def node_rows(workspaces: Workspaces) -> list[MetricRow]:
             read(lambda node: None if node.load is None else node.load.foreground + node.load.background),
             "node",
         ),
+        _gauge("toolgate_node_pages_running", "Pages and pictures read there.", read_load("pages_running"), "node"),
+        _gauge("toolgate_node_pages_waiting", "Those that wait for it.", read_load("pages_waiting"), "node"),
         _gauge("toolgate_node_disk_free_bytes", "Free bytes of the node's disk.", read_load("disk_free"), "node"),
         _gauge("toolgate_node_memory_free_bytes", "Free bytes of its memory.", read_load("memory_free"), "node"),
     ]
