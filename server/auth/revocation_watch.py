@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from toolgate.server.principal import GrantKey
 from toolgate.server.state.store import StateError
+from toolgate.tools.api.errors import ToolError
 
 CHECK_INTERVAL = 10.0  # seconds between two checks: what a revoked grant has open ends soon after
 END_TIMES = 2  # checks that end a barred person: other processes notice seconds later (`access_tokens.FRESH`)
@@ -63,5 +64,9 @@ class RevocationWatch:
         self._barred = {name: self._barred.get(name, 0) for name in barred}  # barred again: end again
         for name, times in self._barred.items():
             if times < END_TIMES:
-                await self._end_person(name)
+                try:
+                    await self._end_person(name)
+                except ToolError as error:  # a node that can't be reached; others are ended all the same
+                    log.warning("what %s runs is not ended yet: %s", name, error.text)
+                    continue
                 self._barred[name] = times + 1

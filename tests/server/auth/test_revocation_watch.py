@@ -24,6 +24,7 @@ from toolgate.server.cli import user
 from toolgate.server.config import load
 from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.state import grant_rows, people_rows, tables
+from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 OFTEN = (  # the command, but for how often it looks
     "import sys; from toolgate.server.http_app import HttpApp; "
@@ -339,6 +340,34 @@ def test_a_barred_person_is_ended_at_two_checks_and_again_if_barred_again() -> N
         for _ in range(4):
             await standing.check_once()
         assert len(left) == 4
+
+    asyncio.run(body())
+
+
+def test_a_person_whose_node_is_away_keeps_nobody_elses_commands_alive() -> None:
+    away, ended = {"p-ada"}, list[str]()
+
+    async def body() -> None:
+        async def stand(_pairs: Any) -> set[Any]:
+            return set()
+
+        async def see_off() -> list[str]:
+            return ["p-ada", "p-bob"]
+
+        async def leave(name: str) -> None:
+            if name in away:
+                raise WorkspaceUnreachableError("the node can't be reached")
+            ended.append(name)
+
+        async def end(_rights: Any) -> None: ...
+
+        standing = RevocationWatch(stand, see_off, list_open=list, end_grants=end, end_person=leave)
+        for _ in range(3):
+            await standing.check_once()
+        assert ended == ["p-bob", "p-bob"]
+        away.clear()
+        await standing.check_once()
+        assert ended == ["p-bob", "p-bob", "p-ada"]
 
     asyncio.run(body())
 
