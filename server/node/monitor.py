@@ -11,6 +11,7 @@ from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
 
 ASK_EVERY = 2.0  # seconds
+MAX_WORD = 40  # characters of a release or a level: a node may say anything
 
 log = logging.getLogger("toolgate.node")
 
@@ -57,8 +58,8 @@ class NodeMonitor:
             address=str(link.address),
             name=link.name,
             is_reachable=not link.is_away,
-            release=link.welcome.release if link.welcome is not None else "",
-            level=link.welcome.level if link.welcome is not None else "",
+            release=link.welcome.release[:MAX_WORD] if link.welcome is not None else "",
+            level=link.welcome.level[:MAX_WORD] if link.welcome is not None else "",
             load=None if link.is_away else self.load,
             round_trip=self._round_trip,
             waiting=link.waiting_count,

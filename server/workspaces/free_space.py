@@ -7,6 +7,7 @@ from pathlib import Path
 MEMINFO = Path("/proc/meminfo")
 OWN_CGROUP = Path("/proc/self/cgroup")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+MOST = 2**60  # bytes: file systems on object stores report all that fits a number
 
 
 def measure_free_memory() -> int | None:
@@ -22,7 +23,7 @@ def measure_free_disk(folders: Iterable[Path]) -> int | None:
             space = os.statvfs(folder)
         except OSError:
             continue
-        free.append(space.f_bavail * space.f_frsize)
+        free.append(min(space.f_bavail * space.f_frsize, MOST))
     return min(free, default=None)
 
 

@@ -1,8 +1,11 @@
 """Describe a node where people work: whether it answers, and how full it is."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**60)]  # a node may say anything
 
 
 class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
@@ -10,11 +13,11 @@ class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     fullest of its disks; None where its system does not say. `weaknesses` are what its sandbox and limits lack.
     `pages_running` and `pages_waiting` count the pages and pictures that are read there, for all servers."""
 
-    people: int
-    foreground: int  # commands that a call waits for
-    background: int
-    disk_free: int | None
-    memory_free: int | None
+    people: Count
+    foreground: Count  # commands that a call waits for
+    background: Count
+    disk_free: Count | None
+    memory_free: Count | None
     weaknesses: list[str] = []
     pages_running: int = 0
     pages_waiting: int = 0

@@ -1,10 +1,12 @@
 """What people and operators see of a node through a server: the first page, `/ready`, `/metrics` and traces."""
 
 import asyncio
+import json
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
@@ -18,6 +20,7 @@ from tests.servers.home_page_server import AppUser
 from toolgate.server import VERSION
 from toolgate.server.cli import health
 from toolgate.server.config import load
+from toolgate.server.node.messages import METHODS
 
 
 class Observed(NamedTuple):
@@ -137,3 +140,13 @@ def test_each_request_to_a_node_is_a_span_of_its_call_without_content(observed: 
         "network.transport": "unix",
     }
     assert SECRET.encode() not in b"".join(collector.bodies)
+
+
+@pytest.mark.parametrize(
+    "said", [[-1, 0, 0, 0, 0], [1, 0, 0, 10**400, 0], [1, 0, 0, "much", 0], [1, 2**63, 0, 0, 0], [1], {"people": 1}]
+)
+def test_a_node_that_says_nonsense_about_itself_is_no_load(said: object) -> None:
+    method = METHODS.find("node.measure_load")
+    assert method is not None
+    with pytest.raises(msgspec.MsgspecError):
+        method.result.decode(json.dumps(said))
