@@ -14,7 +14,7 @@ HOMES = {
     "authlib": "server/auth/oauth_server/authlib.py",
     "PIL": "tools/workers/pictures.py",
     "alembic": "server/state/",
-    "cryptography": ("server/state/sealed_state.py", "server/node/tls/"),
+    "cryptography": ("server/state/sealed_state.py", "server/node/tls/authority.py"),
     "click": "server/cli/",
     "ddgs": "tools/search/ddgs_worker.py",
     "certifi": "tools/web/vetted_client.py",

@@ -1,7 +1,8 @@
 """Read the file of one side, with its key, its certificate and the authority, and make TLS contexts of it.
 
 The authority in the file is the only one: the system's are not used. A certificate is for one side, by its extended key
-usage (RFC 5280, 4.2.1.12), so that a node's can't act as a gateway.
+usage (RFC 5280, 4.2.1.12), so that a node's can't act as a gateway. OpenSSL judges them: a library that parses them
+would take 9 MB of a node's memory.
 """
 
 import asyncio
@@ -15,34 +16,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.x509.oid import ExtendedKeyUsageOID
-
-from toolgate.server.node.tls.errors import CertificateError
+from toolgate.server.node.tls.errors import EXPIRED, NOT_YET_VALID, PURPOSE, CertificateError
 from toolgate.server.text import describe_os_error
 
 MAX_FILE = 2**18  # bytes; a key and two certificates take 3,000
 WARN = 30  # days before the end of a certificate
 DAY = 86_400
-KEY = re.compile(rb"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
-PEM = serialization.Encoding.PEM
+KEY = re.compile(r"-----BEGIN ([A-Z ]*)PRIVATE KEY-----.*?-----END \1PRIVATE KEY-----", re.DOTALL)
+CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
+NAMES_PURPOSES = bytes.fromhex("0603551d25")  # the identifier of the extension for them, in DER
+STEPS = 10  # of a handshake with oneself: three are enough
 
 log = logging.getLogger("toolgate.node")
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a connection: what it is called, its role in TLS, and what its certificate must be for."""
+    """One side of a connection: what it and the other are called, and its role in TLS."""
 
     name: str
+    other: str
     protocol: int
-    purpose: x509.ObjectIdentifier
 
 
-NODE = Side("node", ssl.PROTOCOL_TLS_SERVER, ExtendedKeyUsageOID.SERVER_AUTH)
-GATEWAY = Side("gateway", ssl.PROTOCOL_TLS_CLIENT, ExtendedKeyUsageOID.CLIENT_AUTH)
-OTHER = {NODE: GATEWAY, GATEWAY: NODE}
+NODE = Side("node", "gateway", ssl.PROTOCOL_TLS_SERVER)
+GATEWAY = Side("gateway", "node", ssl.PROTOCOL_TLS_CLIENT)
 
 
 class CertificateFile:
@@ -67,10 +65,11 @@ class CertificateFile:
         return self._context
 
     def check_peer(self, certificate: bytes | None) -> None:
-        """Raise CertificateError if the other side's certificate (DER) is not for it."""
-        other = OTHER[self.side]
-        if certificate is None or not _is_for(x509.load_der_x509_certificate(certificate), other):
-            raise CertificateError(f"its certificate is not a {other.name}'s: make one with toolgate node certificate")
+        """Raise CertificateError if the other side's certificate (DER) names no purposes. If it does, the handshake has
+        checked that it is for the other side."""
+        if certificate is None or NAMES_PURPOSES not in certificate:
+            other = self.side.other
+            raise CertificateError(f"its certificate is not a {other}'s: make one with toolgate node certificate")
 
     def count_days(self) -> int:
         """Return how many days the certificate is valid."""
@@ -101,30 +100,59 @@ class CertificateFile:
                     return
                 self._identity = identity
                 _check_mode(self.path, status)
-                data = file.read(MAX_FILE)
+                data = file.read(MAX_FILE).decode("ascii", "replace")
         except OSError as error:
             self._identity = (0, 0)
             raise CertificateError(describe_os_error(error)) from None
-        own, authorities = _read_certificates(self.path, data)
-        _check_use(self.path, own, self.side)
-        if not any(_is_signed_by(own, authority) for authority in authorities):
-            raise CertificateError(f"{self.path}: no authority in it has signed its certificate")
-        self._context = self._build_context(authorities)
-        self._ends_at = own.not_valid_after_utc.timestamp()
+        authorities = _find_authorities(self.path, data)
+        context = self._build_context(self.side.protocol, authorities)
+        self._ends_at = self._check_own(authorities)
+        self._context = context
 
-    def _build_context(self, authorities: Sequence[x509.Certificate]) -> ssl.SSLContext:
-        context = ssl.SSLContext(self.side.protocol)
+    def _build_context(self, protocol: int, authorities: Sequence[str]) -> ssl.SSLContext:
+        context = ssl.SSLContext(protocol)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.verify_mode = ssl.CERT_REQUIRED  # with the host's name at a gateway: PROTOCOL_TLS_CLIENT
         context.verify_flags |= ssl.VERIFY_X509_STRICT
-        if self.side is NODE:
+        if protocol == ssl.PROTOCOL_TLS_SERVER:
             context.num_tickets = 0  # each connection shows its certificate again
         try:
-            context.load_verify_locations(cadata="".join(each.public_bytes(PEM).decode() for each in authorities))
+            context.load_verify_locations(cadata="\n".join(authorities))
             context.load_cert_chain(self.path, password=_refuse_password)
-        except (OSError, ValueError):  # ssl.SSLError is an OSError
-            raise CertificateError(f"{self.path}: its key and its certificate do not fit") from None
+        except (ssl.SSLError, ValueError) as error:
+            if getattr(error, "reason", "") == "KEY_VALUES_MISMATCH":
+                raise CertificateError(f"{self.path}: its key is not that of its first certificate") from None
+            raise CertificateError(f"{self.path} is damaged: toolgate node certificate makes such files") from None
+        except OSError as error:
+            raise CertificateError(describe_os_error(error)) from None
         return context
+
+    def _check_own(self, authorities: Sequence[str]) -> float:
+        """Return when the certificate ends, in seconds since the epoch, as the other side would see it."""
+        roles = {NODE: ssl.PROTOCOL_TLS_CLIENT, GATEWAY: ssl.PROTOCOL_TLS_SERVER}
+        judge = self._build_context(roles[self.side], authorities)
+        shown = self._build_context(self.side.protocol, authorities)
+        for context in (judge, shown):
+            context.check_hostname = False
+        shown.verify_mode = ssl.CERT_NONE  # one handshake judges one side
+        try:
+            judged = _shake_hands(judge, shown, is_client=self.side is NODE)
+        except ssl.SSLCertVerificationError as error:
+            raise CertificateError(self._describe_own(error)) from None
+        except (ssl.SSLError, ValueError) as error:
+            raise CertificateError(f"{self.path} can't be used: {error}") from None
+        found = judged.getpeercert() or {}
+        if NAMES_PURPOSES not in (judged.getpeercert(binary_form=True) or b""):
+            raise CertificateError(f"{self.path} is not a {self.side.name}'s certificate: it names no purpose")
+        return ssl.cert_time_to_seconds(str(found["notAfter"]))
+
+    def _describe_own(self, error: ssl.SSLCertVerificationError) -> str:
+        known = {
+            EXPIRED: f"{self.path} has expired: toolgate node certificate --replace makes another",
+            NOT_YET_VALID: f"{self.path} is not valid yet: compare this machine's clock",
+            PURPOSE: f"{self.path} is not a {self.side.name}'s certificate: toolgate node certificate makes one",
+        }
+        return known.get(error.verify_code, f"{self.path}: no authority in it has signed its certificate")
 
 
 def _check_mode(path: Path, status: os.stat_result) -> None:
@@ -136,51 +164,35 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
         raise CertificateError(f"{path} has a key that others can read or change: chown it to this user, and chmod 600")
 
 
-def _read_certificates(path: Path, data: bytes) -> tuple[x509.Certificate, list[x509.Certificate]]:
-    """Return the file's own certificate and those of authorities."""
-    key = KEY.search(data)
+def _find_authorities(path: Path, data: str) -> list[str]:
+    """Return the certificates of the authorities, which follow the file's own."""
+    key, certificates = KEY.search(data), CERTIFICATE.findall(data)
     if key is None:
         raise CertificateError(f"{path} has no private key: toolgate node certificate makes such files")
-    try:
-        private = serialization.load_pem_private_key(key[0], None)
-        own, *authorities = x509.load_pem_x509_certificates(data)
-        fits = own.public_key() == private.public_key()
-    except TypeError:
-        raise CertificateError(f"{path}: its key has a password, which nothing can type: remove it") from None
-    except Exception as error:  # the library has several of its own
-        raise CertificateError(f"{path} is damaged: toolgate node certificate makes such files") from error
-    if not fits:
-        raise CertificateError(f"{path}: its key is not that of its first certificate")
-    return own, authorities
+    if "ENCRYPTED" in key[0]:
+        raise CertificateError(f"{path}: its key has a password, which nothing can type: remove it")
+    if not certificates:
+        raise CertificateError(f"{path} is damaged: toolgate node certificate makes such files")
+    if len(certificates) == 1:
+        raise CertificateError(f"{path}: no authority in it has signed its certificate")
+    return certificates[1:]
 
 
-def _check_use(path: Path, own: x509.Certificate, side: Side) -> None:
-    if not _is_for(own, side):
-        other = OTHER[side].name
-        whose = f"a {other}'s certificate" if _is_for(own, OTHER[side]) else "a certificate for something else"
-        raise CertificateError(f"{path} is {whose}: a {side.name} needs its own, from toolgate node certificate")
-    now = time.time()
-    if own.not_valid_after_utc.timestamp() <= now:
-        day = own.not_valid_after_utc.strftime("%Y-%m-%d")
-        raise CertificateError(f"{path} expired on {day}: toolgate node certificate --replace makes another")
-    if own.not_valid_before_utc.timestamp() > now:
-        day = own.not_valid_before_utc.strftime("%Y-%m-%d %H:%M")
-        raise CertificateError(f"{path} is valid from {day} UTC on: compare this machine's clock")
-
-
-def _is_for(certificate: x509.Certificate, side: Side) -> bool:
-    try:
-        return side.purpose in certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except (x509.ExtensionNotFound, ValueError):
-        return False
-
-
-def _is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except Exception:  # noqa: BLE001  # each kind of key has its own errors
-        return False
-    return True
+def _shake_hands(judge: ssl.SSLContext, shown: ssl.SSLContext, *, is_client: bool) -> ssl.SSLObject:
+    """Return the judge's end of a connection in memory. Raises ssl.SSLError."""
+    to_judge, to_shown = ssl.MemoryBIO(), ssl.MemoryBIO()
+    judging = judge.wrap_bio(to_judge, to_shown, server_side=not is_client)
+    waiting = [judging, shown.wrap_bio(to_shown, to_judge, server_side=is_client)]
+    for _ in range(STEPS):
+        for end in list(waiting):
+            try:
+                end.do_handshake()
+                waiting.remove(end)
+            except ssl.SSLWantReadError:
+                continue
+    if waiting:
+        raise ValueError("a handshake without end")
+    return judging
 
 
 def _refuse_password() -> bytes:

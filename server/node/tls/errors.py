@@ -1,4 +1,7 @@
-"""Name the error of a certificate, for those who do not load TLS."""
+"""Name the errors of certificates, for those who do not load TLS too."""
+
+EXPIRED, NOT_YET_VALID, PURPOSE = 10, 9, 26  # X509_V_ERR_ of OpenSSL
+WRONG_NAME = (62, 64)  # a host's name, an address
 
 
 class CertificateError(Exception):

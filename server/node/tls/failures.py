@@ -3,10 +3,9 @@
 import ssl
 
 from toolgate.server.config.node_address import NodeAddress
+from toolgate.server.node.tls.errors import EXPIRED, NOT_YET_VALID, PURPOSE, WRONG_NAME
 
 MAKE = "toolgate node certificate"
-EXPIRED, NOT_YET_VALID, PURPOSE = 10, 9, 26  # X509_V_ERR_ of OpenSSL
-WRONG_NAME = (62, 64)  # a host's name, an address
 NO_TLS = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",

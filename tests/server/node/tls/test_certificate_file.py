@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from tests.server.node.tls.certificates import (
     NOW,
@@ -56,6 +57,11 @@ def stranger(folder: Path) -> tuple[bytes, bytes, bytes]:
     return split(write_gateway_certificate(other))
 
 
+def own_key(folder: Path) -> bytes:
+    """Return the authority's key."""
+    return authority.Authority(folder, NOW).file.read_bytes().partition(b"-----BEGIN CERTIFICATE")[0]
+
+
 Write = Callable[[Path], bytes]
 DAMAGED: dict[str, tuple[Write, str]] = {
     "empty": (lambda _: b"", "has no private key"),
@@ -70,17 +76,35 @@ DAMAGED: dict[str, tuple[Write, str]] = {
         "its key is not that of its first certificate",
     ),
     "half": (lambda folder: write_gateway_certificate(folder).read_bytes()[:900], "no authority in it"),
+    "the authority for itself": (
+        lambda folder: b"".join(split(write_gateway_certificate(folder))[2:] * 2) + own_key(folder),
+        "is not a gateway's certificate",
+    ),
+    "a password": (
+        lambda folder: serialization.load_pem_private_key(own_key(folder), None).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"word"),
+        ),
+        "its key has a password",
+    ),
     "no PEM inside": (
         lambda _: b"-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n",
         "is damaged",
     ),
-    "the node's": (lambda folder: write_node_certificate(folder, HOST).read_bytes(), "is a node's certificate"),
+    "the node's": (lambda folder: write_node_certificate(folder, HOST).read_bytes(), "is not a gateway's certificate"),
     "the authority's": (
         lambda folder: (folder / authority.Authority(folder, NOW).file).read_bytes(),
-        "is a certificate for something else",
+        "no authority in it",
     ),
-    "expired": (lambda folder: write_gateway_certificate(folder, YEARS_AGO).read_bytes(), "expired on 20"),
-    "not yet valid": (lambda folder: write_gateway_certificate(folder, TOMORROW).read_bytes(), "is valid from 20"),
+    "expired": (
+        lambda folder: write_gateway_certificate(folder, YEARS_AGO).read_bytes(),
+        "has expired: toolgate node certificate --replace",
+    ),
+    "not yet valid": (
+        lambda folder: write_gateway_certificate(folder, TOMORROW).read_bytes(),
+        "is not valid yet: compare this machine",
+    ),
 }
 
 
@@ -128,12 +152,11 @@ def test_a_peer_must_say_what_its_certificate_is_for(tmp_path: Path) -> None:
     node = CertificateFile(write_node_certificate(tmp_path, HOST), NODE)
     gateway = CertificateFile(write_gateway_certificate(tmp_path), GATEWAY)
     (none,) = node.get_context().get_ca_certs(binary_form=True)
-    own = {side: ssl.PEM_cert_to_DER_cert(split(side.path)[1].decode()) for side in (node, gateway)}
-    node.check_peer(own[gateway])
-    gateway.check_peer(own[node])
-    for side, certificate in ((node, own[node]), (gateway, own[gateway]), (node, none), (gateway, none), (node, None)):
+    for side, certificate in ((node, none), (gateway, none), (node, None)):
         with pytest.raises(CertificateError, match="its certificate is not a"):
             side.check_peer(certificate)
+    for side in (node, gateway):
+        side.check_peer(ssl.PEM_cert_to_DER_cert(split(side.path)[1].decode()))
 
 
 def test_an_end_that_is_near_is_said(tmp_path: Path) -> None:
