@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.watch import FileChanges
-from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
 from toolgate.tools.workspace.spool import Run
+
+if TYPE_CHECKING:
+    from toolgate.server.workspaces.node_report import NodeReport
 
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
 
@@ -53,7 +55,7 @@ class LocalWorkspaces:
         """What the sandbox and the limits of commands lack."""
         return self._confinement.weaknesses
 
-    def list_nodes(self) -> Sequence[NodeReport]:
+    def list_nodes(self) -> "Sequence[NodeReport]":
         return ()
 
     def get_or_open(self, principal: str) -> LocalWorkspace:

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.tools.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from toolgate.server.workspaces.node_report import NodeReport
 
 
 class Workspaces(Protocol):
@@ -35,7 +37,7 @@ class Workspaces(Protocol):
         """Return how many commands of all principals run in the foreground and in the background."""
         ...
 
-    def list_nodes(self) -> Sequence[NodeReport]:
+    def list_nodes(self) -> "Sequence[NodeReport]":
         """Return what is known of the nodes; none where commands run in this process."""
         ...
 
