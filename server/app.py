@@ -153,6 +153,7 @@ class App:
             self.dispatcher,
             access,
             end_background=self._end_principal,
+            release_calls=self.workspaces.release_calls,
             overview=self._build_overview(),
             sandbox=self.workspaces.level,
             metrics=self._build_metrics(),

@@ -54,6 +54,8 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 # Asked for before a server is listed at ChatGPT, without signing in
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
+ANSWER_TIME = 0.5  # seconds for released calls to be answered
+
 T = TypeVar("T")
 log = logging.getLogger("toolgate.http")
 
@@ -63,6 +65,7 @@ class HttpApp:
 
     - `access(public_url)` opens what people sign in with; None for `--auth none`.
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
+    - `release_calls()` fails the calls whose commands go on without this server, and returns whether there were any.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
@@ -75,6 +78,7 @@ class HttpApp:
         access: "Callable[[str], Access] | None",
         *,
         end_background: Callable[[str], Awaitable[None]],
+        release_calls: Callable[[], bool] = lambda: False,
         overview: Dashboard,
         revocation_interval: float = CHECK_INTERVAL,
         sandbox: str = "none",
@@ -87,6 +91,7 @@ class HttpApp:
         self._dispatcher = dispatcher
         self._open = access
         self._leave = end_background
+        self._release_calls = release_calls
         self._overview = overview
         self._every = revocation_interval
         self._sandbox = sandbox
@@ -274,8 +279,13 @@ class HttpApp:
         if self._live is not None:
             self._live.end()
         running = self._server.call_tasks.work.union(*(transport.running.tasks for transport in transports))
-        if running:
-            await asyncio.wait(running, timeout=self._config.grace)
+        try:
+            if running:
+                await asyncio.wait(running, timeout=self._config.grace)
+        finally:  # before a connection's end cancels its calls, also at a second signal
+            released = self._release_calls()
+        if running and released:
+            await asyncio.wait(running, timeout=ANSWER_TIME)
         for transport in transports:
             for task in list(transport.running.tasks):
                 task.cancel()

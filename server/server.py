@@ -25,6 +25,7 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.services import CallerState, Services, Settings
+from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 Method = Callable[[Call], Any]
 
@@ -109,7 +110,7 @@ class Server:
 
     def __post_init__(self) -> None:
         self.deadlines = DeadlineTimer(self.call_timeout)
-        self.updates = ResourceUpdates(self._watch)
+        self.updates = ResourceUpdates(self._watch, WorkspaceUnreachableError)
         self.call_tasks.notify = self.notifications.notify_task
 
     def identity(self, revision: Revision) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from toolgate.server.node.messages import (
 )
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.principal_pages import PrincipalPages
-from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
+from toolgate.server.node.people import GatewayPeople
+from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods, close_changes
 from toolgate.server.rpc import errors, frames
 from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
@@ -34,7 +35,7 @@ MAX_UNTAKEN = 2 * MAX_ANSWERS  # bytes of these with answers whose size is known
 NO_ROOM = errors.ErrorData("ToolError", "too many answers wait to be taken: call again")
 SMALL = 2**18  # bytes of an answer for which no room is reserved: most commands print less
 REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
-STARTS = frozenset(("node.start", "node.execute"))  # not cancelled before the command has an id
+STARTS = frozenset(("node.start", "node.execute"))  # a cancellation ends the command, as soon as it has an id
 PIECES = frozenset(("workspace.read", "workspace.take", "node.read_piece"))  # the gateway asks for the rest
 LOCAL = "local"  # the principal where nobody signs in
 
@@ -50,7 +51,8 @@ class GatewaySession:
         self.requests: dict[int, GatewayRequest] = {}
         self.attended: set[tuple[str, int]] = set()  # the foreground commands whose calls the gateway holds
         self.watches: dict[tuple[str, int], AsyncIterator[object]] = {}
-        self.principals: set[str] = set()
+        self.people = GatewayPeople()
+        node.gone.add(self.people)
         self._writer: asyncio.StreamWriter | None = None
         self._arguments = 0  # bytes
         self._room = FairRoom(MAX_ANSWERS)
@@ -68,7 +70,7 @@ class GatewaySession:
             self._expiry.cancel()
             self._expiry = None
         self._writer = writer
-        for principal in self.principals:
+        for principal in self.people.served:
             self.send_ends(principal)
 
     def detach(self, writer: asyncio.StreamWriter) -> None:
@@ -77,6 +79,12 @@ class GatewaySession:
             self._writer = None
             self._node.moves.release(self)
             self._expiry = asyncio.get_running_loop().call_later(REATTACH, self._expire)
+
+    def leave(self) -> None:
+        """The gateway ends: it does not come back."""
+        self._writer = None
+        self._node.moves.release(self)
+        self._expire()
 
     @property
     def is_attached(self) -> bool:
@@ -91,12 +99,21 @@ class GatewaySession:
 
     def _expire(self) -> None:
         """The gateway is gone: its commands become background tasks."""
+        waiting = [request.task for request in self.requests.values() if request.name == "node.next_change"]
         for request in list(self.requests.values()):
             self._drop(request, goes_on=True)
         for principal, run_id in list(self.attended):
             self._adopt(principal, run_id)
-        self.watches.clear()
+        self._spawn(self._end_watches([task for task in waiting if task is not None]))
+        self._node.gone.remove(self.people)
         self._on_expire()
+
+    async def _end_watches(self, waiting: "list[asyncio.Task[None]]") -> None:
+        """End the watches, of which some are `waiting` for a change and cancelled."""
+        if waiting:
+            await asyncio.wait(waiting)
+        while self.watches:
+            await close_changes(self.watches.popitem()[1])
 
     def is_calling(self, principal: str) -> bool:
         """Return whether a call of the principal is under way."""
@@ -122,7 +139,7 @@ class GatewaySession:
                     request = self.requests.get(number)
                     if request is not None and request.frame is not None:
                         self._finish(request)
-                self._node.ends.take(ends, self.principals)
+                self._node.ends.take(ends, self.people.served)
             case _:
                 raise frames.MalformedFrameError("a second hello")
 
@@ -139,8 +156,7 @@ class GatewaySession:
             raise frames.MalformedFrameError("too many requests at once")
         self.requests[request.number] = request
         self._arguments += request.size
-        if message.is_call and message.principal not in self.principals:
-            self.principals.add(message.principal)
+        if message.is_call and self.people.note_call(message.principal):
             self.send_ends(message.principal)
         request.task = asyncio.get_running_loop().create_task(self._work(request, message.arguments))
 
@@ -185,7 +201,7 @@ class GatewaySession:
         if request.name not in MOVE_METHODS:
             self._node.moves.check(request.principal)
         owner, _, name = request.name.partition(".")
-        target: Any = PrincipalMethods(self._node, request, self.attended, self.watches, self)
+        target: Any = PrincipalMethods(self._node, request, self.attended, self.watches, self, self.people)
         if owner == "pages":
             target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
         if owner == "workspace":
@@ -240,6 +256,9 @@ class GatewaySession:
     def _drop(self, request: GatewayRequest, *, goes_on: bool) -> None:
         """Nobody waits for the request."""
         if not goes_on:
+            self._forget(request)
+            if request.run_id is not None and request.name in STARTS:
+                self._leave(request.principal, request.run_id)
             self._spawn(self._cancel(request))
         elif request.frame is None and request.run_id is None and request.name in STARTS:
             request.is_adopted = True  # as soon as it has an id
@@ -250,11 +269,10 @@ class GatewaySession:
 
     async def _cancel(self, request: GatewayRequest) -> None:
         """End the request and what it started, and say so."""
-        self._forget(request)
         if request.task is not None:
             request.task.cancel()
             await asyncio.wait([request.task])
-        if request.run_id is not None and not request.concludes:
+        if request.run_id is not None and request.name in STARTS:
             await self._discard(request.principal, request.run_id)
         self.send(Answer(request.number, error=errors.ErrorData("ToolError", "cancelled")))
 

@@ -20,21 +20,17 @@ from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.connect import describe_failure, open_connection, open_socket, receive
 from toolgate.server.node.messages import (
-    Acknowledgement,
     Answer,
     Cancel,
-    Hello,
     NodeRequest,
-    Ping,
-    Pong,
-    Refusal,
     TaskEnded,
     Welcome,
 )
 from toolgate.server.node.name import NODE_NAME
+from toolgate.server.node.receipts import Receipts
 from toolgate.server.node.tls.errors import CertificateError
+from toolgate.server.node.waiting_requests import WaitingRequest, WaitingRequests
 from toolgate.server.rpc import errors, frames
-from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -47,30 +43,15 @@ GREETING = 1.0  # seconds for a connection and its welcome
 BEAT = 0.25  # seconds between two looks at a silent node, while it owes answers
 QUIET = 0.5  # seconds of silence before it is asked for a sign
 PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to connect
-CANCEL_WITHIN = 3.0  # seconds that a cancelled request waits for the end of its command
-ACKNOWLEDGE = 0.02  # seconds in which acknowledgements are gathered
-LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
-MAX_UNSENT = 80 * 2**20  # bytes of requests under way: the largest, and others
+CLOSE_WITHIN = 0.5  # seconds for the last bytes to be sent
+CANCEL_WITHIN = 6.0  # seconds that a cancelled request waits for the end of its command: SIGKILL comes after 2
 MAX_WELCOME = 2**16  # bytes
-MAX_WAITING = 5_000  # calls' requests under way: each that waits for output is one
 
 log = logging.getLogger("toolgate.node")
 
 
 class NodeUnreachableError(Exception):
     """No node speaks at the address; the text says why."""
-
-
-class _Waiting:
-    """A request without an answer. `epoch` is the life of the node that it was sent to."""
-
-    def __init__(self, request: NodeRequest, answer: "asyncio.Future[Answer]") -> None:
-        self.number = request.number
-        self.principal = request.principal
-        self.is_call = request.is_call
-        self.frame = frames.encode_frame(request)
-        self.answer = answer
-        self.epoch: str | None = None
 
 
 class NodeLink:
@@ -91,13 +72,9 @@ class NodeLink:
         self.check: Callable[[NodeLink, Welcome], None] = lambda _, __: None
         self._name = secrets.token_hex(16)
         self._number = 0
-        self._waiting: dict[int, _Waiting] = {}
-        self._unsent = FairRoom(MAX_UNSENT)
-        self._places = {True: FairRoom(MAX_WAITING), False: FairRoom(MAX_WAITING // 2)}  # of calls, and of pages
+        self._waiting = WaitingRequests()
         self._given_up: list[Cancel] = []  # to be sent over the next connection
-        self._taken: list[int] = []
-        self._ends: list[int] = []
-        self._acknowledging: asyncio.TimerHandle | None = None
+        self._receipts = Receipts(self._write)
         self._writer: asyncio.StreamWriter | None = None
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
@@ -125,7 +102,7 @@ class NodeLink:
     ) -> msgspec.Raw:
         """Return the result of a request. Raises what the node raised, and ToolError if it can't be reached."""
         if self._is_closed:
-            raise ToolError("the server is shutting down: nothing more is started")
+            raise WorkspaceUnreachableError("the server is shutting down: nothing more is started")
         if self.is_away and not is_call:  # a page does not wait
             self.failures += 1
             raise WorkspaceUnreachableError(f"the node at {self.address} can't be reached: nothing was done")
@@ -133,12 +110,12 @@ class NodeLink:
         self._start()
         self._number += 1
         request = NodeRequest(self._number, principal, name, frames.encode_raw(arguments), is_call)
-        waiting = _Waiting(request, loop.create_future())
-        if not self._fits(waiting):
+        waiting = WaitingRequest(request, loop.create_future())
+        if not self._waiting.fits(waiting):
             raise ToolError(f"too much is under way to the node at {self.address}: try again")
         if not self._waiting:
             self._heard = loop.time()
-        self._add(waiting)
+        self._waiting.add(waiting)
         if self.is_connected:
             self._send(waiting)
         else:
@@ -146,11 +123,12 @@ class NodeLink:
         try:
             answer = await waiting.answer
         except asyncio.CancelledError:
-            if not waiting.answer.done() or waiting.answer.cancelled():
+            if not waiting.has_failed:  # also if the answer has just come: nobody has it
                 await self._cancel(waiting)
             raise
         finally:
-            self._remove(waiting)
+            self._waiting.remove(waiting)
+        self._receipts.add_answer(answer)
         if answer.error is not None:
             raise errors.data_to_error(answer.error)
         return answer.result
@@ -165,12 +143,28 @@ class NodeLink:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._connect_for_ever())
 
-    async def close(self) -> None:
-        """Close the connection. What runs at the node goes on."""
+    def leave(self) -> bool:
+        """Refuse further requests, and fail those under way: what they started goes on as background tasks. Return
+        whether there were any."""
+        if self._is_closed:
+            return False
         self._is_closed = True
-        self._acknowledge()
-        for waiting in list(self._waiting.values()):
-            waiting.answer.cancel()
+        self._receipts.send()
+        waited = list(self._waiting)
+        for waiting in waited:
+            known = "nothing was done" if waiting.epoch is None else "what it runs goes on as a background task"
+            self._fail(waiting, f"the server is shutting down before the node at {self.address} answered: {known}")
+        self._write(messages.Leave())
+        return bool(waited)
+
+    async def close(self) -> None:
+        """Leave, and close the connection. What runs at the node goes on."""
+        self.leave()
+        if self._writer is not None:
+            self._writer.close()
+            with contextlib.suppress(OSError):  # TimeoutError is one
+                async with asyncio.timeout(CLOSE_WITHIN):
+                    await self._writer.wait_closed()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -211,7 +205,7 @@ class NodeLink:
         try:
             async with asyncio.timeout(GREETING):
                 reader, writer = await open_connection(self.address, self.certificate, GREETING)
-                writer.write(frames.encode_frame(Hello(messages.VERSION, RELEASE, self._name)))
+                writer.write(frames.encode_frame(messages.Hello(messages.VERSION, RELEASE, self._name)))
                 welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
             self.check(self, welcome)
         except BaseException as error:
@@ -227,27 +221,28 @@ class NodeLink:
         if self.welcome is not None and welcome.epoch != self.welcome.epoch:
             log.warning("the node at %s has restarted", self.address)
             self._given_up.clear()
-            for waiting in list(self._waiting.values()):
-                if waiting.epoch not in (None, welcome.epoch):
-                    self._fail(
-                        waiting,
-                        f"the node at {self.address} restarted before it answered: all that ran there has ended, and "
-                        "it is not known how far this came",
-                    )
+            self._receipts.clear()
+            self._fail_sent("restarted before it answered: all that ran there has ended, and")
+        elif not welcome.knows_gateway:  # a request that is sent again would be performed again
+            self._fail_sent("was out of reach too long: nothing was run elsewhere, and")
         self.welcome = welcome
         for cancel in self._given_up:
             frames.write(writer, frames.encode_frame(cancel))
         self._given_up.clear()
-        for waiting in self._waiting.values():
+        self._receipts.send()
+        for waiting in self._waiting:
             self._send(waiting)
         return reader, writer
+
+    def _fail_sent(self, what: str) -> None:
+        """Fail the requests that the node no longer has."""
+        for waiting in [each for each in self._waiting if each.epoch is not None]:
+            self._fail(waiting, f"the node at {self.address} {what} it is not known how far this came")
 
     def _disconnect(self, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
         self._writer, self.is_connected = None, False
-        self._taken.clear()  # the node sends these answers again, to be taken again
-        self._ends.clear()
-        for waiting in self._waiting.values():
+        for waiting in self._waiting:
             asyncio.get_running_loop().call_later(PATIENCE, self._give_up, waiting)
 
     def _mark_lost(self, moment: float) -> None:
@@ -264,11 +259,11 @@ class NodeLink:
             if not self._waiting or silence < QUIET:
                 continue
             if silence < PATIENCE:
-                frames.write(writer, frames.encode_frame(Ping()))
+                frames.write(writer, frames.encode_frame(messages.Ping()))
                 continue
             log.warning("the node at %s has been silent for %.1f s", self.address, silence)
             self._mark_lost(self._heard)
-            for waiting in list(self._waiting.values()):
+            for waiting in list(self._waiting):
                 self._fail_unreachable(waiting)
             writer.transport.abort()
             return
@@ -277,87 +272,68 @@ class NodeLink:
         self._heard = asyncio.get_running_loop().time()
         match message:
             case Answer(number):
-                waiting = self._waiting.get(number)
+                waiting = self._waiting.find(number)
+                if waiting is None or waiting.is_cancelled:
+                    self._receipts.add_answer(message)
                 if waiting is not None and not waiting.answer.done():
                     waiting.answer.set_result(message)
-                self._taken.append(number)
-                self._acknowledge_soon(at_once=len(bytes(message.result)) > LARGE)
             case TaskEnded(sequence):
-                if self.on_end(message):
-                    self._ends.append(sequence)
-                    self._acknowledge_soon(at_once=False)
-            case Pong():
+                if not self._is_closed and (self._receipts.has_end(sequence) or self.on_end(message)):
+                    self._receipts.add_end(sequence)
+            case messages.Pong():
                 pass
-            case Refusal(text):
+            case messages.Refusal(text):
                 raise frames.MalformedFrameError(f"a refusal: {text[:200]}")
             case _:
                 raise frames.MalformedFrameError("a second welcome")
 
-    def _acknowledge_soon(self, *, at_once: bool) -> None:
-        if at_once:
-            self._acknowledge()
-        elif self._acknowledging is None:
-            self._acknowledging = asyncio.get_running_loop().call_later(ACKNOWLEDGE, self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        if self._acknowledging is not None:
-            self._acknowledging.cancel()
-            self._acknowledging = None
-        if self._writer is not None and (self._taken or self._ends):
-            frames.write(self._writer, frames.encode_frame(Acknowledgement(self._taken, self._ends)))
-        self._taken, self._ends = [], []
+    def _write(self, message: msgspec.Struct) -> bool:
+        """Send a message, and return whether there is a connection."""
+        if self._writer is None:
+            return False
+        frames.write(self._writer, frames.encode_frame(message))
+        return True
 
     # -- requests
 
-    def _send(self, waiting: _Waiting) -> None:
+    def _send(self, waiting: WaitingRequest) -> None:
         assert self._writer is not None
-        self._acknowledge()  # first: the node then knows what this request may rely on
+        self._receipts.send()  # first: the node then knows what this request may rely on
         assert self.welcome is not None
         waiting.epoch = self.welcome.epoch
         frames.write(self._writer, waiting.frame)
 
-    def _give_up(self, waiting: _Waiting) -> None:
+    def _give_up(self, waiting: WaitingRequest) -> None:
         if not self.is_connected:
             self._fail_unreachable(waiting)
 
-    def _fail_unreachable(self, waiting: _Waiting) -> None:
+    def _fail_unreachable(self, waiting: WaitingRequest) -> None:
         known = "nothing was done"
         if waiting.epoch is not None:
             known = "it is not known how far this came; nothing was run elsewhere"
         self._fail(waiting, f"the node at {self.address} can't be reached: {known}")
 
-    def _fail(self, waiting: _Waiting, text: str) -> None:
-        if not waiting.answer.done():
+    def _fail(self, waiting: WaitingRequest, text: str) -> None:
+        if waiting.is_cancelled:
+            waiting.answer.cancel()
+            self._withdraw(waiting, goes_on=False)
+        elif not waiting.answer.done():
             self.failures += 1
             waiting.answer.set_exception(WorkspaceUnreachableError(text))
             self._withdraw(waiting, goes_on=True)
 
-    async def _cancel(self, waiting: _Waiting) -> None:
+    async def _cancel(self, waiting: WaitingRequest) -> None:
         """Cancel a request at the node, and wait a while until it has ended what it started."""
-        waiting.answer = asyncio.get_running_loop().create_future()
+        waiting.answer, waiting.is_cancelled = asyncio.get_running_loop().create_future(), True
         self._withdraw(waiting, goes_on=False)
         if self.is_connected and waiting.epoch is not None:
             waiting.frame = frames.encode_frame(Cancel(waiting.number))  # sent again if the connection breaks
-            self._add(waiting)
+            self._waiting.add(waiting)
             await asyncio.wait([waiting.answer], timeout=CANCEL_WITHIN)
 
-    def _fits(self, waiting: _Waiting) -> bool:
-        places = self._places[waiting.is_call]
-        return self._unsent.fits(waiting.principal, len(waiting.frame)) and places.fits(waiting.principal, 1)
-
-    def _add(self, waiting: _Waiting) -> None:
-        self._waiting[waiting.number] = waiting
-        self._unsent.take(waiting.principal, len(waiting.frame))
-        self._places[waiting.is_call].take(waiting.principal, 1)
-
-    def _remove(self, waiting: _Waiting) -> None:
-        if self._waiting.pop(waiting.number, None) is not None:
-            self._unsent.release(waiting.principal, len(waiting.frame))
-            self._places[waiting.is_call].release(waiting.principal, 1)
-
-    def _withdraw(self, waiting: _Waiting, *, goes_on: bool) -> None:
+    def _withdraw(self, waiting: WaitingRequest, *, goes_on: bool) -> None:
         """Tell the node that nobody waits any more, as soon as it can be told."""
-        self._remove(waiting)
+        self._waiting.remove(waiting)
         if self.welcome is None or waiting.epoch != self.welcome.epoch:
             return
         cancel = Cancel(waiting.number, goes_on)
@@ -369,7 +345,7 @@ class NodeLink:
 
 def read_welcome(address: NodeAddress, message: Any) -> Welcome:
     """Return the node's answer to Hello. Raises NodeUnreachableError."""
-    if isinstance(message, Refusal):
+    if isinstance(message, messages.Refusal):
         text = escape_unprintable(message.text[:300])
         raise NodeUnreachableError(f"the node at {address} refuses this server: {text}")
     if not isinstance(message, Welcome):
@@ -387,7 +363,7 @@ def greet(address: NodeAddress, timeout: float, certificate: "CertificateFile | 
     """Return the welcome of the node at `address`. Blocking. Raises NodeUnreachableError."""
     try:
         with contextlib.closing(open_socket(address, certificate, timeout)) as line:
-            line.sendall(frames.encode_frame(Hello(messages.VERSION, RELEASE, "")))
+            line.sendall(frames.encode_frame(messages.Hello(messages.VERSION, RELEASE, "")))
             until = time.monotonic() + timeout
             (size,) = frames.LENGTH.unpack(receive(line, frames.LENGTH.size, until))
             data = receive(line, min(size, MAX_WELCOME), until)

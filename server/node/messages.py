@@ -69,13 +69,18 @@ class Ping(msgspec.Struct, frozen=True, tag="ping", array_like=True):
     pass
 
 
+class Leave(msgspec.Struct, frozen=True, tag="leave", array_like=True):
+    """The gateway ends. Commands whose calls it held become background tasks."""
+
+
 # -- from the node
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     """The answer to Hello. `version` is the highest that both sides speak. `epoch` is a random name of the node's life,
     `name` the one that it keeps. `root` is the one shared workspace, or None if each principal has a folder in
-    `workspaces`. `max_people` is how many the node takes, 0 for any number."""
+    `workspaces`. `max_people` is how many the node takes, 0 for any number. `knows_gateway`: the node still has
+    the requests of this life of the gateway."""
 
     version: int
     release: str
@@ -86,6 +91,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     root: str | None
     name: str = ""
     max_people: int = 0
+    knows_gateway: bool = False
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):
@@ -118,7 +124,7 @@ def choose_version(offered: int, spoken: Sequence[int] = SPOKEN) -> int | None:
     return version if version in spoken else None
 
 
-FROM_GATEWAY = msgspec.json.Decoder(Hello | NodeRequest | Cancel | Acknowledgement | Ping)
+FROM_GATEWAY = msgspec.json.Decoder(Hello | NodeRequest | Cancel | Acknowledgement | Ping | Leave)
 FROM_NODE = msgspec.json.Decoder(Welcome | Refusal | Answer | TaskEnded | Pong)
 
 # -- methods

@@ -8,6 +8,7 @@ from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.pages.node_pages import NodePages
+from toolgate.server.node.people import GonePrincipals
 from toolgate.server.workspaces.folders import WorkspaceInUseError
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -60,7 +61,7 @@ class Node:
         self.pages: NodePages
         self.load_meter: LoadMeter
         self.cleaner: WorkspaceCleaner | None = None
-        self.gone: frozenset[str] | None = None  # principals that can't sign in any more, as a gateway knows them
+        self.gone = GonePrincipals()
         self.ends = TaskEnds()
         self.is_ending = False
         self.max_people = 0  # principals with a workspace here; 0 for any number
@@ -90,7 +91,7 @@ class Node:
 
     async def list_gone(self) -> Collection[str] | None:
         """Return the principals that can't sign in any more, or None where no gateway has said."""
-        return self.gone
+        return self.gone if self.gone.is_known else None
 
     async def forget(self, principal: str) -> None:
         """End all that a principal has running, and close its folders. Raises WorkspaceInUseError if it moves."""

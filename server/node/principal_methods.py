@@ -6,6 +6,8 @@ from pathlib import Path
 
 from toolgate.server.node.messages import NodeRequest, PackedWorkspace
 from toolgate.server.node.node import Node
+from toolgate.server.node.people import MAX_GONE, GatewayPeople
+from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
@@ -35,8 +37,8 @@ class GatewayRequest:
 
 
 class PrincipalMethods:
-    """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches;
-    `owner` stands for it."""
+    """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches by
+    principal and number; `owner` stands for it, and `people` are those whom it serves."""
 
     def __init__(
         self,
@@ -45,12 +47,14 @@ class PrincipalMethods:
         attended: set[tuple[str, int]],
         watches: dict[tuple[str, int], AsyncIterator[object]],
         owner: object,
+        people: GatewayPeople,
     ) -> None:
         self._node = node
         self._request = request
         self._attended = attended
         self._watches = watches
         self._owner = owner
+        self._people = people
 
     @property
     def _workspace(self) -> LocalWorkspace:
@@ -128,15 +132,16 @@ class PrincipalMethods:
             self._watches[self._request.principal, watch] = changes
             if not is_first:  # the connection was gone for a while
                 return True
-        async for _ in changes:
-            return True
+        try:
+            async for _ in changes:
+                return True
+        except BaseException:  # above all a cancellation, which ends the iterator
+            self._watches.pop((self._request.principal, watch), None)
+            raise
         return False
 
     async def end_watch(self, watch: int) -> None:
-        changes: AsyncIterator[object] | None = self._watches.pop((self._request.principal, watch), None)
-        close = getattr(changes, "aclose", None)
-        if close is not None:
-            await close()
+        await close_changes(self._watches.pop((self._request.principal, watch), None))
 
     async def has_files(self) -> bool:
         principal = self._request.principal
@@ -184,4 +189,13 @@ class PrincipalMethods:
         return await self._node.load_meter.measure()
 
     async def report_gone(self, principals: list[str]) -> None:
-        self._node.gone = frozenset(principals)
+        if len(principals) > MAX_GONE or not all(map(PRINCIPAL_NAME.fullmatch, principals)):
+            raise ToolError("a report of who is gone is too long, or has a name that is no principal")
+        self._people.gone = set(principals)
+
+
+async def close_changes(changes: AsyncIterator[object] | None) -> None:
+    """End a watch, if there is one."""
+    close = getattr(changes, "aclose", None)
+    if close is not None:
+        await close()

@@ -1,6 +1,7 @@
 """Reach a principal's workspace at a node."""
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator
 from functools import partial
@@ -59,6 +60,7 @@ class NodeWorkspace:
         self._is_call = is_call
         self._arrivals = 0  # background tasks that were listed or announced
         self._watches = itertools.count(1)
+        self._ending: set[asyncio.Task[None]] = set()  # watches
 
     @property
     def _welcome(self) -> Welcome:
@@ -147,11 +149,13 @@ class NodeWorkspace:
                 is_first = False
                 yield None
         finally:
-            if not is_first:
-                asyncio.get_running_loop().create_task(self._end_watch(watch))
+            task = asyncio.get_running_loop().create_task(self._end_watch(watch))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def _end_watch(self, watch: int) -> None:
-        await self._call("node.end_watch", watch)
+        with contextlib.suppress(ToolError):  # a node that can't be reached ends it by itself
+            await self._call("node.end_watch", watch)
 
 
 def _is_inside(value: object, root: Path) -> bool:

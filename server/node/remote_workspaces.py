@@ -14,6 +14,7 @@ from toolgate.server.node.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.messages import TaskEnded, Welcome
 from toolgate.server.node.monitor import NodeMonitor
 from toolgate.server.node.pages.methods import PageMethods
+from toolgate.server.node.people import MAX_GONE
 from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_methods import request
 from toolgate.server.node.remote_workspace import NodeWorkspace
@@ -136,6 +137,10 @@ class RemoteWorkspaces:
             forgotten = await self._observe(principal).request("forget_principal")
         return forgotten
 
+    def release_calls(self) -> bool:
+        waited = [link.leave() for link in self.links]
+        return any(waited)
+
     async def close(self) -> None:
         """Close the links. What runs at the nodes goes on."""
         await asyncio.gather(*(link.close() for link in self.links))
@@ -174,8 +179,10 @@ class RemoteWorkspaces:
         while True:
             gone = await self._list_gone()
             if gone is not None:
+                if len(gone) > MAX_GONE:
+                    log.warning("%d people are gone: the node is told of %d", len(gone), MAX_GONE)
                 try:
-                    await request(link, LOCAL, "node.report_gone", sorted(gone))
+                    await request(link, LOCAL, "node.report_gone", sorted(gone)[:MAX_GONE])
                 except ToolError as error:
                     log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
             await asyncio.sleep(REPORT_EVERY)

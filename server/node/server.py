@@ -7,13 +7,14 @@ import os
 import secrets
 import socket
 import struct
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
 from toolgate.server import VERSION as RELEASE
 from toolgate.server.node import messages
 from toolgate.server.node.gateway_session import GatewaySession
-from toolgate.server.node.messages import Hello, Ping, Pong, Refusal, TaskEnded, Welcome
+from toolgate.server.node.messages import Hello, Leave, Ping, Pong, Refusal, TaskEnded, Welcome
 from toolgate.server.node.node import Node
 from toolgate.server.rpc import frames
 from toolgate.server.text import escape_unprintable
@@ -21,6 +22,7 @@ from toolgate.server.text import escape_unprintable
 GREETING = 5.0  # seconds until Hello must have come
 MAX_GREETING = 4 * 2**10  # bytes of Hello
 MAX_CONNECTIONS = 64
+MAX_SESSIONS = 128  # gateways with a connection, and those that have just lost it
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
 log = logging.getLogger("toolgate.node")
@@ -42,9 +44,17 @@ class NodeServer:
 
     def _report_end(self, end: TaskEnded) -> None:
         """Send the end to a gateway that serves its principal. If there is none, the next one that does gets it."""
-        sessions = [each for each in self._sessions.values() if each.is_attached and end.principal in each.principals]
+        sessions = [
+            each for each in self._sessions.values() if each.is_attached and end.principal in each.people.served
+        ]
         if sessions:
             sessions[-1].send(end)
+
+    def _pass_on_ends(self, principals: Collection[str]) -> None:
+        """Send the ends that a gateway did not take before it left to others that serve these principals."""
+        for principal in principals:
+            for end in self._node.ends.list_pending(principal):
+                self._report_end(end)
 
     async def serve(self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
@@ -61,6 +71,8 @@ class NodeServer:
                     await self._read(connection, writer, session)
                 finally:
                     session.detach(writer)
+                    if not session.is_attached:
+                        self._pass_on_ends(session.people.served)
         except (EOFError, OSError):
             pass
         except frames.MalformedFrameError as fault:
@@ -82,10 +94,13 @@ class NodeServer:
             text = f"this node is Toolgate {RELEASE}, the gateway is {release}: upgrade the older of the two"
             frames.write(writer, frames.encode_frame(Refusal(text)))
             return None
-        frames.write(writer, frames.encode_frame(self._welcome(version)))
+        session = self._sessions.get(hello.gateway)
+        if session is None and len(self._sessions) >= MAX_SESSIONS:
+            frames.write(writer, frames.encode_frame(Refusal(f"it serves {MAX_SESSIONS} gateways, the most allowed")))
+            return None
+        frames.write(writer, frames.encode_frame(self._welcome(version, knows_gateway=session is not None)))
         if not hello.gateway:
             return None
-        session = self._sessions.get(hello.gateway)
         if session is None:
             session = self._sessions[hello.gateway] = GatewaySession(
                 self._node, partial(self._sessions.pop, hello.gateway, None)
@@ -100,13 +115,17 @@ class NodeServer:
             message = await frames.read_frame(connection, messages.FROM_GATEWAY)
             if isinstance(message, Ping):
                 session.send(Pong())
+            elif isinstance(message, Leave):
+                session.leave()
+                return
             else:
                 session.take(message)
 
-    def _welcome(self, version: int) -> Welcome:
+    def _welcome(self, version: int, *, knows_gateway: bool) -> Welcome:
         level, description = self._node.workspaces.level, self._node.workspaces.describe()
-        about = self._epoch, level, description, str(self._state), self._root, self._name, self._node.max_people
-        return Welcome(version, RELEASE, *about)
+        node = self._node
+        about = self._epoch, level, description, str(self._state), self._root, self._name, node.max_people
+        return Welcome(version, RELEASE, *about, knows_gateway)
 
     async def close(self, grace: float) -> None:
         """Start nothing more, wait at most `grace` seconds for the commands and pages of calls, and end all."""

@@ -19,6 +19,7 @@ MAX_SUBSCRIPTIONS = 1_000  # of one subscriber; each may cost a watch
 MAX_URIS = 128 * 1024  # characters of one subscriber's URIs: matching hostile ones takes 25 ms
 MAX_WATCHES = 2_000  # running at once: one of a file takes several of the system's
 MAX_OWNED = 500  # of one principal, if there are others
+AGAIN = (1.0, 2.0, 5.0, 10.0)  # seconds before an interrupted watch is opened again
 TURN = 32 * 1024  # characters of URIs matched before other tasks run: 6 ms
 
 T = TypeVar("T")
@@ -92,10 +93,13 @@ async def yield_in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncI
 
 class ResourceUpdates:
     """The subscriptions of one server. `watch(principal, uri)` returns a source of changes, or None if there is
-    none."""
+    none. After an `interruption`, an exception of the source, it is opened again."""
 
-    def __init__(self, watch: Callable[[str, str], AsyncIterator[object] | None]) -> None:
+    def __init__(
+        self, watch: Callable[[str, str], AsyncIterator[object] | None], interruption: type[Exception]
+    ) -> None:
         self._watch = watch
+        self._interruption = interruption
         self._watched: dict[tuple[str, str], WatchedResource] = {}
         self._watches: Counter[str] = Counter()  # by principal
         self._renewing: asyncio.Task[None] | None = None
@@ -160,7 +164,7 @@ class ResourceUpdates:
 
     def _begin(self, held: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
         if changes is not None:
-            held.watch = asyncio.get_running_loop().create_task(_follow(changes, held))
+            held.watch = asyncio.get_running_loop().create_task(self._follow(held, principal, changes))
             self._watches[principal] += 1
 
     def _stop(self, held: WatchedResource, principal: str) -> None:
@@ -172,10 +176,18 @@ class ResourceUpdates:
         if not self._watches[principal]:
             del self._watches[principal]
 
-
-async def _follow(changes: AsyncIterator[object], held: WatchedResource) -> None:
-    try:
-        async for _ in changes:
-            held.notify()
-    except Exception:  # a plugin's, or the file is gone: the subscription stays, without further changes
-        log.warning("the watch of %s has failed", held.uri[:200], exc_info=True)
+    async def _follow(self, held: WatchedResource, principal: str, changes: AsyncIterator[object] | None) -> None:
+        pauses = iter(AGAIN)
+        while changes is not None:
+            try:
+                async for _ in changes:
+                    held.notify()
+                    pauses = iter(AGAIN)
+                return
+            except self._interruption:
+                await asyncio.sleep(next(pauses, AGAIN[-1]))
+                changes = self._watch(principal, held.uri)
+                held.notify()  # of changes meanwhile
+            except Exception:  # a plugin's, or the file is gone: the subscription stays, without further changes
+                log.warning("the watch of %s has failed", held.uri[:200], exc_info=True)
+                return

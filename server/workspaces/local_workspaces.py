@@ -117,6 +117,10 @@ class LocalWorkspaces:
         del self._workspaces[principal]
         return True
 
+    def release_calls(self) -> bool:
+        """Do nothing: the commands end with this process."""
+        return False
+
     async def close(self) -> None:
         """End all commands, and close the sandbox."""
         await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))

@@ -62,4 +62,9 @@ class Workspaces(Protocol):
         """End all commands of a principal and close its workspace. Return whether it was open."""
         ...
 
+    def release_calls(self) -> bool:
+        """Fail the calls that wait for commands, where commands go on without this server: it ends. Return whether
+        there were any."""
+        ...
+
     async def close(self) -> None: ...

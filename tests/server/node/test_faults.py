@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import random
 import signal
 import socket
 import struct
@@ -17,7 +16,7 @@ import pytest
 
 from tests.clients.raw_client import ROOT
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_caller, remote_workspace, running_node
-from tests.tools.shell_commands import BOUND, alive, living, text_of, until
+from tests.tools.shell_commands import BOUND, alive, text_of, until
 from toolgate.server import VERSION
 from toolgate.server.node import messages
 from toolgate.server.rpc import frames
@@ -26,97 +25,12 @@ from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.spool import Run
 
 WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
-GATEWAY = """
-import asyncio, sys
-from tests.server.node.nodes import fake_placement
-from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.node.remote_workspaces import RemoteWorkspaces
-from toolgate.server.watch import FileChanges
-
-async def main(address, principal, command):
-    remote = RemoteWorkspaces(fake_placement(address), FileChanges(), lambda _, run: None, None)
-    print("begin", flush=True)
-    print(await remote.get_or_open(principal).execute(command, wait=60, limit=1000, timeout=600), flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(main(parse_node_address(sys.argv[1]), *sys.argv[2:]))
-"""
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     with running_node(tmp_path_factory.mktemp("node"), "--sandbox", "none") as node:
         yield node
-
-
-def start_gateway(node: NodeProcess, principal: str, command: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-c", GATEWAY, str(node.address), principal, command],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-
-
-def test_a_command_outlives_its_gateway_and_the_next_one_reads_every_line_once(node: NodeProcess) -> None:
-    principal, ends = fake_principal(), list[Run]()
-    word = f"toolgate-test-{principal}"
-    build = f"(setsid bash -c 'exec -a {word} sleep 500' &) ; for ((i=0;i<5000;i++)); do echo $i; sleep 0.02; done"
-    first = start_gateway(node, principal, build)
-    with first:
-        assert first.stdout is not None and first.stdout.readline() == "begin\n"
-        time.sleep(0.6)
-        first.kill()
-
-    async def body() -> None:
-        async with gateway(node, lambda _, run: ends.append(run)) as remote:
-            mine = remote.get_or_open(principal)
-            async with asyncio.timeout(BOUND):
-                while not (runs := await mine.list()):
-                    await mine.arrival()
-            assert [(run.background, run.status) for run in runs] == [(True, "running")]
-            text = ""
-            while len(text.split()) < 200:
-                await mine.wait_output(runs[0].id, len(text), BOUND)
-                text += (await mine.take(runs[0].id, 2**20)).text
-            assert text.split()[:200] == [str(number) for number in range(200)]
-            assert [run.id for run in ends] == [runs[0].id]  # that it goes on
-            assert living(word)
-            assert (await mine.kill(runs[0].id)).status == "killed"
-            assert not living(word)
-
-    asyncio.run(body())
-
-
-def test_a_command_runs_once_whenever_its_gateway_dies(node: NodeProcess) -> None:
-    principal = fake_principal()
-    root = node.state / "workspaces" / principal
-    dice = random.Random(7)
-    answered = 0
-    for trial in range(6):
-        running = start_gateway(node, principal, f"echo x >> {trial}; sleep 0.1; echo done")
-        with running:
-            assert running.stdout is not None
-            running.stdout.readline()
-            time.sleep(dice.random() * 0.3)
-            running.kill()
-            answered += "Conclusion" in running.stdout.read()
-
-    async def body() -> None:
-        async with gateway(node) as remote:
-            mine = remote.get_or_open(principal)
-            written = [(root / str(trial)).exists() for trial in range(6)]
-            assert any(written)
-            async with asyncio.timeout(BOUND):
-                while len(runs := await mine.list()) < sum(written) - answered:
-                    await mine.arrival()
-            assert [(root / str(trial)).read_text() for trial in range(6) if written[trial]] == ["x\n"] * sum(written)
-            for run in runs:
-                assert await mine.wait(run.id, BOUND)
-                assert await mine.read(run.id, 0, 100) == b"done\n"
-
-    asyncio.run(body())
 
 
 def test_an_end_is_told_to_the_next_gateway(node: NodeProcess) -> None:
@@ -151,6 +65,32 @@ def test_a_cancelled_execution_leaves_nothing(node: NodeProcess) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await call
             assert not alive(shell)
+            with pytest.raises(KeyError):
+                await mine.run(1)
+
+    asyncio.run(body())
+
+
+def test_a_cancellation_that_crosses_the_answer_ends_the_command(node: NodeProcess) -> None:
+    async def body() -> None:
+        async with gateway(node) as remote:
+            mine = remote.get_or_open(fake_principal())
+            calls: list[asyncio.Future[object]] = []
+            (link,) = remote.links
+            take = link._take
+
+            def take_and_cancel(message: object) -> None:
+                take(message)
+                for call in calls:
+                    call.cancel()
+
+            link._take = take_and_cancel  # type: ignore[method-assign]
+            assert await mine.list() == []
+            call = asyncio.ensure_future(mine.execute("echo $$ > shell; exec sleep 500", wait=0.3, limit=100))
+            calls.append(call)
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert not alive(int((mine.root / "shell").read_text()))
             with pytest.raises(KeyError):
                 await mine.run(1)
 

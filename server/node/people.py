@@ -1,0 +1,71 @@
+"""Decide which principals are gone, from what the gateways say and do."""
+
+from collections.abc import Collection, Iterator
+
+MAX_PRINCIPALS = 10_000  # that one gateway acts for: of more, those that came first are not sent ends of tasks
+MAX_GONE = 100_000  # names in one gateway's report
+
+
+class GatewayPeople:
+    """The principals that one gateway acted for, and those that can't sign in there, or None where it has not said."""
+
+    def __init__(self) -> None:
+        self.served: dict[str, None] = {}
+        self.gone: set[str] | None = None
+
+    def note_call(self, principal: str) -> bool:
+        """Note that the principal calls here. Return whether that is its first call."""
+        if self.gone is not None:
+            self.gone.discard(principal)
+        if principal in self.served:
+            return False
+        self.served[principal] = None
+        if len(self.served) > MAX_PRINCIPALS:
+            del self.served[next(iter(self.served))]
+        return True
+
+    def has_said(self, principal: str) -> bool:
+        """Return whether the gateway has said that the principal is gone."""
+        return self.gone is not None and principal in self.gone
+
+
+class GonePrincipals(Collection[str]):
+    """The principals that can't sign in any more; it changes as gateways report.
+
+    Gateways may have different people. A principal is gone if one gateway says so, and every other one that acted for
+    it says so too. A call after a report counts more than the report.
+    """
+
+    def __init__(self) -> None:
+        self._gateways: set[GatewayPeople] = set()
+        self._called: set[str] = set()  # at gateways that have left, though another one says that they are gone
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a gateway has said who is gone."""
+        return any(each.gone is not None for each in self._gateways)
+
+    def add(self, gateway: GatewayPeople) -> None:
+        self._gateways.add(gateway)
+
+    def remove(self, gateway: GatewayPeople) -> None:
+        """Forget a gateway that has left. Whom it acted for, against another one's word, is not gone."""
+        self._gateways.discard(gateway)
+        self._called.intersection_update(*([set(self._list_said())] if self._called else []))
+        self._called.update(name for name in self._list_said() if name in gateway.served and not gateway.has_said(name))
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str) or name in self._called:
+            return False
+        said = [each for each in self._gateways if each.has_said(name)]
+        return bool(said) and not any(name in each.served for each in self._gateways.difference(said))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in set(self._list_said()) if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _list_said(self) -> Iterator[str]:
+        for each in self._gateways:
+            yield from each.gone or ()

@@ -1,0 +1,58 @@
+"""Gather what a gateway has taken from a node, and acknowledge it: the node then forgets it."""
+
+import asyncio
+from collections.abc import Callable
+
+from toolgate.server.node.messages import Acknowledgement, Answer
+
+GATHER = 0.02  # seconds in which acknowledgements are gathered
+LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
+MAX_ENDS = 1_000  # ends of tasks that are remembered
+
+
+class Receipts:
+    """What was taken and is not acknowledged. `send(acknowledgement)` returns False without a connection: the next one
+    has it."""
+
+    def __init__(self, send: Callable[[Acknowledgement], bool]) -> None:
+        self._send = send
+        self._answers: list[int] = []
+        self._ends: list[int] = []
+        self._used: dict[int, None] = {}  # the node sends an end again if its acknowledgement is lost
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add_answer(self, answer: Answer) -> None:
+        """The request has its answer, or nobody wants it."""
+        self._answers.append(answer.number)
+        self._send_soon(at_once=len(bytes(answer.result)) > LARGE)
+
+    def add_end(self, sequence: int) -> None:
+        """The end of a task was used."""
+        self._used[sequence] = None
+        if len(self._used) > MAX_ENDS:
+            del self._used[next(iter(self._used))]
+        self._ends.append(sequence)
+        self._send_soon(at_once=False)
+
+    def has_end(self, sequence: int) -> bool:
+        """Return whether this end was used before."""
+        return sequence in self._used
+
+    def send(self) -> None:
+        """Acknowledge all that was taken."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if (self._answers or self._ends) and self._send(Acknowledgement(self._answers, self._ends)):
+            self._answers, self._ends = [], []
+
+    def clear(self) -> None:
+        """Forget all: the node has restarted."""
+        self._answers, self._ends = [], []
+        self._used.clear()
+
+    def _send_soon(self, *, at_once: bool) -> None:
+        if at_once:
+            self.send()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self.send)
