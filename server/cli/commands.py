@@ -169,7 +169,7 @@ COMMANDS = {
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "node",
-            "hold people's commands, files and pages in a process of their own, for servers with --node",
+            "run people's commands and browser, and hold their files, for servers with --node, which may restart meanwhile",
             "node:serve_node",
             NODE,
             "",

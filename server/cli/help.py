@@ -92,11 +92,14 @@ def _write_options(formatter: HelpFormatter, command: Command) -> None:
 
 
 def _write_commands(formatter: HelpFormatter, names: Iterable[str]) -> None:
-    """Write a command with its summary, a group with its subject and its commands."""
+    """Write a command with its summary, a group with its subject, and either with its own commands."""
     rows = []
     for name in names:
-        group = f"{GROUPS[name]}: {', '.join(sub_commands(name))}" if name in GROUPS else COMMANDS[name].summary
-        rows.append((name, group))
+        words = ", ".join(sub_commands(name))
+        if name in GROUPS:
+            rows.append((name, f"{GROUPS[name]}: {words}"))
+        else:
+            rows.append((name, f"{COMMANDS[name].summary}; also {words}" if words else COMMANDS[name].summary))
     with formatter.section("Commands"):
         formatter.write_dl(rows)
 

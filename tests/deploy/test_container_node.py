@@ -1,6 +1,7 @@
 """Gateway and node of deploy/compose.node.yaml as containers of their own: only the node needs what a sandbox needs."""
 
 import asyncio
+import contextlib
 import os
 import shlex
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from tests.clients.raw_client import ROOT, eventually
 from tests.deploy import engine
 from tests.deploy.engine import Container, Root, container, engine_filter
 from tests.deploy.test_container import IMAGE, PROFILE, called
+from tests.deploy.test_kubernetes_nodes import build_gateway, build_node
+from tests.server.node.tls.certificates import find_free_port, write_gateway_certificate, write_node_certificate
 
 COMPOSE = yaml.safe_load((ROOT / "deploy" / "compose.node.yaml").read_text())["services"]
 SOCKET = "/run/toolgate-node"
@@ -67,6 +70,43 @@ def test_a_gateway_under_an_engines_own_filter_and_masks_uses_the_nodes_sandbox(
     assert folder.startswith("/data/state/workspaces/u-") and (node.data / folder.removeprefix("/data/")).is_dir()
     assert list((gateway.data / "state").glob("workspaces/*")) == []
     assert seen == [f"ls: cannot access '{SOCKET}': No such file or directory", "/data/state:", "spool", "workspaces"]
+
+
+def test_a_person_works_in_a_pod_of_their_own(root: Root, tmp_path: Path) -> None:
+    """As deploy/agent-sandbox runs it, without its runtime class."""
+    [pod] = build_node("agent-sandbox")["spec"]["containers"]
+    [gateway_pod] = build_gateway("agent-sandbox")["spec"]["template"]["spec"]["containers"]
+    port, secret = find_free_port("127.0.0.1"), tmp_path / "secret"
+    secret.mkdir()
+    write_node_certificate(secret, "localhost").chmod(0o400)
+    gateways = write_gateway_certificate(secret)
+    gateways.chmod(0o440)
+    os.chown(gateways, 0, IMAGE.uid)
+
+    def place(words: list[str]) -> list[str]:
+        """Return a pod's words, for this machine: pods have a port and a folder of their own."""
+        text = "\n".join(words).replace("/etc/toolgate-node", SOCKET).replace(":7443", f":{port}")
+        return text.replace("toolgate-person-0:", "localhost:").split("\n")
+
+    own = [word for word in place(gateway_pod["args"]) if "toolgate-person-" not in word]
+    as_root: dict[str, Any] = {"user": 0, "capabilities": pod["securityContext"]["capabilities"]["add"]}
+    shared = {SOCKET: secret}
+    with contextlib.ExitStack() as pods:
+
+        def start(name: str, **how: Any) -> Container:
+            return pods.enter_context(container(IMAGE, root, tmp_path / name, shared=shared, masked=True, **how))
+
+        node = start("node", command=place(pod["args"]), **as_root)
+        assert eventually(lambda: (node.data / "state" / "node.sock").exists()), node.log()
+        assert eventually(lambda: node.execute(*pod["livenessProbe"]["exec"]["command"]).returncode == 0), node.log()
+        gateway = start("gateway", command=own)
+        assert gateway.serving(), gateway.log()
+        tries = (f"cat {SOCKET}/*.pem 2>&1 | head -1", f"exec 3<>/dev/tcp/127.0.0.1/{port}; true")
+        uid, certificate, reached = asyncio.run(called(gateway, "id -u", *tries))
+        assert gateway.stop() == 0 and node.stop() == 0
+    assert int(uid) in range(40_000, 50_000)
+    assert certificate.rstrip().endswith("Permission denied"), certificate
+    assert "Address family not supported" in reached, reached  # there is no network at level uid
 
 
 def test_the_health_check_names_the_address_that_no_node_answers_at(node: Container) -> None:
