@@ -22,6 +22,7 @@ from toolgate.server.workspaces.node_report import NodeLoad
 if TYPE_CHECKING:
     from toolgate.server.node.link import NodeLink
     from toolgate.server.node.messages import Welcome
+    from toolgate.server.node.tls.certificate_file import CertificateFile
 
 TIMEOUT = 3.0  # seconds for a node to answer
 AT_NODE = ("sandbox", "limits", "shell", "browser")  # checks of the machine where commands and pages are
@@ -58,7 +59,15 @@ async def _check_node(config: Config, address: NodeAddress) -> CheckFinding:
         load, seconds = await _measure(node)
     finally:
         await node.close()
-    return judge_node(config, address, welcome, load, seconds)
+    return note_end(judge_node(config, address, welcome, load, seconds), certificate)
+
+
+def note_end(finding: CheckFinding, certificate: "CertificateFile | None") -> CheckFinding:
+    """Return the finding, with a note if the certificate ends soon."""
+    if isinstance(finding, CheckNote) or certificate is None or not certificate.is_ending:
+        return finding
+    end = f"{certificate.path} ends in {max(0, certificate.count_days())} days"
+    return CheckNote(f"{finding}; {end}", "make another: toolgate node certificate --replace, with the node's names")
 
 
 def _check_socket(address: NodeAddress) -> None:
@@ -142,8 +151,8 @@ async def listening(config: Config) -> CheckFinding:
     if _is_locked(config):
         return f"a node with {config.state} runs"
     try:
-        connect.read_certificate(config, "--listen", *config.listen)
-        return "; ".join(_try_address(address, config.state) for address in config.listen)
+        certificate = connect.read_certificate(config, "--listen", *config.listen)
+        return note_end("; ".join(_try_address(address, config.state) for address in config.listen), certificate)
     except UsageError as error:
         raise CheckError(str(error), "change what is named: the node refuses to start with it") from None
 

@@ -75,12 +75,16 @@ class CertificateFile:
         """Return how many days the certificate is valid."""
         return int((self._ends_at - time.time()) // DAY)
 
+    @property
+    def is_ending(self) -> bool:
+        return self.count_days() < WARN
+
     def describe_end(self) -> str | None:
         """Return that the certificate ends soon, or None."""
-        days = self.count_days()
-        if days >= WARN:
+        if not self.is_ending:
             return None
-        return f"{self.path} expires in {max(days, 0)} days: toolgate node certificate --replace makes another"
+        days = max(0, self.count_days())
+        return f"{self.path} ends in {days} days: toolgate node certificate --replace makes another"
 
     async def watch_end(self) -> None:
         """Log once a day that the certificate ends soon, until cancelled."""

@@ -10,13 +10,20 @@ import pytest
 
 from tests.server.cli.test_cli import run
 from tests.server.node.nodes import NodeProcess, running_node
+from tests.server.node.tls.certificates import (
+    NEARLY_OVER,
+    find_free_port,
+    write_gateway_certificate,
+    write_node_certificate,
+)
 from tests.servers.faulty_proxy import verdicts
 from toolgate.server import VERSION
 from toolgate.server.cli.doctor import main, nodes
 from toolgate.server.cli.doctor.report import CheckError, CheckNote
 from toolgate.server.config import load
-from toolgate.server.config.node_address import name_socket
+from toolgate.server.config.node_address import NodeAddress, name_socket
 from toolgate.server.node.messages import Welcome
+from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.workspaces.node_report import NodeLoad
 
 QUIET = ("doctor", "--registration", "dynamic", "-t", "--auth", "none", "--port", "0")
@@ -108,3 +115,15 @@ def test_a_nodes_machine_is_checked_with_the_nodes_options(
     (tmp_path / "file").touch()
     assert "is not a socket" in address(tmp_path, tmp_path / "file")
     assert "is free" in address(tmp_path, tmp_path / "node.sock") and not (tmp_path / "node.sock").exists()
+
+
+def test_a_certificate_that_ends_soon_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write_node_certificate(tmp_path, "localhost", now=NEARLY_OVER)
+    config = load.load({"state": str(tmp_path / "state"), "node_certificate": str(file)}, {})
+    config.listen = (NodeAddress(host="127.0.0.1", port=find_free_port("127.0.0.1")),)
+    asyncio.run(main.run_checks([("address", lambda: nodes.listening(config), ())]))
+    told = capsys.readouterr().out
+    assert (verdicts(told)["address"], f"is free; {file} ends in" in told) == ("note", True), told
+    write_gateway_certificate(tmp_path)
+    good = CertificateFile(tmp_path / "gateway.pem", GATEWAY)
+    assert nodes.note_end("fine", good) == nodes.note_end("fine", None) == "fine"

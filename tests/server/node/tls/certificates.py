@@ -5,10 +5,11 @@ import socket
 import ssl
 from pathlib import Path
 
-from toolgate.server.node.tls.authority import Authority
+from toolgate.server.node.tls.authority import DAYS, Authority
 
 NOW = datetime.datetime.now(datetime.UTC)
 YEARS_AGO = NOW - datetime.timedelta(days=3 * 365)  # what was issued then has expired
+NEARLY_OVER = NOW - datetime.timedelta(days=DAYS - 20)  # what was issued then ends in 20 days
 TOMORROW = NOW + datetime.timedelta(days=1)
 
 

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from tests.server.node.tls.certificates import (
+    NEARLY_OVER,
     NOW,
     TOMORROW,
     YEARS_AGO,
@@ -160,7 +161,6 @@ def test_a_peer_must_say_what_its_certificate_is_for(tmp_path: Path) -> None:
 
 
 def test_an_end_that_is_near_is_said(tmp_path: Path) -> None:
-    issued = NOW.replace(microsecond=0) - (NOW - YEARS_AGO) * (authority.DAYS - 20) / (3 * 365)
-    gateway = CertificateFile(write_gateway_certificate(tmp_path, issued), GATEWAY)
-    assert f"{gateway.path} expires in {gateway.count_days()} days" in str(gateway.describe_end())
+    gateway = CertificateFile(write_gateway_certificate(tmp_path, NEARLY_OVER), GATEWAY)
+    assert f"{gateway.path} ends in {gateway.count_days()} days" in str(gateway.describe_end())
     assert gateway.count_days() in (19, 20)
