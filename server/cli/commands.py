@@ -169,7 +169,8 @@ COMMANDS = {
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "node",
-            "run people's commands and browser, and hold their files, for servers with --node, which may restart meanwhile",
+            "run people's commands and browser, and hold their files, for servers with --node, which may restart "
+            "meanwhile",
             "node:serve_node",
             NODE,
             "",
