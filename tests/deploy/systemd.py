@@ -40,6 +40,7 @@ mount --bind {told} run/told
 mount --bind {clone} usr/local/src/toolgate
 mount -t overlay overlay -o lowerdir={program} opt/toolgate
 ln -sf /opt/toolgate/bin/toolgate usr/local/bin/toolgate
+ln -sfn /opt/toolgate opt/toolgate-node
 rm -rf etc/systemd/system/* var/lib/toolgate var/lib/toolgate-node
 cp -r {units}/. etc/systemd/system
 systemd-sysusers --root=. {clone}/deploy/systemd/toolgate.sysusers
