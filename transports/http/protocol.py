@@ -112,11 +112,12 @@ class HttpProtocol(CompactProtocol):
 
     def _begin_known(self, head: KnownHead, length: bytes, body: bytes) -> None:
         """Begin a request with a known head, as the parser would."""
-        self._stop_head_timer()
+        if self._head_timer is not None:
+            self._stop_head_timer()
         self.principal = ""
         scope = head.create_scope(length)
         scope["toolgate.connection"] = self
-        scope["toolgate.starts"] = self.start_request
+        scope["toolgate.starts"] = self._queue.start_request
         self.scope = scope  # type: ignore[assignment]
         cycle = self.cycle = ArrivedCycle(self, scope, body, keep_alive=not self._is_last)
         self._queue.unstarted += 1
@@ -164,7 +165,7 @@ class HttpProtocol(CompactProtocol):
         super().on_headers_complete()
         if starts and self.cycle is not before:
             self._queue.unstarted += 1
-            self.scope["toolgate.starts"] = self.start_request  # type: ignore[typeddict-unknown-key]  # ours
+            self.scope["toolgate.starts"] = self._queue.start_request  # type: ignore[typeddict-unknown-key]  # ours
         if self._is_last or not has_room:
             self.cycle.keep_alive = False
 
@@ -213,10 +214,6 @@ class HttpProtocol(CompactProtocol):
         cycle.message_event.set()
         self.on_response_complete()
         return True
-
-    def start_request(self, is_large: bool) -> None:
-        """Note that the work on a request begins, whose body may be large."""
-        self._queue.start_request(is_large)
 
     def join_head(self) -> None:
         """Hold the next write, the head of an answer, for its body."""

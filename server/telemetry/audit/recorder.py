@@ -145,9 +145,12 @@ def is_large(arguments: Any) -> bool:
     if isinstance(arguments, dict) and len(arguments) <= FEW_ARGUMENTS:  # most calls: a few plain values
         size = 0
         for name, value in arguments.items():
-            if isinstance(value, (dict, list)):
+            if type(value) is str:
+                size += len(name) + len(value)
+            elif isinstance(value, (dict, list)):
                 break
-            size += len(name) + (len(value) if isinstance(value, str) else 0)
+            else:
+                size += len(name)
         else:
             return size > LARGE_SIZE
     measured = measure(arguments, LARGE_COUNT)
