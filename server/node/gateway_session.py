@@ -261,7 +261,7 @@ class GatewaySession:
                 self._leave(request.principal, request.run_id)
             self._spawn(self._cancel(request))
         elif request.frame is None and request.run_id is None and request.name in STARTS:
-            request.is_adopted = True  # as soon as it has an id
+            request.is_adopted = request.ends_at_start = True
         else:
             if request.task is not None:
                 request.task.cancel()
@@ -270,7 +270,10 @@ class GatewaySession:
     async def _cancel(self, request: GatewayRequest) -> None:
         """End the request and what it started, and say so."""
         if request.task is not None:
-            request.task.cancel()
+            if request.name in STARTS and request.run_id is None:
+                request.ends_at_start = True
+            else:
+                request.task.cancel()
             await asyncio.wait([request.task])
         if request.run_id is not None and request.name in STARTS:
             await self._discard(request.principal, request.run_id)

@@ -34,6 +34,7 @@ class GatewayRequest:
         self.concludes = False
         self.needs_output = True  # the conclusion does not hold all
         self.is_adopted = False  # nobody waits: its command becomes a background task
+        self.ends_at_start = False  # nobody waits: it ends as soon as its command has an id
 
 
 class PrincipalMethods:
@@ -71,13 +72,15 @@ class PrincipalMethods:
         read_only: bool = False,
     ) -> int:
         self._node.refuse_start_at_end()
+        if self._request.ends_at_start and not self._request.is_adopted:
+            raise asyncio.CancelledError  # before it began
         run_id = await self._workspace.start(
             command, cwd=cwd, timeout=timeout, key=key, background=background, read_only=read_only
         )
         self._request.run_id = run_id
         if not background:
             self._attended.add((self._request.principal, run_id))
-        if self._request.is_adopted:
+        if self._request.ends_at_start:
             raise asyncio.CancelledError  # nobody waits for more
         return run_id
 
