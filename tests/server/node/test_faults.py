@@ -44,6 +44,9 @@ def test_an_end_is_told_to_the_next_gateway(node: NodeProcess) -> None:
             task = await mine.start("read -r _ < go; echo end", background=True)
         (node.state / "workspaces" / principal / "go").write_text("\n")
         async with gateway(node, lambda _, run: ends.append(run)) as remote:
+            page = remote.find(principal)
+            assert page is not None and await page.wait(task, BOUND)
+            assert [run.status for run in await page.list()] == ["exited"] and not ends  # they wait for a call
             assert await remote.get_or_open(principal).wait(task, BOUND)
             await until(lambda: bool(ends))
             end_notice.add(notices, ends[0])
