@@ -150,6 +150,8 @@ check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 	@cp deploy/systemd/toolgate-gateway.conf build/units/gateway/toolgate.service.d
 	@! command -v systemd-analyze >/dev/null || ! for units in "toolgate.service toolgate.socket" toolgate-node.service gateway/toolgate.service; do \
 		(cd build/units && systemd-analyze verify --man=no $$units); done 2>&1 | grep -v DelegateSubgroup
+	@! command -v systemd-analyze >/dev/null || for unit in "--threshold=45 toolgate-node" "--threshold=25 gateway/toolgate"; do \
+		(cd build/units && systemd-analyze security --no-pager --offline=true $$unit.service >security 2>&1) || { cat build/units/security; exit 1; }; done
 
 reference: .venv/.run ## generate the tables of options, commands and tools in docs/
 	$(BIN)/python -m tests.docs.reference
