@@ -72,7 +72,7 @@ def town(folder: Path, cores: Cores, *options: str) -> Generator[SandboxServer, 
     folder.mkdir(exist_ok=True)
     state = folder / "state"
     words = ["-t", "--auth", "oauth", "--port", "0", "--state", str(state)]
-    sandbox = [] if "--sandbox" in options else ["--sandbox", "bwrap", "--sandbox-uids", UIDS]
+    sandbox = [] if "--sandbox" in options or "--node" in options else ["--sandbox", "bwrap", "--sandbox-uids", UIDS]
     lifted = ["--limit", "calls=0", "--limit", "calls:tools:shell=0"]  # a minute's calls are made in a second
     site = Site([str(BIN / "toolgate"), *words, *sandbox, *lifted, *options], environment(folder), folder, cores)
     try:

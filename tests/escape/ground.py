@@ -23,6 +23,7 @@ from tests.clients.raw_client import PATIENCE, STATELESS, eventually
 from tests.escape import tricks
 from tests.escape.attempt import Attempt
 from tests.server.auth.minted_tokens import ENVELOPE, Signed, asked, request, signed_site
+from tests.server.node.nodes import NodeProcess, running_node
 from tests.servers.forked_command import ROOT
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal
@@ -40,9 +41,8 @@ LIMITS = {
     "cpu": "2",
     "commands": "24",
     "background": "16",
-    "calls": "0",
-    "calls:tools:shell": "0",
 }
+CALLS = {"calls": "0", "calls:tools:shell": "0"}
 NO_GROUPS = 'umount -l /sys/fs/cgroup/* /sys/fs/cgroup 2>/dev/null; exec "$@"'
 SECRETS = ("TOOLGATE_BRAVE_API_KEY", "AWS_SECRET_ACCESS_KEY")
 SERVES = """
@@ -83,16 +83,24 @@ time.sleep(600)
 
 class Ground:
     """A server and its surroundings. `level` is its sandbox level, `user` its user (None: the tests' own), `folder`
-    holds all of it."""
+    holds all of it. `node` runs the commands, or None where the server does."""
 
-    def __init__(self, folder: Path, level: str, user: int | None, signed: Signed, around: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        level: str,
+        user: int | None,
+        signed: Signed,
+        around: dict[str, str],
+        node: NodeProcess | None,
+    ) -> None:
         self.level = level
         self.user = user
         self.folder = folder
         self.outside = folder / "outside"
         self.token = around["ESCAPED"]
         self.signed = signed
-        self.server = signed.site.process
+        self.server = signed.site.process if node is None else node.process
         self._tokens = {who: signed.token(who, "one") for who in ("mallory", "victim")}
         self.around = around
         self._verdicts: dict[str, str] | None = None
@@ -223,8 +231,9 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iterator[Ground]:
-    """Yield a ground with a server as `user`, if given; `grouped`: with control groups in their usual place."""
+def ground(level: str, *, user: int | None = None, grouped: bool = True, at_node: bool = False) -> Iterator[Ground]:
+    """Yield a ground with a server as `user`, if given; `grouped`: with control groups in their usual place;
+    `at_node`: with a node, on the same state folder, that runs the commands."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolgate-escape-", dir="/tmp")))
         folder.chmod(0o755)
@@ -232,7 +241,10 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iter
         around = {"ESCAPED": token, "NAME": f"toolgate-{uuid.uuid4().hex}", "KEY": str(uuid.uuid4().int % 2**30)}
         around |= _outside(folder / "outside", token)
         around |= stack.enter_context(_listeners(folder / "outside", token))
-        limits = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
+        calls, limits = (
+            [word for name, value in rows.items() for word in ("--limit", f"{name}={value}")]
+            for rows in (CALLS, LIMITS)
+        )
         shown = ["--sandbox-paths", str(folder / "outside" / "shown")] if level == "bwrap" else []
         options = [*limits, *shown, "--sandbox", level]
         if level == "none":
@@ -240,21 +252,24 @@ def ground(level: str, *, user: int | None = None, grouped: bool = True) -> Iter
         command = (sys.executable, "-m", "toolgate.server") if user is None else run_as(user, folder)
         if not grouped:
             command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", NO_GROUPS, "sh", *command)
-        env = dict.fromkeys(SECRETS, "planted")
-        signed = stack.enter_context(_signed(folder, user, options, command, env))
+        env, node = dict.fromkeys(SECRETS, "planted"), None
+        if at_node:
+            node = stack.enter_context(running_node(folder, *options, env=env))
+            options = ["--node", str(node.address)]
+        signed = stack.enter_context(_signed(folder, user, [*calls, *options], command, env))
         canary = subprocess.Popen(["sleep", "infinity"], stdin=subprocess.DEVNULL)
         stack.callback(canary.wait, PATIENCE)
         stack.callback(canary.kill)
         around |= {
             "STATE": str(signed.site.state),
-            "SERVER": str(signed.site.process.pid),
+            "SERVER": str((node or signed.site).process.pid),
             "PORT": str(signed.site.port),
             "CANARY": str(canary.pid),
             "HOST": socket.gethostname(),
             "PYTHON": os.path.realpath(os.__file__),
             "SUPERVISOR": str(ROOT / "tools" / "supervisor.py"),
         }
-        made = Ground(folder, level, user, signed, around)
+        made = Ground(folder, level, user, signed, around, node)
         if user is not None:
             give_files(signed.site.state, user)
         stack.callback(_sweep, around)

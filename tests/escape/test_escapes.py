@@ -16,13 +16,16 @@ from tests.escape.tricks import ABSENT
 from tests.servers.forked_command import ROOT
 from toolgate.tools.workspace.limits import ROWS
 
-SERVERS = {  # level, the server's user if not root, and whether it has control groups
-    "bwrap": ("bwrap", None, True),
-    "bwrap-ungrouped": ("bwrap", None, False),
-    "bwrap-user": ("bwrap", NOBODY, True),
-    "uid": ("uid", None, True),
-    "uid-ungrouped": ("uid", None, False),
-    "none": ("none", None, True),
+SERVERS = {  # level, the server's user if not root, whether it has control groups, and whether commands run at a node
+    "bwrap": ("bwrap", None, True, False),
+    "bwrap-ungrouped": ("bwrap", None, False, False),
+    "bwrap-user": ("bwrap", NOBODY, True, False),
+    "bwrap-node": ("bwrap", None, True, True),
+    "uid": ("uid", None, True, False),
+    "uid-ungrouped": ("uid", None, False, False),
+    "uid-node": ("uid", None, True, True),
+    "none": ("none", None, True, False),
+    "none-node": ("none", None, True, True),
 }
 NEEDED = {
     "bwrap": "apt-get install bubblewrap",
@@ -36,12 +39,12 @@ NEEDED = {
 def tried(request: pytest.FixtureRequest) -> Iterator[Ground]:
     for program, install in NEEDED.items():
         assert shutil.which(program), f"{program} is missing: {install}"
-    level, user, grouped = SERVERS[request.param]
+    level, user, grouped, at_node = SERVERS[request.param]
     if os.geteuid() != 0 and (level != "bwrap" or user is not None):
         pytest.skip("only root has other users, and can become one")
     if level == "bwrap" and not _namespaces(user):
         pytest.skip("this machine refuses namespaces to its users")
-    with ground(level, user=user, grouped=grouped) as made:
+    with ground(level, user=user, grouped=grouped, at_node=at_node) as made:
         yield made
 
 
@@ -54,7 +57,7 @@ def _namespaces(user: int | None) -> bool:
 
 def tries() -> Iterator[Any]:
     """Yield every attempt at every level."""
-    for server, (level, user, grouped) in SERVERS.items():
+    for server, (level, user, grouped, _) in SERVERS.items():
         for attempt in ATTEMPTS if grouped else [each for each in ATTEMPTS if each.limit]:
             has_what_it_takes = (user is None or not attempt.rooted) and (
                 (user is None and grouped) or not attempt.grouped
@@ -68,6 +71,8 @@ def tries() -> Iterator[Any]:
 def _soaks(attempt: Attempt, server: str) -> bool:
     """Return whether it is left to `make soak`: not limits at root's bwrap, and not quick ones or those held
     otherwise."""
+    if server.endswith("-node"):
+        return True
     if server == "bwrap-ungrouped":
         return not (attempt.limit == "memory" and attempt.rooted)
     if server in ("bwrap-user", "uid-ungrouped"):

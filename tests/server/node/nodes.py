@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,17 @@ from toolgate.tools.workspace.spool import Run
 
 class NodeProcess:
     """A node with its state in `folder`. `options` are further words of the command line. With a `host` it serves TLS,
-    with the certificates in `certificates`. `enter` is a command that the node is started by."""
+    with the certificates in `certificates`. `enter` is a command that the node is started by. `env` is added to its
+    environment."""
 
-    def __init__(self, folder: Path, *options: str, host: str | None = None, enter: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        host: str | None = None,
+        enter: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self._enter = enter
         self.socket = folder / "node.sock"
         self.address = NodeAddress(self.socket)
@@ -44,6 +52,7 @@ class NodeProcess:
             options = (*options, "--node-certificate", str(write_node_certificate(self.certificates, host)))
             self.certificate = CertificateFile(write_gateway_certificate(self.certificates), GATEWAY)
         self._words = ("--state", str(self.state), "--listen", str(self.address), *options)
+        self._environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **(env or {})}
         self.log = folder / "node.log"
         self.start()
 
@@ -55,7 +64,7 @@ class NodeProcess:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=ROOT,
-                env={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
+                env=self._environment,
             )
         wait_for(self.answers)
 

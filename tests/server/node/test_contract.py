@@ -2,6 +2,8 @@
 
 import contextlib
 import inspect
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +14,7 @@ import pytest
 from tests.server.node.nodes import NodeProcess, remote_caller, remote_workspace, running_node
 from tests.tools import shell_commands
 from tests.tools.builtin import test_background, test_bash
-from tests.tools.workspace import test_files, test_processes, test_workspace
+from tests.tools.workspace import test_files, test_processes, test_programs, test_workspace
 
 LOCAL = {  # what only the process has that runs the commands: its environment, its spool, its end, its descriptors
     "test_a_users_own_bash_env_still_works",
@@ -24,6 +26,11 @@ LOCAL = {  # what only the process has that runs the commands: its environment, 
     "test_a_call_in_flight_is_told_that_the_server_stopped",
     "test_fifty_commands_cost_no_descriptor",
     "test_a_command_may_kill_its_supervisor_and_does_not_outlive_it",
+}
+UNSANDBOXED = {  # what they look at is not there from outside of a sandbox
+    "test_a_cancelled_command_is_gone_with_its_tree_before_the_call_ends": "the ids of its processes",
+    "test_a_timeout_ends_the_whole_tree_daemons_included": "the ids of its processes",
+    "test_a_command_in_a_removed_workspace_is_refused_with_a_reason": "bubblewrap gives the reason in its own words",
 }
 INSIDE = ("zygote", "supervisor")  # in the names of tests of how commands are started
 LIMITS = ("--limit", "commands=64", "--limit", "background=64")  # as the tests expect
@@ -40,19 +47,33 @@ def shared_tests(module: ModuleType) -> Iterator[Any]:
             and name not in LOCAL
             and not any(map(name.__contains__, INSIDE))
         ):
-            yield pytest.param(function, id=name.removeprefix("test_"))
+            yield function
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with running_node(tmp_path_factory.mktemp("node"), "--sandbox", "none", *LIMITS) as node:
-        yield node
+def node(request: pytest.FixtureRequest) -> Iterator[NodeProcess]:
+    first = 50_000 + os.getpid() % 900 * 10
+    users = [] if request.param == "none" else ["--sandbox-uids", f"{first}-{first + 299}"]
+    with tempfile.TemporaryDirectory(prefix="toolgate-node-") as folder:
+        os.chmod(folder, 0o711)  # other users have to pass
+        with running_node(Path(folder), "--sandbox", request.param, *users, *LIMITS) as node:
+            yield node
 
 
-MODULES = (test_workspace, test_files, test_bash, test_background, test_processes)
+MODULES = (test_workspace, test_files, test_bash, test_background, test_processes, test_programs)
+LEVELS = ("none", "bwrap", "uid")
 
 
-@pytest.mark.parametrize("test", [test for module in MODULES for test in shared_tests(module)])
+def list_cases() -> Iterator[Any]:
+    """Yield each level with each of the tests; only those without a sandbox are quick enough for `make test`."""
+    for level in LEVELS:
+        for test in (test for module in MODULES for test in shared_tests(module)):
+            if level != "bwrap" or test.__name__ not in UNSANDBOXED:
+                name = f"{test.__name__.removeprefix('test_')}-{level}"
+                yield pytest.param(level, test, id=name, marks=pytest.mark.soak if level != "none" else ())
+
+
+@pytest.mark.parametrize(("node", "test"), [*list_cases()], indirect=["node"], scope="module")
 def test_through_a_node(
     test: Callable[[Path], None], node: NodeProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

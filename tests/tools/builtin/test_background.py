@@ -108,7 +108,7 @@ def test_a_background_task_lives_and_is_read_and_is_killed(tmp_path: Path) -> No
     async def body(me: Caller) -> None:
         started = await me.call("BackgroundBash", command="echo one; read -r line < fifo; echo $line; sleep 600")
         task = started.structured["task_id"]
-        assert started.structured == {"task_id": task, "sandbox": "none"}
+        assert started.structured == {"task_id": task, "sandbox": me.workspace.sandbox}
         os.mkfifo(me.workspace.root / "fifo")
         await me.workspace.wait_output(task, 0, BOUND)
         first = await me.call("ReadBgOutput", task_id=task)

@@ -37,7 +37,7 @@ def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:
             "truncated": False,
             "output_file": None,
             "cwd": str(me.workspace.root),
-            "sandbox": "none",
+            "sandbox": me.workspace.sandbox,
             "task_id": None,
             "note": "exit code: 3",
         }

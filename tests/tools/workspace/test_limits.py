@@ -18,6 +18,7 @@ import pytest
 from tests.clients.raw_client import COMMAND, PATIENCE, eventually
 from tests.clients.raw_http_client import site
 from tests.server.auth.minted_tokens import Signed, asked
+from tests.server.node.nodes import running_node
 from toolgate.tools.workspace.limits import ROWS
 
 MIB = 2**20
@@ -33,9 +34,8 @@ LIMITS = {
     "commands": "4",
     "background": "2",
     "age": "3",
-    "calls": "0",
-    "calls:tools:shell": "0",
 }
+CALLS = {"calls": "0", "calls:tools:shell": "0"}
 NO_CGROUPS = 'umount -l /sys/fs/cgroup/* /sys/fs/cgroup 2>/dev/null; exec "$@"'
 THREADS = (
     "python3 -c 'import threading, time; threading.stack_size(1 << 16)\n"
@@ -107,9 +107,13 @@ def _streamed(body: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def street(level: str) -> Iterator[TwoPrincipals]:
-    """Yield a server with its own range of users: other servers on this machine end theirs."""
-    words = [word for name, value in LIMITS.items() for word in ("--limit", f"{name}={value}")]
+def street(level: str, *, at_node: bool = False) -> Iterator[TwoPrincipals]:
+    """Yield a server with its own range of users: other servers on this machine end theirs. `at_node`: commands run at
+    a node, which has the limits."""
+    calls, words = (
+        [word for name, value in limits.items() for word in ("--limit", f"{name}={value}")]
+        for limits in (CALLS, LIMITS)
+    )
     first = 20_000 + os.getpid() % 2000 * 10
     words += ["--sandbox", level.partition(",")[0], "--sandbox-uids", f"{first}-{first + 9}"]
     command: Sequence[str] = (COMMAND,)
@@ -118,18 +122,26 @@ def street(level: str) -> Iterator[TwoPrincipals]:
     folder = Path(tempfile.mkdtemp(prefix="toolgate-limits-"))
     folder.chmod(0o711)  # other users have to pass
     try:
-        with site(folder, "--auth", "oauth", *words, workspace=False, command=command) as listening:
+        with contextlib.ExitStack() as stack:
+            if at_node:
+                words = ["--node", str(stack.enter_context(running_node(folder, *words)).address)]
+            options = ("--auth", "oauth", *calls, *words)
+            listening = stack.enter_context(site(folder, *options, workspace=False, command=command))
             yield TwoPrincipals(Signed(listening), level)
     finally:
         shutil.rmtree(folder)
 
 
-SOAKED = [pytest.param(level, marks=pytest.mark.soak) for level in LEVELS[1:]]  # tests/escape has limits at each level
+SOAKED = [  # tests/escape has limits at each level
+    *(pytest.param((level, False), id=level, marks=pytest.mark.soak) for level in LEVELS[1:]),
+    *(pytest.param((level, True), id=f"{level}, at a node", marks=pytest.mark.soak) for level in (GROUPED, UID)),
+]
 
 
-@pytest.fixture(scope="module", params=[LEVELS[0], *SOAKED])
+@pytest.fixture(scope="module", params=[pytest.param((GROUPED, False), id=GROUPED), *SOAKED])
 def served(request: pytest.FixtureRequest) -> Iterator[TwoPrincipals]:
-    with street(request.param) as opened:
+    level, at_node = request.param
+    with street(level, at_node=at_node) as opened:
         yield opened
 
 
@@ -372,4 +384,4 @@ def test_shared_memory_of_a_user_ends_with_its_sandbox() -> None:
 
 
 def test_each_kind_of_limit_is_tried_here() -> None:
-    assert {name.partition(":")[0] for name in LIMITS} == set(ROWS)
+    assert {name.partition(":")[0] for name in LIMITS | CALLS} == set(ROWS)
