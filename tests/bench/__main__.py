@@ -13,7 +13,7 @@ from pathlib import Path
 import tests.bench.http.measure as http_measure
 import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
-from tests.bench import isolation, kept, neighbours, reading, search, sides
+from tests.bench import isolation, kept, neighbours, node, reading, search, sides
 from tests.bench.driver import Cores
 from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
@@ -26,7 +26,7 @@ QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, commands=10)
 QUICK_HTTP = WebEffort(rounds=1, seconds=0.15, warm=0.05, held_rounds=1, held=200, settle=0.3, idle=1.0)
 
 
-UNPINNED = ("isolation", "neighbours", "session")  # commands use the whole machine
+UNPINNED = ("isolation", "neighbours", "node", "session")  # commands use the whole machine
 ONCE = ("session",)  # tokens are the same each time
 
 
@@ -114,13 +114,18 @@ def _neighbours(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return neighbours.report(neighbours.measure(folder, rounds, 20 if quick else 60, _tell))
 
 
+def _node(folder: Path, cores: Cores, rounds: int, quick: bool) -> Figures:
+    cores.free()
+    return node.measure(folder, rounds, 60 if quick else 200, _tell)
+
+
 def _session(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     cores.free()
     return session_report.report(session_measure.measure(folder, _tell))
 
 
-CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS, "cases": cases.TARGETS}
-REPORTS = {"stdio": report, "http": http_report.report, "cases": cases.report}
+CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS, "cases": cases.TARGETS, "node": node.TARGETS}
+REPORTS = {"stdio": report, "http": http_report.report, "cases": cases.report, "node": node.report}
 PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "stdio": _stdio,
     "http": _http,
@@ -129,6 +134,7 @@ PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "reading": _reading,
     "isolation": _isolation,
     "neighbours": _neighbours,
+    "node": _node,
     "session": _session,
 }
 

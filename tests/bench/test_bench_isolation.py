@@ -1,11 +1,11 @@
-"""The benchmarks of isolation and of neighbours work. Only `make bench` measures."""
+"""The benchmarks of isolation, of neighbours and of nodes work. Only `make bench` measures."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from tests.bench import isolation, neighbours
+from tests.bench import isolation, neighbours, node
 from tests.bench.driver import Cores
 
 pytestmark = [
@@ -30,3 +30,8 @@ def test_the_cost_of_isolation_is_reported(tmp_path: Path) -> None:
         cores.free()
     assert cost.held > 0
     assert "ms to the bare bwrap" in isolation.report(cost)
+
+
+def test_the_cost_of_a_node_is_reported(tmp_path: Path) -> None:
+    printed = node.report(node.measure(tmp_path, 1, 4, lambda _: None))
+    assert all(line.endswith(("met", "NOT MET")) for line in printed.splitlines()[-4:])
