@@ -130,10 +130,12 @@ class GatewaySession:
         match message:
             case NodeRequest():
                 self._begin(message)
-            case Cancel(number, goes_on):
+            case Cancel(number, goes_on, principal, run_id):
                 request = self.requests.get(number)
                 if request is not None:
                     self._drop(request, goes_on=goes_on)
+                elif goes_on and run_id is not None and (principal, run_id) in self.attended:
+                    self._adopt(principal, run_id)  # its request never arrived
             case Acknowledgement(numbers, ends):
                 for number in numbers:
                     request = self.requests.get(number)

@@ -46,6 +46,7 @@ PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to conn
 CLOSE_WITHIN = 0.5  # seconds for the last bytes to be sent
 CANCEL_WITHIN = 6.0  # seconds that a cancelled request waits for the end of its command: SIGKILL comes after 2
 MAX_WELCOME = 2**16  # bytes
+MAX_GIVEN_UP = 10_000
 
 log = logging.getLogger("toolgate.node")
 
@@ -73,7 +74,7 @@ class NodeLink:
         self._name = secrets.token_hex(16)
         self._number = 0
         self._waiting = WaitingRequests()
-        self._given_up: list[Cancel] = []  # to be sent over the next connection
+        self._given_up: dict[object, Cancel] = {}  # to be sent over the next connection, the oldest first
         self._receipts = Receipts(self._write)
         self._writer: asyncio.StreamWriter | None = None
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
@@ -110,7 +111,7 @@ class NodeLink:
         self._start()
         self._number += 1
         request = NodeRequest(self._number, principal, name, frames.encode_raw(arguments), is_call)
-        waiting = WaitingRequest(request, loop.create_future())
+        waiting = WaitingRequest(request, arguments.get("run_id") if is_call else None, loop.create_future())
         if not self._waiting.fits(waiting):
             raise ToolError(f"too much is under way to the node at {self.address}: try again")
         if not self._waiting:
@@ -226,7 +227,7 @@ class NodeLink:
         elif not welcome.knows_gateway:  # a request that is sent again would be performed again
             self._fail_sent("was out of reach too long: nothing was run elsewhere, and")
         self.welcome = welcome
-        for cancel in self._given_up:
+        for cancel in self._given_up.values():
             frames.write(writer, frames.encode_frame(cancel))
         self._given_up.clear()
         self._receipts.send()
@@ -334,13 +335,18 @@ class NodeLink:
     def _withdraw(self, waiting: WaitingRequest, *, goes_on: bool) -> None:
         """Tell the node that nobody waits any more, as soon as it can be told."""
         self._waiting.remove(waiting)
-        if self.welcome is None or waiting.epoch != self.welcome.epoch:
+        if self.welcome is None or waiting.epoch not in (None, self.welcome.epoch):
             return
-        cancel = Cancel(waiting.number, goes_on)
+        if waiting.epoch is None and (waiting.run_id is None or not goes_on):
+            return  # the node has never heard of it
+        about = (waiting.principal, waiting.run_id)
+        cancel = Cancel(waiting.number, goes_on, *about) if goes_on else Cancel(waiting.number)
         if self._writer is not None and not goes_on:
             frames.write(self._writer, frames.encode_frame(cancel))
         else:
-            self._given_up.append(cancel)
+            self._given_up[waiting.number if waiting.epoch else about] = cancel
+            while len(self._given_up) > MAX_GIVEN_UP:
+                del self._given_up[next(iter(self._given_up))]
 
 
 def read_welcome(address: NodeAddress, message: Any) -> Welcome:

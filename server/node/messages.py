@@ -52,10 +52,12 @@ class NodeRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     """Nobody waits for the answer any more. A command that the request started is ended, unless it `goes_on`: then it
-    becomes a background task."""
+    becomes a background task. So does the principal's run `run_id`, which a request was about that never arrived."""
 
     number: int
     goes_on: bool = False
+    principal: str = ""
+    run_id: int | None = None
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, tag="taken", array_like=True):

@@ -12,14 +12,16 @@ MAX_WAITING = 5_000  # calls' requests under way: each that waits for output is 
 
 
 class WaitingRequest:
-    """A request without an answer. `epoch` is the life of the node that it was sent to."""
+    """A request without an answer. `run_id`: the run that it is about. `epoch` is the life of the node that it was sent
+    to."""
 
-    def __init__(self, request: NodeRequest, answer: "asyncio.Future[Answer]") -> None:
+    def __init__(self, request: NodeRequest, run_id: int | None, answer: "asyncio.Future[Answer]") -> None:
         self.number = request.number
         self.principal = request.principal
         self.is_call = request.is_call
         self.frame = frames.encode_frame(request)
         self.answer = answer
+        self.run_id = run_id
         self.epoch: str | None = None
         self.is_cancelled = False  # the answer is only the node's word that it has ended
 

@@ -110,7 +110,7 @@ def test_a_request_is_not_sent_again_to_a_node_that_has_forgotten_it(tmp_path: P
             with pytest.raises(WorkspaceUnreachableError, match="not known how far this came"):
                 await asked
             after = ask(link)
-            assert await second.read() == Cancel(1, goes_on=True)
+            assert await second.read() == Cancel(1, goes_on=True, principal="local", run_id=1)
             assert (await second.read()).number == 2
             second.send(Answer(2, msgspec.Raw(b"1")))
             await after

@@ -142,6 +142,7 @@ def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_p
         await place_at(store, bob, "cellar")
         async with several_gateway(store, *nodes) as remote:
             assert await remote.get_or_open(ada).list() == []
+            begun, _ = await remote.get_or_open(ada).execute("sleep 500", wait=0.1, limit=10)
             quiet = await measure(remote, bob)
             nodes[0].process.send_signal(signal.SIGSTOP)
             try:
@@ -155,10 +156,17 @@ def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_p
                 began = time.monotonic()
                 assert await where(remote, fake_principal()) == "cellar"  # of those that answer
                 assert time.monotonic() - began < 0.5
+                with pytest.raises(ToolError, match="can't be reached: nothing was done"):
+                    await remote.get_or_open(ada).conclude(begun, limit=10)
             finally:
                 nodes[0].process.send_signal(signal.SIGCONT)
             await until(lambda: not remote.links[0].is_away)
             assert await where(remote, ada) == "attic"
+            async with asyncio.timeout(BOUND):  # nothing runs that nobody can list
+                while begun not in [task.id for task in await remote.get_or_open(ada).list()]:
+                    await remote.get_or_open(ada).arrival()
+            assert (await remote.get_or_open(ada).run(begun)).status == "running"
+            await remote.get_or_open(ada).kill(begun)
             assert (await remote.get_or_open(ada).execute("echo", wait=BOUND, limit=10))[1].excerpt.text == "\n"
 
     with database(tmp_path) as store:
