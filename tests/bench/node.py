@@ -19,7 +19,7 @@ from tests.server.node.nodes import NodeProcess, remote_workspace, running_node
 
 IN_PROCESS, AT_NODE = "in process", "at a node"
 ROUND_TRIP, READ = "round trip", "read"
-UIDS = "40000-49999"  # separate from those of the server beside it
+UIDS = "20000-29999"  # no server's default, nor those of the server beside it
 LARGE = 100_000_000  # bytes
 WARM = 20  # calls
 TRIPS = 1_000

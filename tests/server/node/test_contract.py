@@ -52,7 +52,7 @@ def shared_tests(module: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def node(request: pytest.FixtureRequest) -> Iterator[NodeProcess]:
-    first = 50_000 + os.getpid() % 900 * 10
+    first = 60_000 + os.getpid() % 16 * 300  # no server's default, nor another worker's; each test has a user
     users = [] if request.param == "none" else ["--sandbox-uids", f"{first}-{first + 299}"]
     with tempfile.TemporaryDirectory(prefix="toolgate-node-") as folder:
         os.chmod(folder, 0o711)  # other users have to pass
