@@ -19,9 +19,9 @@ from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.node import link
 from toolgate.server.node.carry import MoveError, move_workspace
 from toolgate.server.node.connect import read_certificate
-from toolgate.server.node.gateway_session import LOCAL
 from toolgate.server.node.link import NodeLink
 from toolgate.server.node.remote_methods import request
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
 from toolgate.server.state.node_rows import KnownNode
@@ -136,7 +136,7 @@ async def _describe(node: FoundNode) -> tuple[str, ...]:
     if node.link is not None and node.link.welcome is not None:
         version, level = node.link.welcome.release, node.link.welcome.level
         try:
-            load: NodeLoad = await request(node.link, LOCAL, "node.measure_load")
+            load: NodeLoad = await request(node.link, LOCAL_NAME, "node.measure_load")
             running = str(load.foreground + load.background)
         except Exception as error:  # noqa: BLE001  # a node of another release may answer anything
             log.debug("the load of the node at %s is unknown: %s", node.address, error)

@@ -23,6 +23,7 @@ from toolgate.server.node.node import Node
 from toolgate.server.node.pages.principal_pages import PrincipalPages
 from toolgate.server.node.people import GatewayPeople
 from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods, close_changes
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.rpc import errors, frames
 from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
@@ -37,7 +38,6 @@ SMALL = 2**18  # bytes of an answer for which no room is reserved: most commands
 REATTACH = 3.0  # seconds in which a gateway may come back before its commands are background tasks
 STARTS = frozenset(("node.start", "node.execute"))  # a cancellation ends the command, as soon as it has an id
 PIECES = frozenset(("workspace.read", "workspace.take", "node.read_piece"))  # the gateway asks for the rest
-LOCAL = "local"  # the principal where nobody signs in
 
 log = logging.getLogger("toolgate.node")
 
@@ -151,7 +151,7 @@ class GatewaySession:
             if known.frame is not None:
                 self._write(known.frame)
             return
-        if not (PRINCIPAL_NAME.fullmatch(message.principal) or message.principal == LOCAL):
+        if not (PRINCIPAL_NAME.fullmatch(message.principal) or message.principal == LOCAL_NAME):
             raise frames.MalformedFrameError("a request for a name that is no principal")
         request = GatewayRequest(message)
         if len(self.requests) >= MAX_REQUESTS or self._arguments + request.size > MAX_ARGUMENTS:

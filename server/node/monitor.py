@@ -4,9 +4,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from toolgate.server.node.gateway_session import LOCAL
 from toolgate.server.node.link import NodeLink
 from toolgate.server.node.remote_methods import request
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.state.store import StateError
 from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
 
@@ -38,7 +38,7 @@ class NodeMonitor:
         clock = asyncio.get_running_loop().time
         begun = clock()
         try:
-            self.load = await request(self._link, LOCAL, "node.measure_load")
+            self.load = await request(self._link, LOCAL_NAME, "node.measure_load")
             self._round_trip = clock() - begun
         except Exception as error:  # noqa: BLE001  # a node of another release may answer anything
             self.load = None

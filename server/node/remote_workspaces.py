@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolgate.server.node.gateway_session import LOCAL
 from toolgate.server.node.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.messages import TaskEnded, Welcome
 from toolgate.server.node.monitor import NodeMonitor
@@ -18,6 +17,7 @@ from toolgate.server.node.people import MAX_GONE
 from toolgate.server.node.placement import Placement
 from toolgate.server.node.remote_methods import request
 from toolgate.server.node.remote_workspace import NodeWorkspace
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.tools.api.errors import ToolError
@@ -182,7 +182,7 @@ class RemoteWorkspaces:
                 if len(gone) > MAX_GONE:
                     log.warning("%d people are gone: the node is told of %d", len(gone), MAX_GONE)
                 try:
-                    await request(link, LOCAL, "node.report_gone", sorted(gone)[:MAX_GONE])
+                    await request(link, LOCAL_NAME, "node.report_gone", sorted(gone)[:MAX_GONE])
                 except ToolError as error:
                     log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
             await asyncio.sleep(REPORT_EVERY)

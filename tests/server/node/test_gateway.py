@@ -14,7 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated
 from PIL import Image
 
-from tests.clients.raw_client import PATIENCE
+from tests.clients.raw_client import PATIENCE, children
 from tests.clients.raw_http_client import Site, site
 from tests.server.node.nodes import NodeProcess, running_node
 from toolgate.server.cli import main
@@ -172,6 +172,7 @@ def test_a_node_that_is_missing_is_named_with_what_starts_one(
     assert f"start one with toolgate node --listen unix:{tmp_path}/none.sock" in capsys.readouterr().err
 
 
-def test_a_server_without_commands_makes_no_folders_for_them(server: Site) -> None:
+def test_a_server_whose_commands_are_elsewhere_starts_no_process_and_makes_no_folders_for_them(server: Site) -> None:
+    assert children(server.process.pid) == set()
     made = {entry.name for entry in server.state.iterdir()}
     assert not made & {"workspaces", "spool", "uses"}

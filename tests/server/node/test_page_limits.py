@@ -11,13 +11,14 @@ from tests.server.node.nodes import NodeProcess, fake_principal, gateway, readin
 from tests.tools.fake_web_site import never, site
 from tests.tools.tool_calls import call, text
 from toolgate.server.node import messages
-from toolgate.server.node.gateway_session import LOCAL, MAX_UNTAKEN, GatewaySession
+from toolgate.server.node.gateway_session import MAX_UNTAKEN, GatewaySession
 from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.methods import JobOutcome, PageMethods
 from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.remote_methods import request
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.rpc import errors, frames
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
@@ -59,7 +60,7 @@ def test_a_principals_pages_that_wait_at_the_node_are_bounded_and_delay_no_other
             assert [text(each.result()) for each in done] == [
                 f"the server is busy: {MAX_WAITING} of your pages are waiting; send fewer at once"
             ]
-            load = await request(reader.remote.links[0], LOCAL, "node.measure_load")
+            load = await request(reader.remote.links[0], LOCAL_NAME, "node.measure_load")
             assert (load.pages_running, load.pages_waiting) == (VISITS_SHARE, MAX_WAITING)
             ada = await call(read_docs, {"url": place.url("/")}, reader=reader, principal=fake_principal())
             assert "Here" in text(ada)
