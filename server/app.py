@@ -76,7 +76,7 @@ class App:
         self.clock = CallbackTimer(self.store, self._fire)
         options = build.hash_options(config, self.root)
         self.call_tasks = CallTasks(self.store, self.clock.processes, self._serves, server=options)
-        self._root_name = "" if self.root is None else str(self.root)
+        self._root_name = "at nodes" if config.node else "" if self.root is None else str(self.root)
         self.places = self._build_places()
         self.rules = build.build_rules(config)
         self.rule_check: RuleCheck | None = None  # from the start on

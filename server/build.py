@@ -289,7 +289,7 @@ def workspace_root(config: Config) -> Path | None:
 def hash_options(config: Config, root: Path | None) -> str:
     """Return a digest of the options that change what a call does: only an equal server may rerun a call."""
     kind = "http" if config.is_remote else "stdio"
-    where = "per principal" if root is None else str(root)
+    where = "at nodes" if config.node else "per principal" if root is None else str(root)
     said = [kind, where, [str(folder) for folder in config.plugins], list(config.allow_private)]
     said += [list(config.refuse_networks)] if config.refuse_networks else []
     return hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]

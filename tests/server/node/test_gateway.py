@@ -17,7 +17,9 @@ from PIL import Image
 from tests.clients.raw_client import PATIENCE, children
 from tests.clients.raw_http_client import Site, site
 from tests.server.node.nodes import NodeProcess, running_node
+from toolgate.server import build
 from toolgate.server.cli import main
+from toolgate.server.config import load
 
 pytestmark = pytest.mark.programs("bwrap", "rg")
 
@@ -176,3 +178,9 @@ def test_a_server_whose_commands_are_elsewhere_starts_no_process_and_makes_no_fo
     assert children(server.process.pid) == set()
     made = {entry.name for entry in server.state.iterdir()}
     assert not made & {"workspaces", "spool", "uses"}
+
+
+def test_a_server_with_nodes_takes_over_no_call_of_one_without(tmp_path: Path) -> None:
+    here = load.load({"http": "true", "state": str(tmp_path)})
+    there = load.load({"http": "true", "state": str(tmp_path), "node": [f"unix:{tmp_path}/node.sock"]})
+    assert build.hash_options(here, None) != build.hash_options(there, None)
