@@ -3,8 +3,9 @@
 import os
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolgate.server.config.types import parse_listen_host, parse_path
 
@@ -12,8 +13,7 @@ MAX_SOCKET = 107 if sys.platform == "linux" else 103  # bytes of a socket's path
 FORMS = "must be unix:/PATH, a socket on this machine, or HOST:PORT, such as node.example.com:7443"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAddress:
+class NodeAddress(msgspec.Struct, frozen=True):
     """The `path` of a unix socket, or a `host` and `port`. An IPv6 address has brackets in the text only."""
 
     path: Path | None = None
