@@ -43,8 +43,9 @@ class TaskEnds:
 
     def take(self, sequences: Collection[int], principals: Collection[str]) -> None:
         """Forget the ends that a gateway has, of those principals."""
-        for principal in principals if sequences else ():
-            rest = [end for end in self._pending.get(principal, ()) if end.sequence not in sequences]
+        taken = set(sequences)
+        for principal in principals if taken else ():
+            rest = [end for end in self._pending.get(principal, ()) if end.sequence not in taken]
             if rest:
                 self._pending[principal] = deque(rest, maxlen=MAX_ENDS)
             else:

@@ -23,6 +23,7 @@ GREETING = 5.0  # seconds until Hello must have come
 MAX_GREETING = 4 * 2**10  # bytes of Hello
 MAX_CONNECTIONS = 64
 MAX_SESSIONS = 128  # gateways with a connection, and those that have just lost it
+MAX_UNREAD = 2**20  # bytes that a gateway has not read, until when its next message is taken
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
 log = logging.getLogger("toolgate.node")
@@ -111,7 +112,9 @@ class NodeServer:
     async def _read(
         self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter, session: GatewaySession
     ) -> None:
+        writer.transport.set_write_buffer_limits(MAX_UNREAD)
         while not writer.is_closing():
+            await writer.drain()
             message = await frames.read_frame(connection, messages.FROM_GATEWAY)
             if isinstance(message, Ping):
                 session.send(Pong())

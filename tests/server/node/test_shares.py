@@ -19,6 +19,7 @@ from toolgate.tools.workspace.open_file import PIECE
 
 FILE = 2**23  # bytes
 REQUESTS = 200  # of a piece each
+PINGS = 200_000
 SPARE = 100  # MiB that a node may need beside what it holds for one gateway
 
 
@@ -78,6 +79,21 @@ def test_a_gateway_that_reads_nothing_costs_only_itself(node: NodeProcess) -> No
             for _ in range(10):
                 assert (await mine.execute("echo well", wait=BOUND, limit=100))[1].excerpt.text == "well\n"
             assert resident(node) < before + gateway_session.MAX_ANSWERS // 2**20 + SPARE
+
+    asyncio.run(body())
+
+
+def test_a_gateway_that_reads_no_answer_is_not_read_from_either(node: NodeProcess) -> None:
+    async def body() -> None:
+        before = resident(node)
+        async with raw_gateway(node, "only-pings") as stuck:
+            stuck.writer.transport.set_write_buffer_limits(0)
+            stuck.writer.write(frame(["ping"]) * PINGS)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(2):
+                    await stuck.writer.drain()
+            assert resident(node) < before + 20
+            assert node.answers()
 
     asyncio.run(body())
 
