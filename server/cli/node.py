@@ -15,7 +15,7 @@ from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
 from toolgate.server.node.connect import read_certificate
-from toolgate.server.node.listener import GatewayListener, open_listener
+from toolgate.server.node.listener import GatewayListener, SocketFile, open_listener
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.name import check_node_name, find_or_choose_name
@@ -83,6 +83,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     root = build.workspace_root(options)
     certificate = read_certificate(options, "--listen", *options.listen)
     lines = [(open_listener(address), address) for address in options.listen]
+    socket_files = [SocketFile(address.path) for address in options.listen if address.path is not None]
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.max_people = max_people
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
@@ -113,9 +114,8 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
         if not interrupted.is_set():
             raise
     finally:
-        for address in options.listen:
-            if address.path is not None:
-                os.unlink(address.path)
+        for file in socket_files:
+            file.remove()
         await server.close(options.grace if options.is_given("grace") else GRACE)
         await asyncio.gather(*(listener.close() for listener in listeners))
         await jobs.close()

@@ -1,6 +1,7 @@
 """Accept gateways at a node's address. With TLS a connection costs little until its certificate is known."""
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -123,6 +124,20 @@ class GatewayListener:
             why = describe_gateway_failure(error)
             log.warning("connections refused since the last such line: %d; now: %s", self._refused, why)
             self._said_at, self._refused = now, 0
+
+
+class SocketFile:
+    """The file at `path` of a unix socket that listens."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._made = path.lstat()
+
+    def remove(self) -> None:
+        """Remove the file, unless it is gone or another process's by now. Never raises."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(self.path.lstat(), self._made):
+                self.path.unlink()
 
 
 def open_listener(address: NodeAddress) -> socket.socket:

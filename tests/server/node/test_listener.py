@@ -9,7 +9,7 @@ import pytest
 from toolgate.server.config import load
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.connect import read_certificate
-from toolgate.server.node.listener import open_listener
+from toolgate.server.node.listener import SocketFile, open_listener
 from toolgate.server.protocol.errors import UsageError
 
 USER = 39_998  # of no other process
@@ -75,3 +75,17 @@ def test_the_certificate_goes_with_a_port_alone(tmp_path: Path) -> None:
         with pytest.raises(UsageError) as error:
             read_certificate(config, "--node", address)
         assert reason in str(error.value)
+
+
+def test_only_the_own_socket_is_removed_at_the_end(tmp_path: Path) -> None:
+    place = NodeAddress(tmp_path / "node.sock")
+    assert place.path is not None
+    with open_listener(place):
+        file = SocketFile(place.path)
+        place.path.unlink()
+        file.remove()
+        with open_listener(place):  # another node's by now
+            file.remove()
+            assert place.path.exists()
+            SocketFile(place.path).remove()
+            assert not place.path.exists()
