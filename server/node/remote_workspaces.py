@@ -55,7 +55,7 @@ class RemoteWorkspaces:
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
         for link in self.links:
-            link.on_end, link.check = self._take_end, self.check_welcome
+            link.on_end, link.check = partial(self._take_end, link), self.check_welcome
             if link.welcome is not None:
                 self.check_welcome(link, link.welcome)
 
@@ -159,8 +159,8 @@ class RemoteWorkspaces:
                 "--accept-unsandboxed"
             )
 
-    def _take_end(self, end: TaskEnded) -> bool:
-        if end.principal not in self._workspaces:
+    def _take_end(self, link: NodeLink, end: TaskEnded) -> bool:
+        if end.principal not in self._workspaces or self._placement.find_link(end.principal) is not link:
             return False
         self._on_task_end(end.principal, end.run)
         return True

@@ -14,6 +14,7 @@ from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server import build
 from toolgate.server.config.load import load
+from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.protocol.errors import UsageError
@@ -21,6 +22,7 @@ from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.workspace.spool import Run
 
 WITHIN = 2.0  # seconds: what is promised of a call while a node can't be reached
 SAMPLES = 150
@@ -64,6 +66,20 @@ def test_a_draining_node_gets_no_new_people(nodes: list[NodeProcess], tmp_path: 
             await store.transact(partial(node_rows.note_node, name="attic", address="elsewhere", now=0.0))
             told = [(node.name, node.address, node.draining, node.people) for node in await listed(store)]
             assert told[0] == ("attic", "elsewhere", True, 1)
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
+
+
+def test_the_end_of_a_task_is_taken_from_its_persons_node_alone(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        async with several_gateway(store, *nodes) as remote:
+            person = fake_principal()
+            assert await where(remote, person) == "attic"
+            attic, cellar = remote.links
+            end = TaskEnded(1, person, Run(1, "true", "a-server", 0.0))
+            assert not cellar.on_end(end)
+            assert attic.on_end(end)
 
     with database(tmp_path) as store:
         asyncio.run(body(store))
