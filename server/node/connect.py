@@ -45,14 +45,29 @@ def read_certificate(config: Config, option: str, *addresses: NodeAddress) -> "C
         raise UsageError(f"--node-certificate: {error}") from None
 
 
+class CountingReader(asyncio.StreamReader):
+    """Counts the bytes that were `received`, those of a message that is not whole yet too."""
+
+    received = 0
+
+    def feed_data(self, data: bytes | bytearray | memoryview) -> None:  # type: ignore[override]
+        self.received += len(data)
+        super().feed_data(data)
+
+
 async def open_connection(
     address: NodeAddress, certificate: "CertificateFile | None", timeout: float
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+) -> tuple[CountingReader, asyncio.StreamWriter]:
     """Return a connection to the node. Raises OSError, and CertificateError for a node's that is not one."""
+    loop = asyncio.get_running_loop()
+    reader = CountingReader(loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     if address.path is not None:
-        return await asyncio.open_unix_connection(str(address.path))
+        line, _ = await loop.create_unix_connection(lambda: protocol, str(address.path))
+        return reader, asyncio.StreamWriter(line, protocol, reader, loop)
     assert certificate is not None
-    reader, writer = await asyncio.open_connection(
+    transport, _ = await loop.create_connection(
+        lambda: protocol,
         address.host,
         address.port,
         ssl=certificate.get_context(),
@@ -60,6 +75,7 @@ async def open_connection(
         ssl_handshake_timeout=timeout,
         ssl_shutdown_timeout=CLOSE_WITHIN,
     )
+    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     watch_peer(writer.get_extra_info("socket"))
     certificate.check_peer(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
     return reader, writer

@@ -18,7 +18,7 @@ import msgspec
 from toolgate.server import VERSION as RELEASE
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
-from toolgate.server.node.connect import describe_failure, open_connection, open_socket, receive
+from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
 from toolgate.server.node.messages import (
     Answer,
     Cancel,
@@ -191,7 +191,7 @@ class NodeLink:
     async def _serve_connection(self) -> bool:
         """Connect, and take the node's messages until the connection ends. Return whether it was good."""
         reader, writer = await self._connect()
-        watch = asyncio.get_running_loop().create_task(self._watch_silence(writer))
+        watch = asyncio.get_running_loop().create_task(self._watch_silence(reader, writer))
         try:
             while True:
                 self._take(await frames.read_frame(reader, messages.FROM_NODE))
@@ -201,7 +201,7 @@ class NodeLink:
             watch.cancel()
             self._disconnect(writer)
 
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> tuple[CountingReader, asyncio.StreamWriter]:
         writer = None
         try:
             async with asyncio.timeout(GREETING):
@@ -250,12 +250,16 @@ class NodeLink:
         if self._lost_at is None:
             self._lost_at = moment
 
-    async def _watch_silence(self, writer: asyncio.StreamWriter) -> None:
-        """End the connection to a node that owes answers and gives no sign."""
+    async def _watch_silence(self, reader: CountingReader, writer: asyncio.StreamWriter) -> None:
+        """End the connection to a node that owes answers and gives no sign: parts of large messages are signs too."""
         loop = asyncio.get_running_loop()
-        silence = 0.0
+        silence, received, unsent = 0.0, 0, 0
         while True:
             await asyncio.sleep(min(BEAT, max(0.0, PATIENCE - silence) or BEAT))
+            left = writer.transport.get_write_buffer_size()
+            if reader.received > received or left < unsent:
+                self._heard = loop.time()
+            received, unsent = reader.received, left
             silence = loop.time() - self._heard
             if not self._waiting or silence < QUIET:
                 continue

@@ -11,6 +11,7 @@ import pytest
 
 from tests.tools.shell_commands import BOUND
 from toolgate.server.config.node_address import name_socket
+from toolgate.server.node import link as link_module
 from toolgate.server.node import messages
 from toolgate.server.node.link import NodeLink
 from toolgate.server.node.messages import Acknowledgement, Answer, Cancel, Hello, Leave, NodeRequest, TaskEnded, Welcome
@@ -27,11 +28,11 @@ class Connection:
     """The node's end of one connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
+        self.reader = reader
         self.writer = writer
 
     async def read(self) -> Any:
-        return await frames.read_frame(self._reader, messages.FROM_GATEWAY)
+        return await frames.read_frame(self.reader, messages.FROM_GATEWAY)
 
     def send(self, message: msgspec.Struct) -> None:
         self.writer.write(frames.encode_frame(message))
@@ -133,6 +134,34 @@ def test_what_has_arrived_is_acknowledged_over_the_next_connection(tmp_path: Pat
             second.send(TaskEnded(5, "local", RUN))  # as where the acknowledgement was lost
             assert await second.read() == Acknowledgement([], [5])
             assert node.ends == [5]
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize("is_answer", [True, False])
+def test_a_large_message_on_a_slow_line_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_answer: bool
+) -> None:
+    for name, seconds in (("PATIENCE", 0.4), ("QUIET", 0.1), ("BEAT", 0.05)):
+        monkeypatch.setattr(link_module, name, seconds)
+
+    async def body() -> None:
+        async with linked(tmp_path) as (node, link):
+            data = "x" * 2**22
+            asked = asyncio.create_task(link.request("local", "workspace.run", {} if is_answer else {"data": data}))
+            connection = await node.accept(WELCOME)
+            if is_answer:
+                await connection.read()
+                frame = frames.encode_frame(Answer(1, frames.encode_raw(data)))
+                for at in range(0, len(frame), 2**19):
+                    await asyncio.sleep(0.1)
+                    connection.writer.write(frame[at : at + 2**19])
+            else:
+                for _ in range(8):
+                    await asyncio.sleep(0.1)
+                    await connection.reader.readexactly(2**19)
+                connection.send(Answer(1))
+            await asked
 
     asyncio.run(body())
 
