@@ -19,6 +19,7 @@ from toolgate.server import VERSION as RELEASE
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
+from toolgate.server.node.control_messages import ControlMessages
 from toolgate.server.node.messages import (
     Answer,
     Cancel,
@@ -46,7 +47,6 @@ PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to conn
 CLOSE_WITHIN = 0.5  # seconds for the last bytes to be sent
 CANCEL_WITHIN = 6.0  # seconds that a cancelled request waits for the end of its command: SIGKILL comes after 2
 MAX_WELCOME = 2**16  # bytes
-MAX_GIVEN_UP = 10_000
 
 log = logging.getLogger("toolgate.node")
 
@@ -74,8 +74,8 @@ class NodeLink:
         self._name = secrets.token_hex(16)
         self._number = 0
         self._waiting = WaitingRequests()
-        self._given_up: dict[object, Cancel] = {}  # to be sent over the next connection, the oldest first
-        self._receipts = Receipts(self._write)
+        self._control = ControlMessages(self._write)
+        self._receipts = Receipts(self._control.send)
         self._writer: asyncio.StreamWriter | None = None
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
@@ -216,21 +216,18 @@ class NodeLink:
                 why = describe_failure(error, self.address)
                 raise NodeUnreachableError(f"no node answers at {self.address}: {why}") from None
             raise
-        self._writer, self.is_connected = writer, True
         self._heard = asyncio.get_running_loop().time()
         self._lost_at = None
         if self.welcome is not None and welcome.epoch != self.welcome.epoch:
             log.warning("the node at %s has restarted", self.address)
-            self._given_up.clear()
             self._receipts.clear()
+            self._control.clear()
             self._fail_sent("restarted before it answered: all that ran there has ended, and")
         elif not welcome.knows_gateway:  # a request that is sent again would be performed again
             self._fail_sent("was out of reach too long: nothing was run elsewhere, and")
         self.welcome = welcome
-        for cancel in self._given_up.values():
-            frames.write(writer, frames.encode_frame(cancel))
-        self._given_up.clear()
-        self._receipts.send()
+        self._writer, self.is_connected = writer, True
+        self._control.send_again()
         for waiting in self._waiting:
             self._send(waiting)
         return reader, writer
@@ -262,9 +259,10 @@ class NodeLink:
             received, unsent = reader.received, left
             silence = loop.time() - self._heard
             if not self._waiting or silence < QUIET:
+                self._control.ping_if_unconfirmed()
                 continue
             if silence < PATIENCE:
-                frames.write(writer, frames.encode_frame(messages.Ping()))
+                self._control.ping()
                 continue
             log.warning("the node at %s has been silent for %.1f s", self.address, silence)
             self._mark_lost(self._heard)
@@ -286,7 +284,7 @@ class NodeLink:
                 if not self._is_closed and (self._receipts.has_end(sequence) or self.on_end(message)):
                     self._receipts.add_end(sequence)
             case messages.Pong():
-                pass
+                self._control.take_pong()
             case messages.Refusal(text):
                 raise frames.MalformedFrameError(f"a refusal: {text[:200]}")
             case _:
@@ -344,13 +342,7 @@ class NodeLink:
         if waiting.epoch is None and (waiting.run_id is None or not goes_on):
             return  # the node has never heard of it
         about = (waiting.principal, waiting.run_id)
-        cancel = Cancel(waiting.number, goes_on, *about) if goes_on else Cancel(waiting.number)
-        if self._writer is not None and not goes_on:
-            frames.write(self._writer, frames.encode_frame(cancel))
-        else:
-            self._given_up[waiting.number if waiting.epoch else about] = cancel
-            while len(self._given_up) > MAX_GIVEN_UP:
-                del self._given_up[next(iter(self._given_up))]
+        self._control.send(Cancel(waiting.number, goes_on, *about) if goes_on else Cancel(waiting.number))
 
 
 def read_welcome(address: NodeAddress, message: Any) -> Welcome:

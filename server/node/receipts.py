@@ -11,10 +11,9 @@ MAX_ENDS = 1_000  # ends of tasks that are remembered
 
 
 class Receipts:
-    """What was taken and is not acknowledged. `send(acknowledgement)` returns False without a connection: the next one
-    has it."""
+    """What was taken and is not acknowledged."""
 
-    def __init__(self, send: Callable[[Acknowledgement], bool]) -> None:
+    def __init__(self, send: Callable[[Acknowledgement], None]) -> None:
         self._send = send
         self._answers: list[int] = []
         self._ends: list[int] = []
@@ -43,7 +42,8 @@ class Receipts:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if (self._answers or self._ends) and self._send(Acknowledgement(self._answers, self._ends)):
+        if self._answers or self._ends:
+            self._send(Acknowledgement(self._answers, self._ends))
             self._answers, self._ends = [], []
 
     def clear(self) -> None:

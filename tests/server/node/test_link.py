@@ -14,7 +14,18 @@ from toolgate.server.config.node_address import name_socket
 from toolgate.server.node import link as link_module
 from toolgate.server.node import messages
 from toolgate.server.node.link import NodeLink
-from toolgate.server.node.messages import Acknowledgement, Answer, Cancel, Hello, Leave, NodeRequest, TaskEnded, Welcome
+from toolgate.server.node.messages import (
+    Acknowledgement,
+    Answer,
+    Cancel,
+    Hello,
+    Leave,
+    NodeRequest,
+    Ping,
+    Pong,
+    TaskEnded,
+    Welcome,
+)
 from toolgate.server.rpc import frames
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -96,6 +107,32 @@ def test_a_request_is_sent_again_to_a_node_that_has_kept_it(tmp_path: Path) -> N
             second.send(Answer(1, msgspec.Raw(b"7")))
             assert bytes(await asked) == b"7"
             assert await second.read() == Acknowledgement([1])
+
+    asyncio.run(body())
+
+
+def test_what_the_node_has_not_confirmed_is_said_again_over_the_next_connection(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with linked(tmp_path) as (node, link):
+            asked = ask(link)
+            connection = await node.accept(WELCOME)
+            await connection.read()
+            connection.send(Answer(1, msgspec.Raw(b"7")))
+            await asked
+            said = [await connection.read(), await connection.read()]
+            assert said == [Acknowledgement([1]), Ping()]
+            connection.writer.close()  # it may have read neither
+            connection = await node.accept(KNOWN)
+            said = [await connection.read(), await connection.read()]
+            assert said == [Acknowledgement([1]), Ping()]
+            connection.send(Pong())
+            after = ask(link)
+            assert (await connection.read()).number == 2
+            connection.writer.close()
+            connection = await node.accept(KNOWN)
+            assert (await connection.read()).number == 2
+            connection.send(Answer(2, msgspec.Raw(b"7")))
+            await after
 
     asyncio.run(body())
 
@@ -200,6 +237,7 @@ def test_a_link_that_leaves_fails_its_requests_takes_no_end_and_says_so(tmp_path
                 await asked
             with pytest.raises(WorkspaceUnreachableError, match="shutting down"):
                 await ask(link)
+            assert await connection.read() == Cancel(1, goes_on=True, principal="local", run_id=1)
             assert await connection.read() == Leave()
             connection.send(TaskEnded(1, "local", RUN))
             await link.close()
