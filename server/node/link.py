@@ -20,13 +20,7 @@ from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
 from toolgate.server.node.control_messages import ControlMessages
-from toolgate.server.node.messages import (
-    Answer,
-    Cancel,
-    NodeRequest,
-    TaskEnded,
-    Welcome,
-)
+from toolgate.server.node.messages import Answer, Cancel, NodeRequest, TaskEnded, Welcome
 from toolgate.server.node.name import NODE_NAME
 from toolgate.server.node.receipts import Receipts
 from toolgate.server.node.tls.errors import CertificateError
@@ -223,6 +217,10 @@ class NodeLink:
             self._receipts.clear()
             self._control.clear()
             self._fail_sent("restarted before it answered: all that ran there has ended, and")
+            if welcome.name != self.welcome.name:  # what was not sent is for the people of the node before
+                for waiting in list(self._waiting):
+                    self._fail_unreachable(waiting)
+                self._control.clear()
         elif not welcome.knows_gateway:  # a request that is sent again would be performed again
             self._fail_sent("was out of reach too long: nothing was run elsewhere, and")
         self.welcome = welcome

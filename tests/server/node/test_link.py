@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.tools.shell_commands import BOUND
+from tests.tools.shell_commands import BOUND, until
 from toolgate.server.config.node_address import name_socket
 from toolgate.server.node import link as link_module
 from toolgate.server.node import messages
@@ -151,6 +151,28 @@ def test_a_request_is_not_sent_again_to_a_node_that_has_forgotten_it(tmp_path: P
             assert await second.read() == Cancel(1, goes_on=True, principal="local", run_id=1)
             assert (await second.read()).number == 2
             second.send(Answer(2, msgspec.Raw(b"1")))
+            await after
+
+    asyncio.run(body())
+
+
+def test_a_request_is_not_sent_to_another_node_at_the_same_address(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with linked(tmp_path) as (node, link):
+            asked = ask(link)
+            first = await node.accept(WELCOME)
+            await first.read()
+            first.send(Answer(1))
+            await asked
+            first.writer.close()
+            await until(lambda: not link.is_connected)
+            before = ask(link)
+            second = await node.accept(msgspec.structs.replace(WELCOME, epoch="another", name="another"))
+            with pytest.raises(WorkspaceUnreachableError, match="nothing was done"):
+                await before
+            after = ask(link)
+            assert (await second.read()).number == 3
+            second.send(Answer(3))
             await after
 
     asyncio.run(body())
