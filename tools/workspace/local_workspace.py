@@ -377,6 +377,7 @@ class LocalWorkspace:
         run = running.run
         self.limits.command_ended()
         del self._live[run.id]
+        self._runs.keep_output(run.id, running.output)
         if run.read_only:
             cwd_tracking.empty_if_large(self._runs.cwd_file(run.id))
         if run.background:

@@ -98,6 +98,11 @@ class RunStore:
             self._in_memory[run.id] = output
             return run, output
 
+    def keep_output(self, run_id: int, output: RunOutput) -> None:
+        """Keep the output of an ended run if it is in memory."""
+        if isinstance(output, MemoryOutput) and run_id in self._runs:
+            self._in_memory[run_id] = output
+
     def _make_room(self) -> None:
         """Forget every ended run that no call waits for."""
         old = [run_id for run_id in self._runs if run_id not in self.live and run_id not in self.attended]

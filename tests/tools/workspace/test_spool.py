@@ -239,6 +239,19 @@ def test_commands_run_though_nothing_can_be_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "spool").iterdir() if path.is_dir()) == ["5"]
 
 
+def test_output_is_kept_in_memory_if_the_disk_is_full_at_its_first_byte(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        os.mkfifo(me.workspace.root / "go")
+        task = (await me.call("BackgroundBash", command="read < go; echo hi")).structured["task_id"]
+        with no_room():
+            await asyncio.to_thread((me.workspace.root / "go").write_bytes, b"\n")
+            assert await me.workspace.wait(task, BOUND)
+        assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == "hi\n"
+        assert not (await me.call("ReadBgOutput", task_id=task)).is_error
+
+    on_caller(body, tmp_path)
+
+
 def test_on_a_full_disk_old_output_makes_room(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     folder.mkdir()
