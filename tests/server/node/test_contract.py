@@ -60,6 +60,13 @@ def node(request: pytest.FixtureRequest) -> Iterator[NodeProcess]:
             yield node
 
 
+SLOW = {  # they take seconds, and `make test` has them in process
+    "test_a_timeout_ends_the_whole_tree_daemons_included",
+    "test_a_cancelled_command_is_gone_with_its_tree_before_the_call_ends",
+    "test_how_a_command_ended_is_known_as_soon_as_it_is_waited_for",
+    "test_eight_commands_at_once_overlap",
+    "test_output_streams_as_progress_that_grows_and_is_not_too_much",
+}
 MODULES = (test_workspace, test_files, test_bash, test_background, test_processes, test_programs)
 LEVELS = ("none", "bwrap", "uid")
 
@@ -70,7 +77,8 @@ def list_cases() -> Iterator[Any]:
         for test in (test for module in MODULES for test in shared_tests(module)):
             if level != "bwrap" or test.__name__ not in UNSANDBOXED:
                 name = f"{test.__name__.removeprefix('test_')}-{level}"
-                yield pytest.param(level, test, id=name, marks=pytest.mark.soak if level != "none" else ())
+                is_quick = level == "none" and test.__name__ not in SLOW
+                yield pytest.param(level, test, id=name, marks=() if is_quick else pytest.mark.soak)
 
 
 @pytest.mark.parametrize(("node", "test"), [*list_cases()], indirect=["node"], scope="module")

@@ -100,6 +100,7 @@ def test_a_cancellation_that_crosses_the_answer_ends_the_command(node: NodeProce
     asyncio.run(body())
 
 
+@pytest.mark.soak
 def test_a_stopped_node_is_an_error_in_time_and_its_command_goes_on(tmp_path: Path) -> None:
     async def body(node: NodeProcess) -> None:
         async with remote_caller(node) as me:

@@ -239,6 +239,7 @@ def test_a_node_that_is_stopped_ends_its_browser_and_its_workers(tmp_path: Path)
         end_while_it_reads(node, signal.SIGTERM)
 
 
+@pytest.mark.soak
 def test_a_node_that_is_killed_leaves_no_browser_and_no_worker(browsing: NodeProcess) -> None:
     end_while_it_reads(browsing, signal.SIGKILL)
 

@@ -118,6 +118,7 @@ def through_a_wire(folder: Path, cuts: list[Callable[[Wire], None]], seconds: fl
     in_thread(body)
 
 
+@pytest.mark.soak
 def test_a_silent_partition_is_an_error_in_time_and_heals(tmp_path: Path) -> None:
     through_a_wire(tmp_path, [CUTS["both ways"]], 0.0)
 

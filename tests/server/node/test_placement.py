@@ -143,6 +143,7 @@ def test_people_of_a_node_that_is_not_given_are_told_its_name(nodes: list[NodePr
         asyncio.run(body(store))
 
 
+@pytest.mark.soak
 def test_a_stopped_node_delays_nobody_on_another(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def measure(remote: RemoteWorkspaces, person: str) -> float:
         times = list[float]()
