@@ -37,7 +37,7 @@ from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.zygote import CommandRunner
 
 if TYPE_CHECKING:
-    from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+    from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.workspaces.retention import WorkspaceCleaner
 
@@ -222,7 +222,8 @@ def build_remote_workspaces(
 ) -> "RemoteWorkspaces":
     """Return the workspaces at the nodes of --node. Raises UsageError if none answers, for nodes that can't be used
     together, and for options of nodes."""
-    from toolgate.server.node import connect, link, placement, remote_workspaces  # start-up: most servers have no node
+    from toolgate.server.node import connect  # start-up: most servers have no node
+    from toolgate.server.node.gateway import link, placement, remote_workspaces
 
     check_node_options(config)
     certificate = connect.read_certificate(config, "--node", *config.node)
@@ -256,10 +257,10 @@ def build_web(config: Config) -> Web:
 def build_page_reader(config: Config, web: Web, workspaces: Workspaces) -> PageReader:
     """Return the reader of pages: at the nodes of --node, or with a browser and workers that this process starts."""
     if config.node:
+        from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
         from toolgate.server.node.pages.remote_page_reader import (
             RemotePageReader,  # start-up: most servers have no node
         )
-        from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 
         assert isinstance(workspaces, RemoteWorkspaces)
         return RemotePageReader(workspaces.get_pages)

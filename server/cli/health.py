@@ -30,7 +30,8 @@ async def health(config: Config, *, url: str | None, node: str | None = None) ->
 
 def _greet_node(config: Config, node: str) -> str:
     """Return "ready", or why no node answers at the address."""
-    from toolgate.server.node import connect, link  # most calls are about a server
+    from toolgate.server.node import connect  # most calls are about a server
+    from toolgate.server.node.gateway import link
 
     try:
         address = parse_node_address(node)

@@ -16,11 +16,11 @@ from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.cli.workspace import find_principal, format_size
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import parse_node_address
-from toolgate.server.node import link
-from toolgate.server.node.carry import MoveError, move_workspace
 from toolgate.server.node.connect import read_certificate
-from toolgate.server.node.link import NodeLink
-from toolgate.server.node.remote_methods import request
+from toolgate.server.node.gateway import link
+from toolgate.server.node.gateway.carry import MoveError, move_workspace
+from toolgate.server.node.gateway.link import NodeLink
+from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows

@@ -1,5 +1,4 @@
-"""Hold people's workspaces in a process of their own, a node, and use them from another, a gateway.
+"""Hold people's workspaces in a process of their own, a node, for the servers that use it, the gateways.
 
-Enter at `server` in the node and at `remote_workspaces` in the gateway; both read `messages`. `app` and
-`cli` import it.
+Enter at `server`; `messages` is what goes between a node and a gateway. `gateway` and `cli` import it.
 """

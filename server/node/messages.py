@@ -195,7 +195,7 @@ class NodeMethods(Protocol):
         """Return whether the principal has files here that it uses. Opens no workspace."""
         ...
 
-    # The steps of a move, in their order: see server/node/carry.py
+    # The steps of a move, in their order: see server/node/gateway/carry.py
 
     async def begin_move(self) -> PackedWorkspace: ...
 

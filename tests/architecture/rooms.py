@@ -50,6 +50,7 @@ ORDER = (
     "server/methods",
     "server/builtin_tools.py",
     "server/node",
+    "server/node/gateway",
     "server/build.py",
     "transports/http",
     "transports/__init__.py",

@@ -20,7 +20,7 @@ from toolgate.server.text import format_size
 from toolgate.server.workspaces.node_report import NodeLoad
 
 if TYPE_CHECKING:
-    from toolgate.server.node.link import NodeLink
+    from toolgate.server.node.gateway.link import NodeLink
     from toolgate.server.node.messages import Welcome
     from toolgate.server.node.tls.certificate_file import CertificateFile
 
@@ -39,7 +39,8 @@ def node_checks(config: Config) -> list[CheckRow]:
 
 
 async def _check_node(config: Config, address: NodeAddress) -> CheckFinding:
-    from toolgate.server.node import connect, link  # start-up
+    from toolgate.server.node import connect  # start-up
+    from toolgate.server.node.gateway import link
 
     if address.path is not None:
         _check_socket(address)
@@ -92,7 +93,7 @@ def _check_socket(address: NodeAddress) -> None:
 
 async def _measure(node: "NodeLink") -> tuple[NodeLoad | None, float]:
     """Return how full the node is, or None if it does not say, and how long it took."""
-    from toolgate.server.node.monitor import NodeMonitor  # start-up
+    from toolgate.server.node.gateway.monitor import NodeMonitor  # start-up
 
     async def note_nothing(_link: "NodeLink") -> None: ...
 

@@ -15,10 +15,10 @@ from tests.clients.raw_client import ROOT
 from tests.server.node.tls.certificates import find_free_port, write_gateway_certificate, write_node_certificate
 from tests.tools.shell_commands import BOUND, Caller, wait_for
 from toolgate.server.config.node_address import NodeAddress
-from toolgate.server.node import link
+from toolgate.server.node.gateway import link
+from toolgate.server.node.gateway.placement import Placement
+from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
-from toolgate.server.node.placement import Placement
-from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.state.store import Store
 from toolgate.server.watch import FileChanges

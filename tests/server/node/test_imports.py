@@ -70,5 +70,5 @@ def test_a_server_without_nodes_loads_nothing_of_them(tmp_path: Path, options: S
 def test_a_server_with_a_node_loads_nothing_that_confines_commands(tmp_path: Path) -> None:
     with running_node(tmp_path, "--sandbox", "none") as node:
         names = served(tmp_path / "gateway", *HTTP, ("node", [str(node.address)]))
-    assert OF_NODES + ".link" in names
+    assert OF_NODES + ".gateway.link" in names
     assert [name for name in names if f"{name}.".startswith(OF_COMMANDS)] == []

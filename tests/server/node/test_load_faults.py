@@ -11,7 +11,7 @@ import pytest
 from tests.server.node.nodes import NodeProcess, fake_principal
 from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, living, until
-from toolgate.server.node.remote_workspaces import RemoteWorkspaces
+from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError
 

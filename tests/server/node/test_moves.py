@@ -14,9 +14,9 @@ from tests.server.node.nodes import NodeProcess, fake_principal
 from tests.server.node.several_nodes import database, greet_nodes, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.cli import main as cli
-from toolgate.server.node import carry, remote_methods
-from toolgate.server.node.carry import FinishedMove, MoveError, move_workspace
-from toolgate.server.node.link import NodeLink
+from toolgate.server.node.gateway import carry, remote_methods
+from toolgate.server.node.gateway.carry import FinishedMove, MoveError, move_workspace
+from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.tools.shell_commands import BOUND, until
-from toolgate.server.node import remote_methods
-from toolgate.server.node.link import NodeLink
+from toolgate.server.node.gateway import remote_methods
+from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.people import MAX_PRINCIPALS, GatewayPeople, GonePrincipals
 from toolgate.tools.api.errors import ToolError
 

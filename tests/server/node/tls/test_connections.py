@@ -24,7 +24,8 @@ from tests.server.node.tls.certificates import (
 )
 from tests.tools.shell_commands import BOUND, text_of
 from toolgate.server.config.node_address import NodeAddress
-from toolgate.server.node import link, messages
+from toolgate.server.node import messages
+from toolgate.server.node.gateway import link
 from toolgate.server.node.listener import MAX_HANDSHAKES
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
 from toolgate.server.rpc import frames

@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolgate.server.node.link import NodeLink, NodeUnreachableError
+from toolgate.server.node.gateway.link import NodeLink, NodeUnreachableError
+from toolgate.server.node.gateway.monitor import NodeMonitor
+from toolgate.server.node.gateway.placement import Placement
+from toolgate.server.node.gateway.remote_methods import request
+from toolgate.server.node.gateway.remote_workspace import NodeWorkspace
 from toolgate.server.node.messages import TaskEnded, Welcome
-from toolgate.server.node.monitor import NodeMonitor
 from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.node.people import MAX_GONE
-from toolgate.server.node.placement import Placement
-from toolgate.server.node.remote_methods import request
-from toolgate.server.node.remote_workspace import NodeWorkspace
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.node_report import NodeReport

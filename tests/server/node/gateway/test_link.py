@@ -11,9 +11,9 @@ import pytest
 
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server.config.node_address import name_socket
-from toolgate.server.node import link as link_module
 from toolgate.server.node import messages
-from toolgate.server.node.link import NodeLink
+from toolgate.server.node.gateway import link as link_module
+from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.messages import (
     Acknowledgement,
     Answer,

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from toolgate.server.node import remote_methods
-from toolgate.server.node.link import NodeLink
+from toolgate.server.node.gateway import remote_methods
+from toolgate.server.node.gateway.link import NodeLink
+from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.messages import METHODS, PAGES, Welcome
-from toolgate.server.node.placement import Placement
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace import files
 from toolgate.tools.workspace.open_file import PIECE

@@ -19,12 +19,12 @@ from toolgate.server import VERSION as RELEASE
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
-from toolgate.server.node.control_messages import ControlMessages
+from toolgate.server.node.gateway.control_messages import ControlMessages
+from toolgate.server.node.gateway.receipts import Receipts
+from toolgate.server.node.gateway.waiting_requests import WaitingRequest, WaitingRequests
 from toolgate.server.node.messages import Answer, Cancel, NodeRequest, TaskEnded, Welcome
 from toolgate.server.node.name import NODE_NAME
-from toolgate.server.node.receipts import Receipts
 from toolgate.server.node.tls.errors import CertificateError
-from toolgate.server.node.waiting_requests import WaitingRequest, WaitingRequests
 from toolgate.server.rpc import errors, frames
 from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError

@@ -5,8 +5,8 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from toolgate.server.node.link import NodeLink
-from toolgate.server.node.remote_methods import request
+from toolgate.server.node.gateway.link import NodeLink
+from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
 from toolgate.tools.api.errors import ToolError

@@ -14,9 +14,9 @@ from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server import build
 from toolgate.server.config.load import load
+from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.name import NAME_FILE, find_or_choose_name
-from toolgate.server.node.remote_workspaces import RemoteWorkspaces
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store

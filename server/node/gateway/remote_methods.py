@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolgate.server.config.node_address import NodeAddress
-from toolgate.server.node.link import NodeLink
+from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.messages import METHODS
 from toolgate.tools.api.spans import Attributes, span
 
