@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +29,18 @@ pytestmark = [
 
 
 def test_the_official_clients_work_through_a_node_in_another_network(tmp_path: Path) -> None:
-    check_clients(tmp_path, OVER_HTTP)
-
-
-def check_clients(folder: Path, ways: Sequence[Negotiation]) -> None:
-    place = folder / "place"
+    place = tmp_path / "place"
     place.mkdir()
     words = ("--workspace", str(place), "--sandbox", "none")
 
     def body() -> None:
-        with wire() as between, running_node(folder / "node", *words, host=NODE, enter=between.enter) as node:
+        with wire() as between, running_node(tmp_path / "node", *words, host=NODE, enter=between.enter) as node:
             assert node.certificate is not None
             reached = ("--node", str(node.address), "--node-certificate", str(node.certificate.path))
-            with site(folder / "gateway", *reached, workspace=False, command=COMMAND) as gateway:
-                for way in ways:
+            with site(tmp_path / "gateway", *reached, workspace=False, command=COMMAND) as gateway:
+                for way in OVER_HTTP:
                     url = gateway.url + ("/sse" if way.carrier == "sse" else "/mcp")
-                    check_typescript_client(way.mode, place, url, folder)
+                    check_typescript_client(way.mode, place, url, tmp_path)
                     (place / "proceed").unlink(missing_ok=True)
                     asyncio.run(check_python_client(way, url, place))
 
