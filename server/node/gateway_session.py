@@ -27,11 +27,13 @@ from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.rpc import errors, frames
 from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
+from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.open_file import PIECE
 
 MAX_REQUESTS = 10_000  # of one gateway at once: more than a link has under way
 MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
 MAX_ANSWERS = 48 * 2**20  # bytes of answers that the gateway has not taken: the largest of run_program, and others
+MAX_PROGRAMS = 64 * 2**20  # bytes that programs under way may print: two with the largest limit, and those of others
 MAX_UNTAKEN = 2 * MAX_ANSWERS  # bytes of these with answers whose size is known only when they are there
 NO_ROOM = errors.ErrorData("ToolError", "too many answers wait to be taken: call again")
 SMALL = 2**18  # bytes of an answer for which no room is reserved: most commands print less
@@ -56,6 +58,7 @@ class GatewaySession:
         self._writer: asyncio.StreamWriter | None = None
         self._arguments = 0  # bytes
         self._room = FairRoom(MAX_ANSWERS)
+        self._programs = FairRoom(MAX_PROGRAMS)
         self._unattended = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
         self._adopting: set[asyncio.Task[None]] = set()
@@ -196,28 +199,41 @@ class GatewaySession:
         if method is None:
             raise LookupError(f"{request.name} is not available at a node"[:200])
         given = method.decode_arguments(arguments, PIECE if request.name in PIECES else MAX_DATA)
+        owner, _, name = request.name.partition(".")
+        if name == "run_program":
+            return await self._run_program(request, given)
         if method.returns_data:
-            size = given["limit"] * 2  # base64, or a text's escapes
-            await self._reserve(request, size if size > SMALL else 0)
+            await self._reserve(request, given["limit"] * 2)  # base64, or a text's escapes
         request.about = given.get("run_id")
         if request.name not in MOVE_METHODS:
             self._node.moves.check(request.principal)
-        owner, _, name = request.name.partition(".")
         target: Any = PrincipalMethods(self._node, request, self.attended, self.watches, self, self.people)
         if owner == "pages":
             target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
         if owner == "workspace":
             target = self._node.find_workspace(request.principal, opens=request.is_call)
-        if name == "run_program":
-            self._node.refuse_start_at_end()
         work = getattr(target, name)(**given)
         result = await (self._node.moves.while_here(request.principal, work) if request.name in STANDING else work)
         if name in ("keep", "forget", "discard"):
             self._leave(request.principal, given["run_id"])
         return result
 
+    async def _run_program(self, request: GatewayRequest, given: dict[str, Any]) -> ProgramResult:
+        """Run a program, which may take long: room for its answer is reserved at its end."""
+        await self._programs.acquire(request.principal, given["limit"])
+        try:
+            self._node.moves.check(request.principal)
+            self._node.refuse_start_at_end()
+            workspace = self._node.find_workspace(request.principal, opens=request.is_call)
+            result = await workspace.run_program(**given)
+            await self._reserve(request, len(result.output) * 4 // 3)  # base64
+            return result
+        finally:
+            self._programs.release(request.principal, given["limit"])
+
     async def _reserve(self, request: GatewayRequest, size: int) -> None:
         """Wait until so many bytes of answers may be held."""
+        size = size if size > SMALL else 0
         await self._room.acquire(request.principal, size)
         request.reserved = size
 

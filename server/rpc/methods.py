@@ -24,10 +24,10 @@ class ApiMethod(NamedTuple):
     returns_data: bool
 
     def decode_arguments(self, data: msgspec.Raw, max_data: int) -> dict[str, Any]:
-        """Return the arguments of a request by name, `limit` at most `max_data`. Raises msgspec.MsgspecError."""
+        """Return the arguments of a request by name, `limit` from 0 to `max_data`. Raises msgspec.MsgspecError."""
         arguments = self.arguments.decode(data)
         if self.returns_data:
-            arguments.limit = min(arguments.limit, max_data)
+            arguments.limit = max(0, min(arguments.limit, max_data))
         return {field: getattr(arguments, field) for field in arguments.__struct_fields__}
 
     def bind(self, words: tuple[Any, ...], keywords: Mapping[str, Any]) -> dict[str, Any]:

@@ -116,6 +116,33 @@ def test_one_persons_reads_leave_room_for_anothers_in_the_same_gateway(node: Nod
     asyncio.run(body())
 
 
+def test_a_program_that_runs_holds_no_room_for_answers(node: NodeProcess) -> None:
+    async def body() -> None:
+        async with gateway(node) as remote:
+            ada, bob = (remote.get_or_open(fake_principal()) for _ in range(2))
+
+            async def run(mine: Any, script: str) -> bytes:
+                done = await mine.run_program(["sh", "-c", script], limit=16_000_000, timeout=BOUND)
+                return bytes(done.output)
+
+            path = str(await ada.write_file("big.bin", bytes(FILE), suffix=".bin"))
+            for name in "12":
+                os.mkfifo(ada.root / name)
+            slow = [asyncio.ensure_future(run(ada, f"read -r word < {name}; echo $word")) for name in "12"]
+            begun = [await asyncio.to_thread((ada.root / name).open, "w") for name in "12"]  # both run
+            third = asyncio.ensure_future(run(ada, "echo third"))
+            async with asyncio.timeout(BOUND):
+                assert await ada.read_file(path, FILE, anywhere=False) == bytes(FILE)
+                assert len(await run(bob, f"head -c {FILE} /dev/zero")) == FILE
+                assert not third.done()  # a person's programs have a bound too
+                for pipe in begun:
+                    pipe.write("well\n")
+                    pipe.close()
+                assert await asyncio.gather(*slow, third) == [b"well\n", b"well\n", b"third\n"]
+
+    asyncio.run(body())
+
+
 def test_a_file_that_is_replaced_while_it_is_read_is_an_error(node: NodeProcess) -> None:
     async def body() -> None:
         async with remote_workspace(node) as mine:

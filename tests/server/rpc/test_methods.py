@@ -4,6 +4,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from toolgate.server.rpc import frames
 from toolgate.server.rpc.methods import MethodTable
 
 
@@ -41,3 +42,10 @@ def test_wrong_arguments_are_a_type_error(words: tuple[Any, ...], keywords: dict
     assert METHOD is not None
     with pytest.raises(TypeError, match=r"argument"):
         METHOD.bind(words, keywords)
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(-(2**40), 0), (7, 7), (2**40, 10)])
+def test_a_limit_is_cut_to_what_one_answer_may_hold(limit: int, allowed: int) -> None:
+    assert METHOD is not None
+    data = frames.encode_raw({"name": "a", "limit": limit})
+    assert METHOD.decode_arguments(data, 10) == {"name": "a", "shelf": 0, "limit": allowed, "whole": False}
