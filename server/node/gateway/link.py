@@ -25,7 +25,7 @@ from toolgate.server.node.gateway.waiting_requests import WaitingRequest, Waitin
 from toolgate.server.node.messages import Answer, Cancel, NodeRequest, TaskEnded, Welcome
 from toolgate.server.node.name import NODE_NAME
 from toolgate.server.node.tls.errors import CertificateError
-from toolgate.server.rpc import errors, frames
+from toolgate.server.rpc import frames
 from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
@@ -92,10 +92,8 @@ class NodeLink:
         """Return the node's name, or "" before its first welcome."""
         return "" if self.welcome is None else self.welcome.name
 
-    async def request(
-        self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True
-    ) -> msgspec.Raw:
-        """Return the result of a request. Raises what the node raised, and ToolError if it can't be reached."""
+    async def request(self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True) -> Answer:
+        """Return the answer to a request. Raises ToolError if the node can't be reached."""
         if self._is_closed:
             raise WorkspaceUnreachableError("the server is shutting down: nothing more is started")
         if self.is_away and not is_call:  # a page does not wait
@@ -124,9 +122,7 @@ class NodeLink:
         finally:
             self._waiting.remove(waiting)
         self._receipts.add_answer(answer)
-        if answer.error is not None:
-            raise errors.data_to_error(answer.error)
-        return answer.result
+        return answer
 
     async def run(self) -> None:
         """Stay connected until cancelled."""

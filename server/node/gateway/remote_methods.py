@@ -1,12 +1,24 @@
 """Request the methods of METHODS at the other end of a link."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway.link import NodeLink
-from toolgate.server.node.messages import METHODS
+from toolgate.server.node.messages import METHODS, Answer
+from toolgate.server.rpc import errors
+from toolgate.server.rpc.methods import ApiMethod
+from toolgate.server.text import escape_unprintable
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.spans import Attributes, span
+
+# What a node may raise: only a gateway asks its clients
+NODE_ERRORS = errors.TOOL_ERRORS.keys() - {each.__name__ for each in errors.ASKING_ERRORS} | errors.PYTHON_ERRORS.keys()
+
+log = logging.getLogger("toolgate.node")
 
 
 async def perform(
@@ -20,7 +32,22 @@ async def perform(
     assert method is not None
     with span(name.replace(".", "/"), lambda: _describe_server(link.address)):
         answer = await link.request(principal, name, method.bind(words, keywords), is_call=is_call)
-    return method.result.decode(answer)
+        try:
+            return _read_answer(method, answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as fault:
+            why = escape_unprintable(str(fault)[:300])
+            log.error("the node at %s sent an invalid answer to %s: %s", link.address, name, why)
+            text = f"the node at {link.address} sent an invalid answer: it is not known how far this came"
+            raise ToolError(text) from None
+
+
+def _read_answer(method: ApiMethod, answer: Answer) -> Any:
+    """Return the result. Raises what the node raised, and MsgspecError and others for an answer that is not one."""
+    if answer.error is None:
+        return method.result.decode(answer.result)
+    if answer.error.name not in NODE_ERRORS:
+        raise msgspec.ValidationError(f"no node raises {answer.error.name}")
+    raise errors.data_to_error(answer.error)
 
 
 async def request(link: NodeLink, principal: str, name: str, *words: Any, **keywords: Any) -> Any:

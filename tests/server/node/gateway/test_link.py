@@ -14,6 +14,7 @@ from toolgate.server.config.node_address import name_socket
 from toolgate.server.node import messages
 from toolgate.server.node.gateway import link as link_module
 from toolgate.server.node.gateway.link import NodeLink
+from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.node.messages import (
     Acknowledgement,
     Answer,
@@ -27,6 +28,8 @@ from toolgate.server.node.messages import (
     Welcome,
 )
 from toolgate.server.rpc import frames
+from toolgate.server.rpc.errors import ErrorData
+from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
@@ -91,7 +94,7 @@ async def linked(folder: Path) -> AsyncIterator[tuple[FakeNode, NodeLink]]:
             await asyncio.gather(*(writer.wait_closed() for writer in node.opened), return_exceptions=True)
 
 
-def ask(link: NodeLink) -> "asyncio.Task[msgspec.Raw]":
+def ask(link: NodeLink) -> "asyncio.Task[Answer]":
     return asyncio.get_running_loop().create_task(link.request("local", "workspace.run", {"run_id": 1}))
 
 
@@ -105,7 +108,7 @@ def test_a_request_is_sent_again_to_a_node_that_has_kept_it(tmp_path: Path) -> N
             second = await node.accept(KNOWN)
             assert await second.read() == sent
             second.send(Answer(1, msgspec.Raw(b"7")))
-            assert bytes(await asked) == b"7"
+            assert bytes((await asked).result) == b"7"
             assert await second.read() == Acknowledgement([1])
 
     asyncio.run(body())
@@ -264,5 +267,31 @@ def test_a_link_that_leaves_fails_its_requests_takes_no_end_and_says_so(tmp_path
             connection.send(TaskEnded(1, "local", RUN))
             await link.close()
             assert node.ends == []
+
+    asyncio.run(body())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"result": msgspec.Raw(b'"seven"')},
+        {"error": ErrorData("OpenTheGatesError", "well")},
+        {"error": ErrorData("CannotAskError", "well", required={"sampling": {}})},
+    ],
+    ids=["type", "error", "question"],
+)
+def test_an_answer_that_no_node_gives_is_an_error_in_words(tmp_path: Path, answer: dict[str, Any]) -> None:
+    async def body() -> None:
+        async with linked(tmp_path) as (node, link):
+            asked = asyncio.create_task(request(link, "local", "workspace.size", 1))
+            connection = await node.accept(WELCOME)
+            await connection.read()
+            connection.send(Answer(1, **answer))
+            with pytest.raises(ToolError) as caught:
+                await asked
+            assert type(caught.value) is ToolError
+            assert caught.value.text == (
+                f"the node at unix:{node.path} sent an invalid answer: it is not known how far this came"
+            )
 
     asyncio.run(body())
