@@ -23,7 +23,7 @@ class Receipts:
     def add_answer(self, answer: Answer) -> None:
         """The request has its answer, or nobody wants it."""
         self._answers.append(answer.number)
-        self._send_soon(at_once=len(bytes(answer.result)) > LARGE)
+        self._send_soon(at_once=len(answer.result) > LARGE)
 
     def add_end(self, sequence: int) -> None:
         """The end of a task was used."""
