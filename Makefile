@@ -9,7 +9,7 @@ endif
 # Further versions of Python: the core tests run on each
 VERSIONS := 3.12 3.13
 
-.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies utilities image packages-of-tests requirements tested soaked \
+.PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies utilities image packages-of-tests requirements tested soaked benched \
 	conformance help check check-deploy reference pictures mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
@@ -104,14 +104,13 @@ soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modul
 	$(BIN)/python -m tests.bench --check --rounds 2
 	@for version in $(VERSIONS); do $(MAKE) --no-print-directory test-$$version || exit; done
 
-# The core tests: protocol, transports and tools, in a minute
-CORE := $(addprefix tests/,server/cli/test_cli.py server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
+# The core tests: what a version of Python may change. The soak runs all tests on each
+CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
 	server/calls/test_terminal.py server/protocol/test_protocol.py server/state/backup/test_backup.py \
-	server/state/test_store.py server/state/test_migrate.py tools/builtin/test_background.py tools/builtin/test_bash.py \
-	tools/builtin/test_callbacks.py tools/builtin/test_contract.py tools/builtin/test_docs.py tools/builtin/test_images.py \
-	tools/builtin/test_plan.py tools/builtin/test_skills.py tools/builtin/test_tasks.py tools/workers/test_pool.py \
-	transports/http/test_server.py transports/test_matrix.py transports/test_sse.py transports/test_stdio.py \
-	transports/test_streamable_http.py transports/http/test_streams.py)
+	server/state/test_store.py server/state/test_migrate.py server/state/test_postgres.py tools/builtin/test_background.py \
+	tools/builtin/test_bash.py tools/builtin/test_callbacks.py tools/builtin/test_contract.py tools/builtin/test_plan.py tools/builtin/test_skills.py \
+	tools/builtin/test_tasks.py transports/http/test_server.py transports/test_matrix.py transports/test_sse.py \
+	transports/test_stdio.py transports/test_streamable_http.py)
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	.venv-$*/bin/python -m pytest -n 3 --dist loadfile $(CORE)
 
@@ -166,15 +165,20 @@ mutants: .venv/.dev ## find changed lines that no test notices; takes hours (MUT
 walk: .venv/.dev ## trace the path of a call, and count what a reader has to look up
 	$(BIN)/python -m tests.architecture.walk
 
-bench: .venv/.dev tests/interop/node_modules/.installed $(PEERS) ## compare the speed with the official SDKs
+bench: GROUPS := python chromium sandbox proxies utilities
+bench: VERSIONS :=
+bench: requirements ## compare the speed with the official SDKs
+	@$(MAKE) --no-print-directory benched GROUPS="$(GROUPS)"
+
+benched: .venv/.dev tests/interop/node_modules/.installed $(PEERS) packages-of-tests
 	$(BIN)/python -m tests.bench
 
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links
 lock: .venv/.run ## resolve the dependencies again: versions and hashes, no addresses
 	echo uv | $(LOCK) - -o requirements-uv.lock
-	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces pyproject.toml - -o requirements.lock
-	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
+	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra replicas pyproject.toml - -o requirements.lock
+	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra replicas --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
 	for each in tests/interop/frameworks/*.in tests/bench/peers/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
 	for folder in interop agents bench/peers; do (cd tests/$$folder && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only) || exit 1; done
 

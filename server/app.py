@@ -5,7 +5,7 @@ import contextlib
 import gc
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server import VERSION, build, builtin_tools, methods, progress, run_loop, watch
 from toolgate.server.calls.tasks import CallTasks
 from toolgate.server.config.load import CLASSIC_FILE, Config
+from toolgate.server.config.secret_file import read_secret
+from toolgate.server.events.service import EventService
 from toolgate.server.plugins.loader import LoadedPlugin, PluginLoader
 from toolgate.server.plugins.reload import PluginReloader
 from toolgate.server.policy.rule_check import RuleCheck
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
+from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server, ServicePool
@@ -24,7 +27,8 @@ from toolgate.server.state.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import StateError
+from toolgate.server.state.stores import open_keys, open_store
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.setup import Telemetry
 from toolgate.server.workspaces.workspaces import Workspaces
@@ -43,8 +47,10 @@ from toolgate.transports import stdio
 if TYPE_CHECKING:
     from toolgate.server.auth.oauth_server.service import AuthorizationService
     from toolgate.server.auth.setup import Access
+    from toolgate.server.bus.bus import Bus
     from toolgate.server.dashboard import Dashboard
     from toolgate.server.plugins.isolation.plugin import Isolation
+    from toolgate.server.principal import GrantKey
     from toolgate.server.state.working_directories import WorkingDirectories
     from toolgate.server.telemetry.metrics.collector import Metrics
     from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -72,10 +78,14 @@ class App:
         self._use = build.lock_state(self.state)
         self.root = build.workspace_root(config)
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
-        self.store = Store(self.state)
-        self.clock = CallbackTimer(self.store, self._fire)
+        self.bus = self._create_bus()
+        self.store = open_store(self.state, config.database)
+        self.keys = open_keys(self.store, read_secret(config))
+        self.replicas = build.build_replicas(config, self.bus)
+        self.processes = self.replicas or self.store.open_processes()
+        self.clock = CallbackTimer(self.store, self._fire, processes=self.processes)
         options = build.hash_options(config, self.root)
-        self.call_tasks = CallTasks(self.store, self.clock.processes, self._serves, server=options)
+        self.call_tasks = CallTasks(self.store, self.processes, self._serves, server=options)
         self._root_name = "at nodes" if config.node else "" if self.root is None else str(self.root)
         self.places = self._build_places()
         self.rules = build.build_rules(config)
@@ -86,6 +96,12 @@ class App:
         self.workspaces: Workspaces = open_workspaces(
             config, self.state, self.root, self.file_changes, self._note_task_end, self._who_is_gone, self.store
         )
+        limits = build.event_limits(config)
+        self.events = EventService(self.store, self.keys, self.workspaces, self._serves, limits)
+        if self._signs_in:
+            self.events.open_webhooks(build.build_webhook_sender(config), self._find_valid_grants)
+        self.clock.record = self.events.sources.record_firing
+        self.call_tasks.rows.record_end = self.events.sources.record_task_end
         self.page_reader: PageReader = build.build_page_reader(config, self.web, self.workspaces)
         self.search = build.build_search(config, self.web, self.page_reader)
         self.skills = skills.Skills(build.skill_folders(config), self.state / "cache" / "skills.json")
@@ -113,8 +129,10 @@ class App:
             self.workspaces,
             sandboxed=self.workspaces.level != "none",
             registry=lambda: self.server.registry,
+            bus=self.bus if config.redis is not None else None,
         )
         self.server = self._build_server()
+        self._share()
         self.cleaner = build.build_cleaner(config, self.state, self.root, self._who_is_gone, self._let_go)
         if self.places is not None:
             self.server.services.find_state = self.places.get_place
@@ -122,6 +140,8 @@ class App:
             self.server.note_use = partial(self._note_use, self.cleaner)
         elif config.node:
             self.server.prepare = partial(self.workspaces.prepare, on_message=self._note_workspace)
+            self.events.watchers.prepare = self.server.prepare
+        self.server.questions.on_answer = self.events.sources.emit_answer
         self.call_tasks.on_lost = self.server.observers.task_lost
         self.dispatcher = methods.build_dispatcher(self.server)
         if config.classic.unknown_keys:
@@ -147,6 +167,9 @@ class App:
         from toolgate.server.state.sessions import SessionRecords
 
         access = self._access if self._signs_in else None
+        records = None
+        if self.replicas is None:
+            records = SessionRecords(self.store, self.processes, self._root_name)
         site = HttpApp(
             self.config,
             self.server,
@@ -157,13 +180,16 @@ class App:
             overview=self._build_overview(),
             sandbox=self.workspaces.level,
             metrics=self._build_metrics(),
-            records=SessionRecords(self.store, self.clock.processes, self._root_name),
+            records=records,
+            bus=self.bus if self.config.redis is not None else None,
             announce=partial(announce, self.workspaces.describe()) if announce is not None else None,
         )
         gc.freeze()
         gc.set_threshold(50_000, 50, 100)
-        interrupted = run_loop.cancel_on_signal()  # until the transports listen for signals themselves
+        interrupted, _ = run_loop.cancel_on_signal()  # until the transports listen for signals themselves
         try:
+            if self.bus is not None:
+                await self.bus.start()
             site.listen()
             await self.start()
             self._later.start(self._open_state, 0.0)
@@ -182,31 +208,60 @@ class App:
             registry=self._build_registry(),
             settings=self.settings,
             call_timeout=self.config.hold,
-            seal=Sealer(self.state / "keys" / "request-state"),
+            seal=Sealer(self.keys.find("request-state")),
             services=ServicePool(self._create_services),
             call_tasks=self.call_tasks,
+            events=self.events,
             task_after=min(PATIENCE, self.settings.hold / 2),
             observers=self.observation.observers(),
             trace=self.observation.traces.trace_method if self.observation.traces is not None else None,
             streaming=self.config.classic.streaming,
             full_structure=self.config.structured_output == "full",
             security_schemes=self._security_schemes(),
-            policy=build.build_policy(self.config, self.rules, self.store),
+            policy=build.build_policy(self.config, self.rules, self.store, self.bus),
         )
 
+    def _share(self) -> None:
+        """Notify the clients of all replicas, and share tasks and questions, with --redis; else of this process."""
+        if self.bus is None or self.replicas is None:
+            notifications, updates = self.server.notifications, self.server.updates
+            self._notify_updated: Callable[[str, str], None] = updates.notify
+            self._notify_list_changed: Callable[[str], None] = notifications.notify_resource_list
+            self._log_to_principal: Callable[[str, str, str, str, str], object] = notifications.log_to_principal
+            return
+        from toolgate.server.calls.remote_tasks import RemoteTasks  # start-up: only replicas have it
+        from toolgate.server.calls.shared_notices import SharedNotices
+        from toolgate.server.calls.shared_questions import SharedQuestions
+        from toolgate.server.protocol.shared_notifications import SharedNotifications
+
+        shared = SharedNotifications(self.bus, self.server.notifications, self.server.updates)
+        self._notify_updated = shared.notify_updated
+        self._notify_list_changed = shared.notify_resource_list
+        self._log_to_principal = shared.log_to_principal
+        self.server.shared_notices = SharedNotices(self.bus)
+        self.server.services.share_notices = self.server.shared_notices.attach
+        self.server.questions = SharedQuestions(self.bus, self.replicas.recent_names)
+        self.server.remote_tasks = RemoteTasks(self.bus, self.call_tasks, self.server.notifications)
+
     def _note_task_end(self, principal: str, run: Run) -> None:
-        end_notice.add(self.server.services.notices(principal), run)
+        if run.status != "killed" or run.reason is not None:  # the model knows of what was killed on demand
+            end_notice.add(self.server.services.notices(principal), run)
+        self.events.sources.emit_command_end(principal, run)
 
     def _build_overview(self) -> "Dashboard":
-        from toolgate.server.dashboard import Dashboard  # start-up: stdio does without
+        from toolgate.server.bus.bus import BusHealth  # start-up: stdio does without
+        from toolgate.server.dashboard import Dashboard
 
         feed, trail = self.observation.recent_calls, self.observation.own_entries()
         assert feed is not None  # HTTP is served
-        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail)
+        health = self.bus.health if self.bus is not None else BusHealth
+        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail, health)
 
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
         await self.store.prepare()
+        await self.keys.load()
+        self._later.start(self.keys.follow, 0.0)
         if self.places is not None:
             await self.places.load()
         if self.config.plugins:
@@ -223,10 +278,35 @@ class App:
         self._later.start(partial(watch.watch_skills, self.skills, self._skills_changed), WATCH_AFTER)
         for job in self.workspaces.list_jobs():
             self._later.start(job, WATCH_AFTER)
+        self.events.log.start()
+        self._later.start(self.events.run, CLEAN_AFTER)
         self._later.start(self.clock.start, WATCH_AFTER)
         self._later.start(self.call_tasks.resume, WATCH_AFTER)
+        if self.replicas is not None:
+            self._later.start(partial(self.replicas.follow, self._take_over), WATCH_AFTER)
         if self.cleaner is not None:
             self._later.start(self.cleaner.run, CLEAN_AFTER)
+
+    async def _take_over(self) -> None:
+        """Take over what dead replicas had to do."""
+        self.clock.wake()
+        await self.call_tasks.resume()
+
+    def _create_bus(self) -> "Bus | None":
+        """Return the bus of this server and its replicas, or None over stdio. Raises UsageError."""
+        if not self.config.is_remote:
+            return None
+        from toolgate.server.bus.open_bus import create_bus  # start-up: stdio does without
+
+        try:
+            return create_bus(self.config.redis, on_lost=self._note_lost)
+        except (ValueError, ModuleNotFoundError) as error:
+            raise UsageError(f"--redis: {error}") from None
+
+    def _note_lost(self) -> None:
+        """End at once, and change nothing any more: another server may have taken over this one's work."""
+        log.critical("this server ends: another one found it dead, and may have taken over its work")
+        run_loop.exit_now(1)
 
     def _build_places(self) -> "WorkingDirectories | None":
         if not self.config.is_remote:
@@ -238,7 +318,7 @@ class App:
     async def _open_state(self) -> None:
         """The first session is written down at once: its client must not wait until a library is loaded."""
         with contextlib.suppress(StateError):  # the log has it, and each call that needs the state fails with it
-            await self.store.transact(lambda _: None)
+            await self.store.read(lambda _: None)
 
     @property
     def _signs_in(self) -> bool:
@@ -249,16 +329,24 @@ class App:
         from toolgate.server.auth import scopes
         from toolgate.server.auth import setup as access  # start-up: stdio does without all of OAuth
 
+        assert self.bus is not None  # HTTP is served
         opened = access.open_access(
             self.config,
             public_url,
-            self.state,
+            self.keys,
             self.store,
             lambda: scopes.list_served_scopes(self.server.registry),
             self.web,
+            self.bus,
         )
         self._authorization = opened.authorization
         return opened
+
+    async def _find_valid_grants(self, grants: "Collection[GrantKey]") -> "Collection[GrantKey]":
+        """Return the grants that still allow access. Of an external issuer's revocations the server learns nothing."""
+        if self._authorization is None:
+            return grants
+        return await self._authorization.find_valid_keys(grants)
 
     def _security_schemes(self) -> Callable[[str], list[dict[str, Any]]] | None:
         if not self._signs_in:
@@ -273,6 +361,7 @@ class App:
         self._end_by = asyncio.get_running_loop().time() + self.config.grace
         for listener in self.server.notifications.end_subscriptions():
             listener.channel.send(Notification("notifications/cancelled", {"requestId": listener.id}))
+        self.events.streams.end_all()
 
     async def close(self) -> None:
         """End all that was started: background work first, then every process, then the state."""
@@ -288,16 +377,19 @@ class App:
             await self.isolation.close()
         await self.clock.stop()
         await self.workspaces.close()
+        await self.events.close()
         await self.page_reader.close()
         await self.web.close()
         self.observation.close()
-        self.store.close()
+        await self.store.aclose()
         os.close(self._use)
         await sent
+        if self.bus is not None:
+            await self.bus.close()
 
     def _build_metrics(self) -> "Metrics":
         """The metrics, with all that is behind the transports."""
-        from toolgate.server.telemetry.metrics.gauges import server_rows  # start-up, as above
+        from toolgate.server.telemetry.metrics.gauges import server_rows, webhook_rows  # start-up, as above
 
         metrics = self.observation.metrics
         assert metrics is not None  # HTTP is served
@@ -311,10 +403,14 @@ class App:
                 self.workspaces.level,
             )
         )
+        if self.events.subscriptions is not None:
+            metrics.add_rows(webhook_rows(self.events.subscriptions))
         return metrics
 
     def _build_registry(self) -> Registry:
-        return self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden_tools)
+        registry = self.plugins.registry(self.built_in, self.skill_parts).without(self.config.classic.hidden_tools)
+        self.events.bind_types(registry)
+        return registry
 
     async def _load_isolated(self, file: Path) -> LoadedPlugin:
         """Load a plugin in a process of its own."""
@@ -345,13 +441,13 @@ class App:
             principal=principal,
             caller_state=place,
             workspace=workspace,
-            todos=TodoStore(self.store, principal, place.key),
+            todos=TodoStore(self.store, principal, place.key, self.events.sources.record_todo_change),
             plan=PlanStore(self.store, principal, place.key, place),
             callbacks=CallbackStore(self.store, self.clock, principal, place.key),
             web=self.page_reader.get_fetcher(principal),
             settings=self.settings,
-            notify_updated=partial(self.server.updates.notify, principal),
-            notify_list_changed=partial(self.server.notifications.notify_resource_list, principal),
+            notify_updated=partial(self._notify_updated, principal),
+            notify_list_changed=partial(self._notify_list_changed, principal),
             watch_path=partial(self.workspaces.watch_path, principal),
             built_in=self._built_in_services | {Workspace: workspace, Notices: notices},
         )
@@ -368,6 +464,7 @@ class App:
         await CallbackStore(self.store, self.clock, principal, "").cancel(None)
         await self.call_tasks.cancel_all(principal)
         self.server.questions.drop_all(principal)
+        await self.events.forget(principal)
         approvals = self.server.policy.remembered or RememberedApprovals(self.store)  # of a start with --approve
         await approvals.end_all(principal)
         await self.workspaces.kill(principal)
@@ -396,5 +493,5 @@ class App:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
         text = f"callback {firing.slot} fired: {firing.message}"
         self.server.services.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
-        self.server.notifications.log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
-        self.server.updates.notify(firing.principal, INBOX_URI)
+        self._log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
+        self._notify_updated(firing.principal, INBOX_URI)

@@ -3,13 +3,15 @@
 import hashlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from toolgate.server.config.load import Config, check_utf8
+from toolgate.server.config.secret_file import read_secret
 from toolgate.server.policy.call_policy import CallPolicy, own_name_only
 from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
@@ -18,6 +20,7 @@ from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
+from toolgate.server.state.event_rows import EventLimits
 from toolgate.server.state.store import Store
 from toolgate.server.text import describe_os_error
 from toolgate.server.watch import FileChanges
@@ -37,8 +40,11 @@ from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.zygote import CommandRunner
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Bus
     from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
     from toolgate.server.plugins.reload import PluginReloader
+    from toolgate.server.state.replicas import ReplicaProcesses
+    from toolgate.server.webhooks.sender import WebhookSender
     from toolgate.server.workspaces.retention import WorkspaceCleaner
 
 NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
@@ -75,6 +81,17 @@ def lock_state(state: Path) -> int:
         raise UsageError(f"--state: {describe_os_error(error)}") from None
 
 
+def build_replicas(config: Config, bus: "Bus | None") -> "ReplicaProcesses | None":
+    """Return the replicas that share the state with --redis, else None."""
+    if bus is None or config.redis is None:
+        return None
+    from toolgate.server.state import postgres  # start-up: only replicas have it
+    from toolgate.server.state.replica_lock import ReplicaLock
+    from toolgate.server.state.replicas import ReplicaProcesses
+
+    return ReplicaProcesses(bus.replica, ReplicaLock(bus.replica.name, partial(postgres.connect, config.database)))
+
+
 def build_search(config: Config, web: Web, reader: PageReader) -> search.Search:
     try:
         keys = search.read_keys(config.search_keys, config.environment)
@@ -89,12 +106,12 @@ def build_search(config: Config, web: Web, reader: PageReader) -> search.Search:
     return search.Search(web, create_reader, engines, deadline=deadline, contact=contact)
 
 
-def build_rate_limiter(config: Config) -> CallRateLimiter | None:
-    """Return the limit on calls a minute. Without sign-in all callers are one: only a limit set by option applies."""
+def call_limits(config: Config) -> Mapping[str, int] | None:
+    """Return the limits on calls a minute. Without sign-in all callers are one: only limits set by option apply."""
     said = [word for word in config.limit if word.startswith(limits.CALLS)]
     if config.is_remote and config.auth != "none":
-        return CallRateLimiter(limits.parse(said).calls)
-    return CallRateLimiter(limits.parse(said, limits.UNLIMITED).calls) if said else None
+        return limits.parse(said).calls
+    return limits.parse(said, limits.UNLIMITED).calls if said else None
 
 
 def build_rules(config: Config) -> Rules:
@@ -135,7 +152,7 @@ async def list_callers(config: Config, store: Store, rules: Rules) -> Callers:
     if ACCOUNT in callers and rules.names_accounts:
         from toolgate.server.state import people_rows  # start-up, as above
 
-        rows = [] if store.is_empty() else await store.transact(people_rows.list_accounts)
+        rows = [] if store.is_empty() else await store.read(people_rows.list_accounts)
         callers[ACCOUNT] = [row.name for row in rows]
     return callers
 
@@ -152,19 +169,39 @@ def plugin_folders(config: Config) -> Sequence[Path]:
     return folders
 
 
-def build_policy(config: Config, rules: Rules, store: Store) -> CallPolicy:
+def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") -> CallPolicy:
     """Return the policy on calls. It looks up the names of people only if a rule has such a name."""
     find_names = own_name_only
     if rules.names_people:
         from toolgate.server.auth.principal_names import PrincipalNames  # start-up: rules about people are rare
 
         find_names = PrincipalNames(store).find_names
-    remembered = None
-    if config.approve:
-        from toolgate.server.policy.remembered_approvals import RememberedApprovals  # start-up: so are approvals
+    remembered = nonces = None
+    if bus is not None:
+        from toolgate.server.policy.nonces import Nonces  # start-up: stdio does without
 
-        remembered = RememberedApprovals(store)
-    return CallPolicy(rules, find_names, build_rate_limiter(config), remembered=remembered)
+        nonces = Nonces(bus.keys)
+    if config.approve:
+        from toolgate.server.bus.memory_keys import MemoryKeys  # start-up: approvals are rare
+        from toolgate.server.policy.nonces import Nonces
+        from toolgate.server.policy.remembered_approvals import RememberedApprovals
+
+        in_sessions = None
+        if bus is not None and config.redis is not None:
+            from toolgate.server.policy.shared_approvals import SharedSessionApprovals  # start-up: replicas alone
+
+            in_sessions = SharedSessionApprovals(bus.keys)
+        remembered = RememberedApprovals(store, in_sessions=in_sessions)
+        nonces = nonces or Nonces(MemoryKeys())
+    most = call_limits(config)
+    limiter = shared = None
+    if most is not None:
+        limiter = CallRateLimiter(most)
+        if bus is not None and config.redis is not None:
+            from toolgate.server.policy.shared_rate_limit import SharedRateLimiter  # start-up: only replicas have it
+
+            shared = SharedRateLimiter(most, limiter, bus)
+    return CallPolicy(rules, find_names, limiter, nonces, remembered, shared)
 
 
 def build_cleaner(
@@ -204,11 +241,21 @@ def check_node_options(config: Config) -> None:
         if config.is_given(key):
             raise UsageError(f"--{key.replace('_', '-')} is the node's: give it to toolgate node, not beside --node")
     for word in config.limit:
-        if word.partition("=")[0].partition(":")[0] != limits.CALLS:
+        if not _is_of_calls(word):
             raise UsageError(f"--limit {word} is the node's: give it to toolgate node, not beside --node")
     if len(set(config.node)) < len(config.node):
         twice = next(address for address in config.node if config.node.count(address) > 1)
         raise UsageError(f"--node {twice} is given twice: give each node once")
+
+
+def check_server_options(config: Config) -> None:
+    """Raise UsageError for options of a node that are its servers'."""
+    for word in filter(_is_of_calls, config.limit):
+        raise UsageError(f"--limit {word} is the server's: give it to the server with --node, not to toolgate node")
+
+
+def _is_of_calls(limit: str) -> bool:
+    return limit.partition("=")[0].partition(":")[0] == limits.CALLS
 
 
 def build_remote_workspaces(
@@ -222,7 +269,7 @@ def build_remote_workspaces(
 ) -> "RemoteWorkspaces":
     """Return the workspaces at the nodes of --node. Raises UsageError if none answers, for nodes that can't be used
     together, and for options of nodes."""
-    from toolgate.server.node import connect  # start-up: most servers have no node
+    from toolgate.server.node import connect, databases  # start-up: most servers have no node
     from toolgate.server.node.gateway import link, placement, remote_workspaces
 
     check_node_options(config)
@@ -234,9 +281,14 @@ def build_remote_workspaces(
         raise UsageError(f"--node: no node answers at {where}: start one with toolgate node --listen {config.node[0]}")
     for reason in reasons:
         log.warning("no node answers at %s: it is used as soon as it does", reason)
+    try:
+        secret = read_secret(config)
+        database = databases.make_database_id(store.folder) if secret is None else databases.derive_database_id(secret)
+    except OSError as error:
+        raise UsageError(f"--state: {error}") from None
     needs_sandbox = config.is_public and not config.accept_unsandboxed
     links = [
-        link.NodeLink(address, None if isinstance(answer, Exception) else answer, certificate)
+        link.NodeLink(address, None if isinstance(answer, Exception) else answer, certificate, database)
         for address, answer in answers
     ]
     try:
@@ -249,9 +301,19 @@ def build_remote_workspaces(
 
 def build_web(config: Config) -> Web:
     try:
-        return Web(config.allow_private, config.refuse_networks)
+        web = Web(config.allow_private, config.refuse_networks)
     except ValueError as error:
         raise UsageError(f"--allow-private or --refuse-networks: {error}") from None
+    if config.listen:
+        web.allowed = msgspec.structs.replace(web.allowed, option="the node's --allow-private")
+    return web
+
+
+def build_webhook_sender(config: Config) -> "WebhookSender":
+    """Return what posts to callbacks, under the same limits as `build_web`, which has checked them."""
+    from toolgate.server.webhooks.sender import WebhookSender  # start-up: stdio does without
+
+    return WebhookSender(config.allow_private, config.refuse_networks)
 
 
 def build_page_reader(config: Config, web: Web, workspaces: Workspaces) -> PageReader:
@@ -285,6 +347,10 @@ def workspace_root(config: Config) -> Path | None:
         )
     check_utf8("--workspace", str(root.resolve()))
     return root.resolve()
+
+
+def event_limits(config: Config) -> EventLimits:
+    return EventLimits(config.event_count, config.event_size, float(config.event_age))
 
 
 def hash_options(config: Config, root: Path | None) -> str:

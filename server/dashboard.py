@@ -5,10 +5,11 @@ Every id is looked up among the principal's own objects only.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.bus.bus import BusHealth
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
@@ -37,6 +38,7 @@ MAX_STEPS = 20  # steps shown of each
 MAX_LINES = 50  # entries of the audit log
 READY = "ready"
 MAX_AWAY = 5  # nodes that are named
+REDIS_AWAY = 3.0  # seconds without Redis after which this server is not ready: it may have been restarted
 AUDIT_CACHE_TIME = 3.0  # seconds that entries are cached: reading them costs more than the rest of the page
 TAIL = 2_000  # bytes of each background task's output in the page itself
 CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
@@ -98,7 +100,8 @@ class Activity:
 
 
 class Dashboard:
-    """Read and act for one principal. `own_entries` is None if calls are not recorded."""
+    """Read and act for one principal. `own_entries` is None if calls are not recorded. `bus_health` tells whether Redis
+    is there."""
 
     def __init__(
         self,
@@ -108,6 +111,7 @@ class Dashboard:
         workspaces: Workspaces,
         recent_calls: RecentCalls,
         own_entries: OwnEntries | None,
+        bus_health: Callable[[], BusHealth] = BusHealth,
     ) -> None:
         self.recent_calls = recent_calls
         self._server = server
@@ -115,6 +119,7 @@ class Dashboard:
         self._clock = clock
         self._workspaces = workspaces
         self._own_entries = own_entries
+        self._bus_health = bus_health
         self._reading = asyncio.Lock()  # one reader of the audit log at a time: each one blocks its writers
         self._entries: dict[str, tuple[float, list[EntryData]]] = {}  # by principal: time read, entries
 
@@ -131,13 +136,16 @@ class Dashboard:
         return self._workspaces.list_nodes()
 
     def describe_readiness(self, *, is_ending: bool) -> dict[str, Any]:
-        """Return the answer of `/ready`: `status` is READY, "ending", or why no command can run; `away` names nodes
-        that do not answer."""
+        """Return the answer of `/ready`: `status` is READY, "ending", or what is missing; `away` names nodes that do
+        not answer."""
         nodes = self.list_nodes()
         away = [ascii(node.address)[1:-1] for node in nodes if not node.is_reachable]
         status = "ending" if is_ending else READY
         if nodes and len(away) == len(nodes) and not is_ending:
             status = f"no node answers: {', '.join(away[:MAX_AWAY])}{', ...' if len(away) > MAX_AWAY else ''}"
+        health = self._bus_health()
+        if status == READY and not health.is_reachable and health.seconds > REDIS_AWAY:
+            status = "Redis does not answer"
         return {"status": status, "sandbox": self.sandbox_level} | ({"away": away[:MAX_AWAY]} if away else {})
 
     async def read(self, principal: str, sessions: Iterable[Session]) -> Activity:

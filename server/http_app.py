@@ -15,7 +15,9 @@ from starlette.routing import BaseRoute, Route, Router
 
 from toolgate.server.auth import scopes
 from toolgate.server.auth.login.trusted_proxies import TrustedProxies
-from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, RevocationWatch
+from toolgate.server.auth.revocation_watch import CHECK_INTERVAL, EVENT_CHECK_INTERVAL, RevocationWatch
+from toolgate.server.bus.bus import Bus
+from toolgate.server.bus.replica_ids import create_id_at
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
@@ -25,12 +27,13 @@ from toolgate.server.methods import lifecycle
 from toolgate.server.principal import GrantKey
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.protocol.messages import Request
 from toolgate.server.server import Server
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError
 from toolgate.server.telemetry.metrics import CONTENT_TYPE
 from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
-from toolgate.server.telemetry.metrics.token import choose_token, read_token
+from toolgate.server.telemetry.metrics.token import choose_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
 from toolgate.transports.http.asgi import Application, EndpointTable
@@ -39,7 +42,7 @@ from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
 from toolgate.transports.http.guard import PROBES, RequestGuard
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
-from toolgate.transports.http.transport import Transport, TransportServices, create_budgets
+from toolgate.transports.http.transport import PostForwarder, Transport, TransportServices, create_budgets
 from toolgate.transports.web.home import HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
@@ -55,6 +58,8 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
 ANSWER_TIME = 0.5  # seconds for released calls to be answered
+DRAIN_TIME = 10.0  # seconds behind a load balancer: longer than its checks, and than it keeps idle connections
+HANDED_DRAIN_TIME = 0.5  # on a service manager's socket new connections wait meanwhile; requests may be arriving
 
 T = TypeVar("T")
 log = logging.getLogger("toolgate.http")
@@ -67,6 +72,7 @@ class HttpApp:
     - `end_background(principal)` ends what a person has running besides requests; `overview` shows it.
     - `release_calls()` fails the calls whose commands go on without this server, and returns whether there were any.
     - `revocation_interval`: seconds between two checks for revoked people and grants. `sandbox`: the level of commands.
+    - `records` stores sessions for the next process; with `bus` the replicas share them instead.
     - `announce(public_url, pairing_link)` is called when the server accepts requests.
     """
 
@@ -84,6 +90,7 @@ class HttpApp:
         sandbox: str = "none",
         metrics: "Metrics",
         records: SessionRecords | None = None,
+        bus: Bus | None = None,
         announce: Callable[[str, str], None] | None = None,
     ) -> None:
         self._config = config
@@ -102,6 +109,7 @@ class HttpApp:
         self._proxies = TrustedProxies(config.trusted_proxies)
         self._connections = Connections(trusts=self._proxies.trusts)
         self._records = records
+        self._bus = bus
         self._transports: dict[str, Transport] = {}  # those that are served
         self._access: Access | None = None
         self._live: HomeEvents | None = None
@@ -220,6 +228,8 @@ class HttpApp:
                     application,
                     bound,
                     self._finish,
+                    begin_drain=self._begin_drain,
+                    drain_time=self._choose_drain_time(),
                     connections=self._connections,
                     answers=self._shared.answers,
                     probes=(*PROBES, METRICS),
@@ -245,14 +255,23 @@ class HttpApp:
             list_open=self._open_rights,
             end_grants=self._end_rights,
             end_person=self._leave,
+            changed=self._access.revoked,
         )
-        task = asyncio.get_running_loop().create_task(standing.run(self._every))
+        events = RevocationWatch(
+            authorization.find_valid_keys,
+            _find_no_people,  # the other watch does
+            list_open=self._server.events.rights,
+            end_grants=self._server.events.terminate_rights,
+            end_person=self._leave,
+        )
+        checks = (standing.run(self._every), events.run(min(self._every, EVENT_CHECK_INTERVAL)))
+        tasks = [asyncio.get_running_loop().create_task(check) for check in checks]
         try:
             yield
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     def _open_rights(self) -> Iterator[GrantKey]:
         """By which sessions, calls, tasks and questions are open."""
@@ -260,13 +279,32 @@ class HttpApp:
             yield from transport.rights()
         yield from self._server.call_tasks.rights()
         yield from self._server.questions.rights()
+        yield from self._server.events.rights()
 
     async def _end_rights(self, rights: Collection[GrantKey]) -> None:
-        """End all that these opened: sessions, their calls, calls of no session, tasks and questions."""
+        """End all that these opened: sessions, their calls, calls of no session, tasks, questions and streams."""
+        await self._server.events.terminate_rights(rights)
         for transport in self._transports.values():
             transport.end_by_rights(rights)
         self._server.questions.drop_rights(rights)
         await self._server.call_tasks.cancel_rights(rights)
+
+    def _choose_drain_time(self) -> float:
+        if self._config.drain is not None:
+            return float(self._config.drain)
+        if self._is_handed:
+            return HANDED_DRAIN_TIME
+        return DRAIN_TIME if self._open is not None else 0.0
+
+    def _begin_drain(self) -> None:
+        """Be unready, and end what waits for no answer. Requests are served as before."""
+        self._ending = True
+        for transport in self._transports.values():
+            transport.drain()
+        self._server.notifications.end_subscriptions()
+        self._server.events.streams.end_all()
+        if self._live is not None:
+            self._live.end()
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
@@ -275,6 +313,7 @@ class HttpApp:
         for transport in transports:
             transport.running.is_ending = True
         self._server.notifications.end_subscriptions()
+        self._server.events.streams.end_all()
         self._server.questions.close()
         if self._live is not None:
             self._live.end()
@@ -293,23 +332,51 @@ class HttpApp:
             await transport.sessions.suspend_all()
 
     def _create_transport(self, row: HttpTransport) -> Transport:
-        is_shared = self._access is not None
-        server, is_resumable = self._server, row.is_resumable
-        sessions = Sessions(
-            server.close_session,
-            per_owner=MAX_PER_OWNER if is_shared else None,
-            per_person=MAX_PER_PERSON if is_shared else None,
-            transport=row.name,
-            records=self._records if is_resumable else None,
-            events=self._shared.events,
-            take_up=partial(lifecycle.resume_session, server) if is_resumable else None,
-        )
+        server = self._server
         check = None
         if self._access is not None:
             check = ScopeCheck(row.path, self._access.resource, self._dispatcher, server.observers, server.identity)
-        services = TransportServices(row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers)
+        sessions, forwarder = self._create_sessions(row)
+        services = TransportServices(
+            row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers, forwarder
+        )
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
+
+    def _create_sessions(self, row: HttpTransport) -> tuple[Sessions, PostForwarder | None]:
+        """Return the sessions of a transport. With replicas they share those that clients can resume, and forward
+        messages for others."""
+        limits: dict[str, Any] = {"transport": row.name, "events": self._shared.events}
+        if self._access is not None:
+            limits |= {"per_owner": MAX_PER_OWNER, "per_person": MAX_PER_PERSON}
+        server = self._server
+        if self._bus is not None:
+            return self._create_shared_sessions(self._bus, row, limits)
+        if not row.is_resumable:
+            return Sessions(server.close_session, **limits), None
+        take_up = partial(lifecycle.resume_session, server)
+        return Sessions(server.close_session, records=self._records, take_up=take_up, **limits), None
+
+    def _create_shared_sessions(
+        self, bus: Bus, row: HttpTransport, limits: dict[str, Any]
+    ) -> tuple[Sessions, PostForwarder | None]:
+        from toolgate.transports.http.replicas.forwarded_posts import ForwardedPosts  # start-up: with --redis alone
+        from toolgate.transports.http.replicas.shared_sessions import SharedSessions
+
+        server = self._server
+        if not row.is_resumable:
+            create_id = partial(create_id_at, bus.replica.name)
+            return Sessions(server.close_session, create_id=create_id, **limits), ForwardedPosts(bus)
+        share = partial(lifecycle.share_session, server)
+        shared = SharedSessions(
+            bus, server.close_session, self._dispatcher, share=share, may_repeat=self._may_repeat, **limits
+        )
+        return shared, None
+
+    def _may_repeat(self, request: Request) -> bool:
+        """Return whether a call that may have been carried out already may be made again."""
+        found = self._server.registry.tools.get(request.params.get("name", ""))
+        return request.method == "tools/call" and found is not None and found.annotations.idempotent
 
     def _authenticate(self, path: str, app: Application, send_page: SendPage) -> Application:
         """The endpoint behind authentication of its own: no spelling of a path comes around it."""
@@ -370,31 +437,6 @@ class HttpApp:
         return str(self._overview.describe_readiness(is_ending=self._ending)["status"])
 
 
-def check_http(config: Config) -> None:
-    """Raise UsageError for options that can't be served, and for those that would give strangers a shell."""
-    if config.metrics_token is not None:
-        read_token(config.metrics_token)
-    if config.auth != "none":
-        from toolgate.server.auth import setup as access  # start-up
-
-        access.check_config(config)
-    public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
-    if config.auth == "none":
-        if not is_loopback(config.host):
-            raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
-        if not is_loopback(public):
-            raise UsageError(f"--public-url: --auth none serves on loopback only, not under {config.public_url}")
-    if not config.is_public:
-        return
-    if config.public_url is None:
-        raise UsageError("--public-url is missing: beyond localhost it is required, the https URL that clients use")
-    if config.sandbox_level == "none" and not config.accept_unsandboxed:
-        raise UsageError(
-            "--sandbox none: commands have all the server's permissions; beyond localhost, confirm it with "
-            "--accept-unsandboxed"
-        )
-
-
 async def _retry(work: Callable[[], Awaitable[T]], failing: str) -> T | None:
     """Return the result of `work`, as soon as the state can be used. After TRIES failures log `failing`."""
     for left in reversed(range(TRIES)):
@@ -404,6 +446,10 @@ async def _retry(work: Callable[[], Awaitable[T]], failing: str) -> T | None:
             if not left:
                 log.warning("%s: %s", failing, error)
     return None
+
+
+async def _find_no_people() -> list[str]:
+    return []
 
 
 def _base_url(host: str, port: int) -> str:

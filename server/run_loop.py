@@ -68,22 +68,30 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def cancel_on_signal() -> asyncio.Event:
-    """Have SIGTERM and SIGINT cancel the current task, once. Returns what is set when one has come."""
-    loop, task, interrupted = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+def cancel_on_signal() -> tuple[asyncio.Event, asyncio.Event]:
+    """Have SIGTERM and SIGINT cancel the current task, once. Return what the first sets, and what a second one sets."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    first, second = asyncio.Event(), asyncio.Event()
     assert task is not None
 
     def cancel() -> None:
-        if not interrupted.is_set():
-            interrupted.set()
+        if first.is_set():
+            second.set()
+        else:
+            first.set()
             task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, cancel)
-    return interrupted
+    return first, second
 
 
 def exit_if_hung(code: int) -> None:
     """End the process at once if a hung thread would keep the interpreter from exiting."""
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         os._exit(code)
+
+
+def exit_now(code: int) -> None:
+    """End the process without running any more of its code."""
+    os._exit(code)

@@ -5,7 +5,9 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -13,6 +15,7 @@ from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.calls.tasks import CallTasks
+from toolgate.server.events.service import EventService
 from toolgate.server.policy.call_policy import CallPolicy
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
@@ -27,29 +30,45 @@ from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
+if TYPE_CHECKING:
+    from toolgate.server.calls.remote_tasks import RemoteTasks
+    from toolgate.server.calls.shared_notices import SharedNotices
+
 Method = Callable[[Call], Any]
 
-KINDS = ("tools", "prompts", "resources")  # the lists that can change
+MAX_PRINCIPALS = 1_000  # whose services are held without a call: a server meets any number of people
+MAX_TRIMMED = 8  # services that one call may drop: those that can't be dropped must not cost each call a search
+KINDS = ("tools", "prompts", "resources", "events")  # the lists that can change
 
 
 class ServicePool:
     """Lend each session, or each principal without one, the services its tool calls use.
 
     `create(principal, state, notices)` makes Services: one per session, or one per principal without a session.
-    `find_state(principal)` returns the state of a principal's commands, the same for all its sessions.
+    `find_state(principal)` returns the state of a principal's commands, as it was stored.
+
+    The principals that called last keep their services. Others keep them while a call or a watch uses them, or their
+    working directory is not stored.
     """
 
     def __init__(self, create: Callable[[str, CallerState, Notices], Services]) -> None:
         self.find_state: Callable[[str], CallerState] = lambda principal: CallerState()
+        self.share_notices: Callable[[str, Notices], None] | None = None  # with other replicas
         self._create = create
         self._notices: dict[str, Notices] = {}
-        self._of_principals: dict[str, Services] = {}  # of the stateless era
+        self._max_notices = 2 * MAX_PRINCIPALS  # before those that are not used are dropped
+        self._of_principals: dict[str, Services] = {}  # of the stateless era, the latest call last
+        self._in_use: WeakValueDictionary[str, Services] = WeakValueDictionary()  # of principals whom others pushed out
         self._of_sessions: dict[Session, Services] = {}
 
     def notices(self, principal: str) -> Notices:
         held = self._notices.get(principal)
         if held is None:
             held = self._notices[principal] = Notices()
+            if self.share_notices is not None:
+                self.share_notices(principal, held)
+            if len(self._notices) > self._max_notices:
+                self._trim_notices(principal)
         return held
 
     def of_session(self, session: Session) -> Services:
@@ -68,20 +87,43 @@ class ServicePool:
 
     def of_principal(self, principal: str) -> Services:
         """Return the principal's own services."""
-        held = self._of_principals.get(principal)
+        held = self._of_principals.pop(principal, None) or self._in_use.pop(principal, None)
         if held is None:
-            state, notices = self.find_state(principal), self.notices(principal)
-            held = self._of_principals[principal] = self._create(principal, state, notices)
+            held = self._create(principal, self.find_state(principal), self.notices(principal))
+        self._of_principals[principal] = held
+        if len(self._of_principals) > MAX_PRINCIPALS:
+            self._trim_principals()
         return held
 
     def forget(self, principal: str) -> None:
         """Drop the principal's services; the next call creates new ones."""
         self._of_principals.pop(principal, None)
+        self._in_use.pop(principal, None)
         for session in [session for session in self._of_sessions if session.principal == principal]:
             del self._of_sessions[session]
 
     def forget_session(self, session: Session) -> None:
         self._of_sessions.pop(session, None)
+
+    def _trim_principals(self) -> None:
+        """Drop the services of those who called longest ago, if the next call can create the same ones."""
+        excess = min(len(self._of_principals) - MAX_PRINCIPALS, MAX_TRIMMED)
+        for principal in list(islice(self._of_principals, excess)):
+            services = self._of_principals.pop(principal)
+            if services.caller_state.cwd == services.caller_state.saved_cwd:
+                self._in_use[principal] = services
+            else:
+                self._of_principals[principal] = services
+
+    def _trim_notices(self, principal: str) -> None:
+        """Drop the empty notices that no services use. Those of `principal` are about to be used."""
+        sessions = {session.principal for session in self._of_sessions}
+        self._notices = {
+            name: notices
+            for name, notices in self._notices.items()
+            if notices or name == principal or name in sessions or name in self._of_principals or name in self._in_use
+        }
+        self._max_notices = 2 * max(len(self._notices), MAX_PRINCIPALS)
 
 
 @dataclass(eq=False)
@@ -95,7 +137,10 @@ class Server:
     seal: Sealer
     services: ServicePool
     call_tasks: CallTasks
+    events: EventService
     policy: CallPolicy = field(default_factory=CallPolicy)
+    shared_notices: "SharedNotices | None" = None  # with the other replicas
+    remote_tasks: "RemoteTasks | None" = None  # of the other replicas
     observers: Observers = field(default_factory=Observers)  # of each tools/call
     questions: PendingQuestions = field(default_factory=PendingQuestions)  # on the server's page
     notifications: Notifications = field(default_factory=Notifications)
@@ -135,6 +180,7 @@ class Server:
             new, old = registry.of_kind(kind), before.of_kind(kind)
             if serialization.fingerprint_list(new) != serialization.fingerprint_list(old):
                 self.notifications.announce_list(kind)
+        self.events.follow_registry(before, registry)
         if registry.of_kind("resources") != before.of_kind("resources"):
             self.updates.renew()
 

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import logging
 import os
+import stat
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -33,6 +35,7 @@ RETRY = 30.0  # seconds before a watch that has ended is tried again: without fr
 RECENT = 100_000_000  # ns before a watch begins in which changes are still reported: starting it passes several threads
 NOTIFY = "watchfiles._rust_notify"
 LOADING = threading.Lock()  # of NOTIFY: each watch begins in its own thread
+MAX_STAMPED = 2_000  # entries of a folder whose changes are seen: a look takes some milliseconds
 MAX_LINKS = 40  # on the way to a file; Linux's own limit
 
 Stamp = tuple[int, int, int, int] | None  # None: no file
@@ -253,7 +256,19 @@ def _stamp(path: Path) -> Stamp:
         switched = [link.lstat().st_ctime_ns for link, _ in _resolve_links(path)]
     except (OSError, ValueError):
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, max(found.st_ctime_ns, *switched, 0)
+    size, modified = _stamp_entries(path) if stat.S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
+    return found.st_ino, size, max(modified, found.st_mtime_ns), max(found.st_ctime_ns, *switched, 0)
+
+
+def _stamp_entries(folder: Path) -> tuple[int, int]:
+    """Return the size of a folder's entries together, and when one was last modified. Links are not followed."""
+    size = modified = 0
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, MAX_STAMPED):
+            with contextlib.suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                size, modified = size + found.st_size, max(modified, found.st_mtime_ns)
+    return size, modified
 
 
 def _resolve_links(path: Path) -> Iterator[tuple[Path, Path]]:

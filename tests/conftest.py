@@ -13,10 +13,18 @@ import pytest
 from tests.clients.chromium import browser
 from tests.clients.raw_client import ROOT, Server, served
 from tests.clients.raw_http_client import Site, site, spoken
+from tests.servers.postgres import Postgres, running_postgres
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
-PACKAGES = {"bwrap": "bubblewrap", "ip": "iproute2", "rg": "ripgrep", "setfacl": "acl", "unshare": "util-linux"}
+PACKAGES = {
+    "bwrap": "bubblewrap",
+    "ip": "iproute2",
+    "redis-server": "redis-server",
+    "rg": "ripgrep",
+    "setfacl": "acl",
+    "unshare": "util-linux",
+}
 
 gc.disable()  # objects from the imports stay
 
@@ -25,12 +33,12 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
     "deploy/test_bare_machine.py",
     "deploy/test_wheel.py",
     "escape/test_escapes.py",
-    "tools/test_browser.py",
-    "auth/test_pages.py",
-    "transports/test_home.py",
+    "tools/browser/test_browser.py",
+    "server/auth/test_pages.py",
+    "transports/web/test_home.py",
     "interop/test_frameworks.py",
     "interop/test_oauth_python_sdk.py",
-    "test_cli_people.py",
+    "server/cli/test_user_and_client.py",
     "deploy/test_blog_search.py",
     "deploy/test_proxies.py",
     "deploy/test_proxies_docs.py",
@@ -39,17 +47,17 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
     "interop/test_oauth_inspector.py",
     "interop/test_oauth_typescript_sdk.py",
     "interop/test_python_sdk.py",
-    "test_doctor.py",
-    "test_doctor_faults.py",
-    "tools/test_resources_builtin.py",
-    "server/test_deferred_restart.py",
-    "server/test_deferred.py",
-    "tools/test_limits.py",
-    "server/test_plugins.py",
-    "tools/test_docs.py",
-    "tools/test_search_health.py",
-    "tools/test_stopped.py",
-    "transports/test_http.py",
+    "server/cli/doctor/test_doctor.py",
+    "server/cli/doctor/test_doctor_faults.py",
+    "tools/builtin/test_resources.py",
+    "server/calls/test_tasks_after_restart.py",
+    "server/calls/test_tasks.py",
+    "tools/workspace/test_limits.py",
+    "server/plugins/test_reload.py",
+    "tools/builtin/test_docs.py",
+    "tools/search/test_health.py",
+    "tools/workspace/test_stopped.py",
+    "transports/http/test_server.py",
     "transports/test_matrix.py",
     "transports/test_stdio.py",
 )
@@ -130,6 +138,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A listening server for tests that leave nothing behind: they share its one principal."""
     with site(tmp_path_factory.mktemp("shared"), *PROBE) as listening:
         yield listening
+
+
+@pytest.fixture(scope="module")  # as above
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Export the plugin API: everything that a plugin file imports.
 
-from toolgate.tools import Context, ToolError, prompt, resource, tool
+from toolgate.tools import Context, ToolError, event, prompt, resource, tool
 
 @tool(read_only=True)
 async def echo(text: str) -> str:
@@ -16,12 +16,17 @@ def review(code: str) -> str:
 def note(name: str) -> str:
     \"\"\"A note.\"\"\"
     return NOTES[name]
+
+@event(payload=Note)
+def written(name: str | None = None) -> None:
+    \"\"\"A note was written: written.emit(ctx.principal, Note(…)).\"\"\"
 """
 
 from toolgate.tools.api.completion import Completion
 from toolgate.tools.api.content import Audio, Contents, EmbeddedResource, Image, Message, Output, ResourceLink, Text
 from toolgate.tools.api.context import Context, Elicited
 from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.api.event import EventType, event
 from toolgate.tools.api.prompt import Prompt, prompt
 from toolgate.tools.api.resource import Resource, resource
 from toolgate.tools.api.services import PYTHON, ProgramResult
@@ -35,6 +40,7 @@ __all__ = [
     "Context",
     "Elicited",
     "EmbeddedResource",
+    "EventType",
     "Image",
     "Message",
     "NotFound",
@@ -46,6 +52,7 @@ __all__ = [
     "Text",
     "Tool",
     "ToolError",
+    "event",
     "prompt",
     "resource",
     "tool",

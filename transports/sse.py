@@ -10,10 +10,12 @@ from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
 from sse_starlette import EventSourceResponse
 
+from toolgate.server.bus.replica_ids import parse_id
 from toolgate.server.principal import GrantKey, Principal
-from toolgate.server.protocol.messages import Request, decode_in_turns
+from toolgate.server.protocol.messages import Request, decode_in_turns, encode
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.event_stream import EventStream
@@ -45,6 +47,9 @@ class SseTransport:
         self._scope_check = services.scope_check
         self._pulse = pulse
         self._bodies = bodies.BodyReader(self._budgets.bodies)
+        self._forwarder = services.forwarder
+        if self._forwarder is not None:
+            self._forwarder.receive(self._take_forwarded)
 
     def endpoints(self) -> Mapping[str, Application]:
         return {
@@ -56,6 +61,9 @@ class SseTransport:
     def streams(self) -> Collection[EventStream]:
         return list(self.sessions.streams())
 
+    def drain(self) -> None:
+        """Do nothing: a stream is a session here, and no client can continue it elsewhere."""
+
     def rights(self) -> Iterator[GrantKey]:
         return self.sessions.rights()
 
@@ -63,7 +71,7 @@ class SseTransport:
         self.sessions.close_by_rights(rights)
 
     async def _stream(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
-        session = self.sessions.open(principal)
+        session = await self.sessions.admit(principal)
         if session is None:
             await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
@@ -95,9 +103,10 @@ class SseTransport:
             if waiting > LARGE and not self._budgets.answers.has_room(session.principal.name, waiting, stream.news.set):
                 await stream.news.wait()
                 continue
-            for data in stream.messages_after(cursor):
+            messages = stream.messages_after(cursor)
+            cursor = stream.sent = stream.last  # more may come while these are sent
+            for data in messages:
                 yield {"event": "message", "data": data.decode()}
-            cursor = stream.sent = stream.last
             stream.forget(cursor)
             if stream.ended:
                 return
@@ -106,9 +115,10 @@ class SseTransport:
 
     async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
         headers: Headers = scope["toolgate.headers"]
-        session = self.sessions.find(_parse_session_id(scope["query_string"]), principal)
-        if session is None:
-            await refuse(send, 404, f"no such session: open {self._path} again")
+        id = _parse_session_id(scope["query_string"])
+        session = self.sessions.find(id, principal)
+        if session is None and (self._forwarder is None or parse_id(id) is None):
+            await self._refuse_unknown(send)
             return
         if not bodies.is_json(headers):
             await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
@@ -122,6 +132,9 @@ class SseTransport:
             missing = self._scope_check.find_missing(principal, message) if self._scope_check is not None else None
             if missing is not None and missing.answer is None:
                 await missing.refuse(send)
+            elif session is None:
+                answer = None if missing is None or missing.answer is None else encode(missing.answer)
+                await self._forward(id, principal, bytes(body.data), answer, send)
             elif missing is not None and missing.answer is not None:
                 await send_accepted(send)
                 session.send(missing.answer)
@@ -134,6 +147,34 @@ class SseTransport:
         finally:
             if body.claim is not None and not is_begun:
                 body.claim.release()
+
+    async def _forward(self, id: str, principal: Principal, data: bytes, answer: bytes | None, send: Send) -> None:
+        """Let the replica that has the session take a POST, and answer what it says."""
+        assert self._forwarder is not None
+        match await self._forwarder.forward(id, principal, data, answer):
+            case 202:
+                await send_accepted(send)
+            case 404:
+                await self._refuse_unknown(send)
+            case _:
+                await refuse_for_now(send, "the server that has this session does not answer")
+
+    async def _take_forwarded(self, id: str, principal: Principal, data: bytes, answer: bytes | None) -> int:
+        """Take a POST that came to another replica. Return the status of its answer."""
+        session = self.sessions.find(id, principal)
+        if session is None:
+            return 404
+        if answer is not None:
+            session.send(msgspec.Raw(answer))
+            return 202
+        message = await decode_in_turns(data)
+        if self.running.is_ending and isinstance(message, (Request, list)):
+            return 503
+        self.running.start(message, session.session, session, None, session.tasks)
+        return 202
+
+    async def _refuse_unknown(self, send: Send) -> None:
+        await refuse(send, 404, f"no such session: open {self._path} again")
 
 
 def _parse_session_id(query: bytes) -> str:

@@ -21,7 +21,7 @@ from toolgate.transports.http import body as bodies
 from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
 from toolgate.transports.http.known_head import KnownHead
-from toolgate.transports.http.post import LISTEN, Post, PostReply, ReplyForms, parse_accept, send_accepted
+from toolgate.transports.http.post import Post, PostReply, ReplyForms, parse_accept, send_accepted
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stateless import StatelessPosts
 from toolgate.transports.http.stream_response import PULSE, StreamSender
@@ -63,6 +63,11 @@ class StreamableHttpTransport:
     @property
     def streams(self) -> Collection[EventStream]:
         return self._streams.streams
+
+    def drain(self) -> None:
+        self._streams.is_draining = True
+        for session in self.sessions.list_open():
+            session.disconnect_get_readers()
 
     def rights(self) -> Iterator[GrantKey]:
         return chain(self.sessions.rights(), self._stateless.rights())
@@ -114,8 +119,9 @@ class StreamableHttpTransport:
         if missing is not None:
             return missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200)
         message = post.message
-        if not post.accepts.has_stream and isinstance(message, Request) and message.method == LISTEN:
-            return refuse(post.send, 406, f"{LISTEN} is answered by a stream: Accept must list text/event-stream")
+        if not post.accepts.has_stream and isinstance(message, Request) and self._dispatcher.is_stream(message):
+            method = message.method
+            return refuse(post.send, 406, f"{method} is answered by a stream: Accept must list text/event-stream")
         if post.is_stateless:
             return self._stateless.serve(post)
         id = post.headers.get(b"mcp-session-id")
@@ -156,7 +162,7 @@ class StreamableHttpTransport:
             self.running.tasks.discard(arriving)
 
     async def _open(self, post: Post) -> None:
-        session = self.sessions.open(post.principal)
+        session = await self.sessions.admit(post.principal)
         if session is None:
             await refuse(post.send, 503, "too many sessions", [(b"retry-after", b"30")])
             return
@@ -180,7 +186,9 @@ class StreamableHttpTransport:
             return
         if not post.wants_answer:
             reply = PostReply(session.open_stream)
-            await self._dispatcher.handle_message(post.message, session.session, reply)
+            message = await self.sessions.pass_on(session, post.message)
+            await self._dispatcher.handle_message(message, session.session, reply)
+            await self.sessions.store(session)
             if reply.answer is None:
                 await send_accepted(post.send)
             else:  # a batch that was refused
@@ -196,7 +204,13 @@ class StreamableHttpTransport:
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)
         if stream is not None:
             post.headers = {}
-            await self._send_stream(session, stream, 0, post.scope, post.send, extra)
+            ends_with_reader = self._dispatcher.is_stream(post.message)
+            is_whole = await self._send_stream(
+                session, stream, 0, post.scope, post.send, extra, can_return=not ends_with_reader
+            )
+            if ends_with_reader and not is_whole:
+                session.session.cancel(post.id)
+                session.forget(stream)
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
         else:
@@ -205,7 +219,9 @@ class StreamableHttpTransport:
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
         """Return a stream for the answer to a message. Resuming it needs the message's scopes."""
         scopes = NOTHING if self._scope_check is None else self._scope_check.required_scopes(post.message)
-        return session.open_post_stream(post.request_ids, scopes)
+        stream = session.open_post_stream(post.request_ids, scopes)
+        self.sessions.keep_request(session, stream, post.message)
+        return stream
 
     # -- GET and DELETE: the sessions era only
 
@@ -221,9 +237,11 @@ class StreamableHttpTransport:
         del headers  # the stream may stay open for days
         if last is None:
             stream = session.open_get_stream(principal.scopes)
-            await self._send_stream(session, stream, stream.sent, scope, send, until=principal.until)
+            until = 0.0 if self._streams.is_draining else principal.until
+            async with self.sessions.listening(session, stream):
+                await self._send_stream(session, stream, stream.sent, scope, send, until=until)
             return
-        found = session.find_event(last.decode("latin-1"), principal.scopes)
+        found = await self.sessions.find_event(session, last.decode("latin-1"), principal)
         if found is None:
             await refuse(send, 400, "Last-Event-ID names no event that can be sent again")
             return
@@ -235,7 +253,8 @@ class StreamableHttpTransport:
         elif stream.ended and cursor == stream.last:
             await send_accepted(send, 204)  # nothing will follow: 204 stops an EventSource from coming back
         else:
-            await self._send_stream(session, stream, cursor, scope, send, until=principal.until)
+            async with self.sessions.listening(session, stream):
+                await self._send_stream(session, stream, cursor, scope, send, until=principal.until)
 
     async def _delete(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
         session = await self._require_session(principal, scope["toolgate.headers"], send)
@@ -282,12 +301,16 @@ class StreamableHttpTransport:
         send: Send,
         extra: Collection[tuple[bytes, bytes]] = (),
         until: float | None = None,
-    ) -> None:
-        """Send a stream of the sessions era to a reader. The stream stays if the reader leaves: it may come back."""
+        *,
+        can_return: bool = True,
+    ) -> bool:
+        """Send a stream of the sessions era to a reader. The stream stays if the reader leaves: it may come back.
+        Return False if it has left."""
         revision = session.session.revision
-        poll = self._poll if revision is not None and revision.resumable else None
+        poll = self._poll if can_return and revision is not None and revision.resumable else None
         is_whole = await self._streams.send(
             stream, cursor, session.principal, scope, send, keep=True, poll=poll, until=until, extra=extra
         )
         if is_whole and stream.size > MAX_RESUMED:
             session.forget(stream)
+        return is_whole

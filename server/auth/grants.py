@@ -39,7 +39,7 @@ class GrantSummary:
 
 async def list_denied_tokens(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
     """Return the ids of all denied, unexpired access tokens, for `OwnTokens`."""
-    return await store.transact(lambda connection: grant_rows.list_denied_tokens(connection, now()))
+    return await store.read(lambda connection: grant_rows.list_denied_tokens(connection, now()))
 
 
 class Grants:
@@ -64,7 +64,7 @@ class Grants:
         def look(connection: "Connection") -> list[GrantSummary]:
             return [self._summarize(connection, each) for each in grant_rows.list_used_grants(connection, subject, now)]
 
-        return await self._store.transact(look)
+        return await self._store.read(look)
 
     async def revoke_grant(self, person: "Person | None", id: str) -> bool:
         """End one of a person's grants, or with None any grant, and return whether it existed. Its tokens become
@@ -81,7 +81,7 @@ class Grants:
                     grant_rows.revoke_grant(connection, waiting.id, now)
             return grant_rows.revoke_grant(connection, id, now)
 
-        return self._forget(await self._store.transact(end))
+        return self._forget(await self._store.transact(end, alone="oauth"))
 
     async def revoke_all(self, *, subject: str | None = None, client: str | None = None) -> int:
         """End all grants of one subject, of one client, or of everybody, with all tokens issued without consent. Return
@@ -96,7 +96,7 @@ class Grants:
                 denied += grant_rows.revoke_grant(connection, grant.id, now)
             return len(ended), denied
 
-        count, denied = await self._store.transact(end)
+        count, denied = await self._store.transact(end, alone="oauth")
         self._forget(denied)
         return count
 
@@ -110,7 +110,9 @@ class Grants:
         }
         text = msgspec.json.encode(metadata).decode()
         row = {"kind": client.kind, "secret": client.secret, "made_at": self._now(), "metadata": text}
-        await self._store.transact(lambda connection: client_rows.save_client(connection, client.id, **row))
+        await self._store.transact(
+            lambda connection: client_rows.save_client(connection, client.id, **row), alone="oauth"
+        )
 
     async def list_clients(self) -> list[tuple[OAuthClient, float, float | None]]:
         """Return all clients but the configured ones, each with the times of its registration and last approval."""
@@ -118,7 +120,7 @@ class Grants:
         def look(connection: "Connection") -> list[tuple[OAuthClient, float, float | None]]:
             return [(client_from_row(row), row.made_at, row.granted_at) for row in client_rows.list_clients(connection)]
 
-        return await self._store.transact(look)
+        return await self._store.read(look)
 
     async def remove_client(self, id: str) -> bool:
         """Remove a client and end its grants; return whether it existed."""
@@ -133,7 +135,7 @@ class Grants:
                 denied += grant_rows.revoke_grant(connection, grant, now)
             return denied
 
-        return self._forget(await self._store.transact(remove))
+        return self._forget(await self._store.transact(remove, alone="oauth"))
 
     def _forget(self, denied: list[str] | None) -> bool:
         self._deny(denied or ())

@@ -35,7 +35,7 @@ class PrincipalNames:
 
         if principal == LOCAL_NAME:
             return frozenset()
-        for row in await self._store.transact(grant_rows.list_people):
+        for row in await self._store.read(grant_rows.list_people):
             if Principal(OWN_ISSUER, row.subject, "").name == principal:
                 is_account = row.issuer == BUILT_IN
                 name = f"{PASSWORD.prefix}:{row.name}" if is_account else format_identity(row.issuer, row.known_as)

@@ -5,17 +5,47 @@ still valid, whichever process revoked the others, and ends the rest.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
+import msgspec
+
+from toolgate.server.auth.tokens.access_tokens import OwnTokens
+from toolgate.server.bus.bus import Topics
 from toolgate.server.principal import GrantKey
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 
 CHECK_INTERVAL = 10.0  # seconds between two checks: what a revoked grant has open ends soon after
+EVENT_CHECK_INTERVAL = 4.0  # the same for events, which go out without a request: they stop within five
 END_TIMES = 2  # checks that end a barred person: other processes notice seconds later (`access_tokens.FRESH`)
 
+DENIED = "denied tokens"  # topic
+
 log = logging.getLogger("toolgate.auth")
+
+
+class RevocationTopic:
+    """Tell all replicas at once which tokens were denied. `changed` is set when that may have ended access here."""
+
+    def __init__(self, topics: Topics, tokens: OwnTokens) -> None:
+        self.changed = asyncio.Event()
+        self._tokens = tokens
+        self._topics = topics
+        tokens.announce = self._publish
+        topics.subscribe(DENIED, self._receive, self._look_again)
+
+    def _publish(self, jtis: Collection[str]) -> None:
+        self._topics.publish(DENIED, msgspec.msgpack.encode(list(jtis)))
+
+    def _receive(self, data: bytes) -> None:
+        self._tokens.note_denied(msgspec.msgpack.decode(data, type=list[str]))
+        self.changed.set()
+
+    def _look_again(self) -> None:
+        self._tokens.refresh_soon()
+        self.changed.set()
 
 
 class RevocationWatch:
@@ -24,6 +54,7 @@ class RevocationWatch:
     - `find_valid(keys)` returns the valid grants. `revoke_barred_people()` revokes the access tokens of people who may
       no longer sign in, and returns their principals. Both may raise StateError.
     - `list_open()`: the grants with something open here; `end_grants(keys)` ends that, `end_person(name)` the rest.
+    - `changed`: set when access may have been revoked, to check at once.
     """
 
     def __init__(
@@ -34,24 +65,29 @@ class RevocationWatch:
         list_open: Callable[[], Iterable[GrantKey]],
         end_grants: Callable[[Collection[GrantKey]], Awaitable[None]],
         end_person: Callable[[str], Awaitable[None]],
+        changed: asyncio.Event | None = None,
     ) -> None:
         self._find_valid = find_valid
         self._revoke_barred_people = revoke_barred_people
         self._list_open = list_open
         self._end_grants = end_grants
         self._end_person = end_person
+        self._changed = changed or asyncio.Event()
         self._barred: dict[str, int] = {}  # principal → how often it was ended
 
     async def run(self, every: float) -> None:
         """Check now, since access may have been revoked while no server ran, then at intervals until cancelled."""
         while True:
+            self._changed.clear()
             try:
                 await self.check_once()
             except StateError as error:
                 log.warning("the check for revoked access could not read the state, nothing is ended: %s", error)
             except Exception:
                 log.exception("the check for revoked access failed, nothing is ended")
-            await asyncio.sleep(every)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await self._changed.wait()
 
     async def check_once(self) -> None:
         """Check once: revoke tokens first, so that nothing new starts, then end what is open."""

@@ -1,5 +1,6 @@
 """Build what a server with sign-in needs: the resource, the token verifier, the authorization server."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,19 @@ from toolgate.server.auth.login.methods import SignInMethods, build_sign_in
 from toolgate.server.auth.login.trusted_proxies import PROOF_HEADER, TrustedProxies
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.protected_resource import ProtectedResource
+from toolgate.server.auth.revocation_watch import RevocationTopic
 from toolgate.server.auth.tokens.access_tokens import OwnTokens, TokenVerifier
 from toolgate.server.auth.tokens.external_issuer import ExternalTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.bus.bus import Bus, Keys
 from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method, provider_methods
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_store
 from toolgate.server.telemetry.metrics.token import read_token
 from toolgate.server.text import describe_os_error
 from toolgate.tools.web.fetch import Web
@@ -32,7 +37,7 @@ log = logging.getLogger("toolgate.auth")
 @dataclass(frozen=True, slots=True)
 class Access:
     """What a server with sign-in needs. `tokens`, `keys` and all below are those of our own authorization server; None
-    with an external issuer. `close` releases all of it."""
+    with an external issuer. `close` releases all of it. `revoked` is set when tokens were denied, at any replica."""
 
     resource: ProtectedResource
     verifier: TokenVerifier
@@ -41,31 +46,44 @@ class Access:
     close: Callable[[], Awaitable[None]]
     authorization: AuthorizationService | None = None
     sign_in: SignInMethods | None = None
+    revoked: asyncio.Event | None = None
 
 
 def open_access(
-    config: Config, public_url: str, state: Path, store: Store, served: Callable[[], Sequence[str]], web: Web
+    config: Config,
+    public_url: str,
+    sealing_keys: SealingKeys,
+    store: Store,
+    served: Callable[[], Sequence[str]],
+    web: Web,
+    bus: Bus,
 ) -> Access:
     """Build access to the server at `public_url`; `served()` returns the scopes there are. Raises UsageError."""
     own = config.auth == "oauth"
     paths = [row.path for row in config.transports]
     issuer: str = public_url if own else config.auth
     resource = ProtectedResource(public_url, issuer, served, name=config.name, paths=paths)
-    return _own(config, resource, state, store, served, web) if own else _outside(resource, config.allow_private)
+    return (
+        _own(config, resource, sealing_keys, store, served, web, bus)
+        if own
+        else _outside(resource, config.allow_private)
+    )
 
 
 def _own(
     config: Config,
     resource: ProtectedResource,
-    state: Path,
+    sealing_keys: SealingKeys,
     store: Store,
     served: Callable[[], Sequence[str]],
     web: Web,
+    bus: Bus,
 ) -> Access:
-    keys = SigningKeys(store, Sealer(state / "keys" / "signing", None))
+    keys = SigningKeys(store, Sealer(sealing_keys.find("signing"), None))
     tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store))
     known = clients_file.read_clients(config.clients) if config.clients is not None else {}
-    ways = _sign_in(config, resource.issuer, store, web)
+    shared_keys = bus.keys if config.redis is not None else None
+    ways = _sign_in(config, resource.issuer, store, web, shared_keys)
     if resource.issuer.startswith("https:") and is_loopback(config.host) and not ways.proxies:
         log.warning(
             "%s is reached through a proxy that --trusted-proxies does not name, so failed sign-ins can't be counted "
@@ -77,6 +95,7 @@ def _own(
         resource.issuer,
         store,
         keys,
+        sealing_keys.find("questions"),
         tokens,
         served,
         strangers.fetch,
@@ -86,13 +105,15 @@ def _own(
         registration=config.registration,
         client_hosts=config.client_hosts,
         enterprise_issuers=config.enterprise_issuers,
+        shared_keys=shared_keys,
     )
 
     async def close() -> None:
         await authorization.close()
         await strangers.close()
 
-    return Access(resource, tokens, tokens, keys, close, authorization, ways)
+    revocations = RevocationTopic(bus.topics, tokens)
+    return Access(resource, tokens, tokens, keys, close, authorization, ways, revocations.changed)
 
 
 def client_fetch_hosts(allow_private: Sequence[str], public_url: str) -> list[str]:
@@ -108,7 +129,7 @@ def check_config(config: Config) -> None:
     if config.auth == "oauth":
         if config.clients is not None:
             clients_file.read_clients(config.clients)
-        _sign_in(config, "", Store(config.state), Web())
+        _sign_in(config, "", open_store(config.state, config.database), Web())
 
 
 def describe_forgeable_header(config: Config) -> str:
@@ -134,7 +155,7 @@ def check_login_header(config: Config, *, can_commands_reach_host: bool) -> None
         log.warning("%s: %s", forged, PROVE_PROXY)
 
 
-def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignInMethods:
+def _sign_in(config: Config, public_url: str, store: Store, web: Web, keys: Keys | None = None) -> SignInMethods:
     header: Path | None = config.login_header_secret
     try:
         return build_sign_in(
@@ -147,6 +168,7 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web) -> SignInM
             config.trusted_proxies,
             config.enterprise_issuers,
             read_token(header, "--login-header-secret") if header is not None else "",
+            keys=keys,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

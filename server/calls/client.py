@@ -98,6 +98,7 @@ class CallClient:
 
     is_held = True
     _ending = "over"  # or "asking" the client, or "waiting" for the page
+    _has_fetched = False  # questions of earlier tries
     _heartbeat: asyncio.TimerHandle | None = None
     _last_progress = -math.inf
     _used_questions: tuple[PendingQuestion, ...] = ()  # answered on the page, and used by this call
@@ -198,9 +199,10 @@ class CallClient:
         return {key: await self._request(key, request, timeout or self._hold) for key, request in requests.items()}
 
     async def _from_page(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
+        await self._fetch_questions()
         asked = [self._put_on_page(key, request) for key, request in requests.items()]
         self._call.page_answers = [*(self._call.page_answers or ()), *(each.answer for each in asked)]
-        seconds = self._page_timeout(timeout)
+        seconds = await self._page_timeout(timeout)
         if seconds > 0 and not all(each.answer.done() for each in asked):
             told = f"waiting for the person's answer at {self._questions.url}"
             self.progress(max(self._last_progress, 0.0), None, told)
@@ -213,9 +215,15 @@ class CallClient:
         self._used_questions += tuple(asked)
         return {key: _check_shape(ELICIT, answer) for key, answer in zip(requests, answers, strict=True)}
 
-    def _page_timeout(self, timeout: float | None) -> float:
+    async def _fetch_questions(self) -> None:
+        """Bring what earlier tries of this call have asked here, the first time."""
+        if not self._has_fetched:
+            self._has_fetched = True
+            await self._questions.fetch(self._call.session.principal, self._binding())
+
+    async def _page_timeout(self, timeout: float | None) -> float:
         """Return how many seconds to wait for an answer on the page: 0 if it is not open."""
-        if not self._questions.is_watched(self._call.session.principal):
+        if not await self._questions.is_open(self._call.session.principal):
             return 0.0
         return min(timeout or self._hold, self._began + self._hold - time.monotonic())
 
@@ -253,6 +261,7 @@ class CallClient:
         if self._ending == "waiting":
             for asked in (*self._left_questions, *self._used_questions):
                 asked.once_results = self._once_results
+                self._questions.note_left(asked)
         self._used_questions = self._left_questions = ()
 
     def _binding(self) -> list[Any]:
@@ -276,6 +285,7 @@ class CallClient:
 
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any:
         if key not in self._once_results and self._questions.url is not None:
+            await self._fetch_questions()
             earlier = self._questions.once_results(self._call.session.principal, self._binding)
             self._once_results = {**earlier, **self._once_results}
         if key not in self._once_results:

@@ -3,6 +3,7 @@
 A question belongs to one call of one principal through one client: to its method, name, exact arguments and wording.
 The call waits as long as it may. Then the question waits alone, and the same call, repeated, gets the answer. An answer
 is used once; a call that ends with another question returns it. All of it is in memory and ends with the server.
+`shared_questions.py` shares it between replicas.
 """
 
 import asyncio
@@ -10,21 +11,23 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
+from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
-    from toolgate.server.protocol.session import ApprovalRequest
 
 LIFETIME = 600.0  # seconds a question waits, and then its answer: a person still remembers the conversation
 MAX_QUESTIONS = 32  # per principal: one more drops that principal's oldest
 MAX_QUESTION_BYTES = 256 * 2**10  # bytes shown to one principal: the page is built again after each change
+MAX_DECIDED = 1_000  # questions whose decision a late click learns
 ACTIONS = ("accept", "decline", "cancel")
 GONE = "This question is closed: it was answered, it expired, or its call ended."
 
@@ -45,7 +48,7 @@ class QuestionView(msgspec.Struct, frozen=True):
     expires: float
     message: str
     schema: Mapping[str, Any]
-    approval: "ApprovalRequest | None"
+    approval: ApprovalRequest | None
 
 
 class PendingQuestion(msgspec.Struct, eq=False):
@@ -70,9 +73,13 @@ class QuestionWatcher(msgspec.Struct, eq=False):
     principal: str
     _all: dict[str, "list[QuestionWatcher]"]
     _change: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    signs: Callable[[], Coroutine[Any, Any, None]] | None = None  # shown to other replicas while it lasts
+    _showing: "asyncio.Task[None] | None" = None
 
     def __enter__(self) -> "QuestionWatcher":
         self._all.setdefault(self.principal, []).append(self)
+        if self.signs is not None:
+            self._showing = asyncio.get_running_loop().create_task(self.signs())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -80,6 +87,8 @@ class QuestionWatcher(msgspec.Struct, eq=False):
         mine.remove(self)
         if not mine:
             del self._all[self.principal]
+        if self._showing is not None:
+            self._showing.cancel()
 
     def __aiter__(self) -> AsyncIterator[None]:
         return self
@@ -100,6 +109,43 @@ class PendingQuestions:
         self._now = now
         self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question, oldest first
         self._watchers: dict[str, list[QuestionWatcher]] = {}
+        self.on_answer: Callable[[str, QuestionView, str], None] | None = None  # principal, question, action
+        self._decided: OrderedDict[tuple[str, str], str] = OrderedDict()  # (principal, id) → what was decided
+
+    # -- for the page, at any replica
+
+    async def list_waiting(self, principal: str) -> list[QuestionView]:
+        """Return the principal's unanswered questions of all replicas, oldest first."""
+        return self.waiting(principal)
+
+    async def answer_any(
+        self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Answer a question of any replica, as `answer`."""
+        return self.answer(principal, id, action, content)
+
+    async def settle_any(self, principal: str, id: str) -> str | None:
+        """Settle a question of any replica, as `settle`."""
+        return self.settle(principal, id)
+
+    async def is_open(self, principal: str) -> bool:
+        """Return whether the person has the page open, at any replica."""
+        return self.is_watched(principal)
+
+    async def begin_decision(self, principal: str, id: str) -> bool:
+        """Return whether the question may be decided now: no tab at another replica does. End it soon."""
+        return True
+
+    async def end_decision(self, principal: str, id: str, text: str | None) -> None:
+        """End a decision, and keep what was decided for late clicks."""
+        if text is not None:
+            self._decided[principal, id] = text
+            while len(self._decided) > MAX_DECIDED:
+                self._decided.popitem(last=False)
+
+    async def find_decision(self, principal: str, id: str) -> str | None:
+        """Return what was decided, or None."""
+        return self._decided.get((principal, id))
 
     # -- for the page
 
@@ -123,6 +169,8 @@ class PendingQuestions:
             asked.answer.set_result({"action": action, "content": values} if action == "accept" else {"action": action})
             self._restart_timer(asked)
             self._notify_watchers(principal)
+            if self.on_answer is not None:
+                self.on_answer(principal, asked.view, action)
         return wrong
 
     def settle(self, principal: str, id: str) -> str | None:
@@ -144,6 +192,12 @@ class PendingQuestions:
 
     # -- for calls
 
+    async def fetch(self, principal: str, call: Any) -> None:
+        """Bring the questions of this call (any JSON values) here, from the replicas of its earlier tries."""
+
+    def note_left(self, asked: PendingQuestion) -> None:
+        """Note that a call has left the question waiting, with its `once` results."""
+
     def find_or_add(
         self,
         principal: str,
@@ -154,12 +208,12 @@ class PendingQuestions:
         client: str,
         message: str,
         schema: Mapping[str, Any],
-        approved: "ApprovalRequest | None" = None,
+        approved: ApprovalRequest | None = None,
         right: "GrantKey | None" = None,
     ) -> PendingQuestion:
         """Return the question for this call (any JSON values), held by the caller: one that waits alone, an answered
         one, or a new one. `approved` is what it asks to approve."""
-        by, binding = _digest(call), _digest([call, question])
+        by, binding = digest_call(call), digest_call([call, question])
         own = self._questions.get(principal, {}).values()
         found = next((each for each in own if each.question == binding and not each.is_held), None)
         if found is not None:
@@ -168,7 +222,7 @@ class PendingQuestions:
                 self._restart_timer(found)
             return found
         shown = QuestionView(
-            secrets.token_urlsafe(18),
+            self._create_id(),
             tool,
             client,
             asked=self._now(),
@@ -208,7 +262,7 @@ class PendingQuestions:
         own = self._questions.get(principal)
         if own is None:
             return {}
-        by = _digest(call())
+        by = digest_call(call())
         tries = (each for each in own.values() if each.call == by and not each.is_held)
         return next((each.once_results for each in tries if each.once_results), {})
 
@@ -255,6 +309,9 @@ class PendingQuestions:
             required,
         )
 
+    def _create_id(self) -> str:
+        return secrets.token_urlsafe(18)
+
     def _add(self, asked: PendingQuestion) -> None:
         own = self._questions.setdefault(asked.principal, {})
         own[asked.view.id] = asked
@@ -284,7 +341,8 @@ class PendingQuestions:
             following.notify()
 
 
-def _digest(value: Any) -> bytes:
+def digest_call(value: Any) -> bytes:
+    """Return the same digest for equal values."""
     return hashlib.sha256(to_stable_json(value)).digest()
 
 

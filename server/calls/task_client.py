@@ -77,9 +77,9 @@ class TaskClient(CallClient):
             return await super()._from_client(requests, timeout)
         return await self.call_task.ask(requests, timeout)
 
-    def _page_timeout(self, timeout: float | None) -> float:
+    async def _page_timeout(self, timeout: float | None) -> float:
         """Return the wait for a question on the page: it goes on if the page is closed."""
-        return super()._page_timeout(timeout) if self.call_task is None else timeout or LIFETIME
+        return await super()._page_timeout(timeout) if self.call_task is None else timeout or LIFETIME
 
     async def as_task(self, required: bool) -> bool:
         async with self._lock:

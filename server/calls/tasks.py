@@ -17,7 +17,7 @@ from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import encode_value, replace_surrogates
 from toolgate.server.protocol.task import StoredTask
-from toolgate.server.state.live_processes import ProcessRegistry
+from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.task_rows import TaskRows
 from toolgate.tools.api.errors import UnansweredError
@@ -75,7 +75,8 @@ class CallTask:
         keys = {key: self._unused_key(key) for key in requests}
         futures = {keys[key]: loop.create_future() for key in requests}
         if not self._has_asked:  # a task that has asked is not run again, and its keys are not reused
-            await self._tasks.rows.save(self.kept)
+            if await self._tasks.rows.save(self.kept) is None:
+                self._tasks.give_up(self.kept.id)
             self._has_asked = True
         self._questions |= {keys[key]: (request, futures[keys[key]]) for key, request in requests.items()}
         try:
@@ -160,7 +161,7 @@ class CallTasks:
     def __init__(
         self,
         store: Store,
-        processes: ProcessRegistry,
+        processes: LiveProcesses,
         serves: Callable[[str], bool] = lambda principal: True,
         now: Callable[[], float] = time.time,
         server: str = "",
@@ -243,6 +244,16 @@ class CallTasks:
         self._running.pop(deferral.kept.id, None)
         await asyncio.shield(self._write(self.rows.remove(deferral.kept.id)))
 
+    def give_up(self, id: str) -> None:
+        """End the work on a task that was removed, or that another process has taken over: it found this one dead."""
+        held = self._running.pop(id, None)
+        if held is None or not held.kept.is_live:
+            return
+        log.warning("task %s is given up: another process has it", id)
+        held.kept = replace(held.kept, status="cancelled")
+        if held.work is not None:
+            held.work.cancel()
+
     async def resume(self) -> None:
         """Take over the running tasks of dead processes: run each again, or record that it failed."""
         if self.rows.is_empty or self.is_closing:
@@ -287,6 +298,9 @@ class CallTasks:
             written = await self.rows.save(kept, _full_failure(kept))
         except StateError:
             log.exception("the state of task %s could not be stored", kept.id)
+            return
+        if written is None:
+            self.give_up(kept.id)
             return
         if kept.is_live:
             return

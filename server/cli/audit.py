@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import aclosing, closing, suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
@@ -20,7 +20,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
 from toolgate.server.state import key_file
-from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_store
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import reader
 from toolgate.server.text import describe_os_error, escape_unprintable, suggest
@@ -60,7 +60,7 @@ Entry = dict[str, Any]
 def show(config: Config, **filters: Any) -> int:
     """Print the newest calls that pass all filters. Raises UsageError."""
     refuse_other_owner(config)
-    listing = _Listing(config.state, filters)
+    listing = _Listing(config, filters)
     return _with_key(config.state, listing.show, is_on_record=(config.state / "audit").is_dir())
 
 
@@ -104,9 +104,9 @@ def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
 class _Listing:
     """The recorded calls that the command's flags select."""
 
-    def __init__(self, state: Path, flags: Mapping[str, Any]) -> None:
-        self._state = state
-        self._folder = state / "audit"
+    def __init__(self, config: Config, flags: Mapping[str, Any]) -> None:
+        self._config = config
+        self._folder = config.state / "audit"
         self._flags = flags
         self._last = _parse_number(flags.get("last"))
         self._since, self._until = _parse_time("since", flags), _parse_time("until", flags)
@@ -119,7 +119,7 @@ class _Listing:
 
     def show(self, key: bytes) -> int:
         self._key = lines.ChainKey(key)
-        self._people = _read_names(self._state)
+        self._people = _read_names(self._config)
         following = reader.AuditTail(self._folder) if self._flags.get("follow") else None
         newest: deque[Entry] = deque(maxlen=self._last or None)
         with closing(reader.AuditSnapshot(self._folder)) as snapshot:
@@ -232,11 +232,11 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
         ) from None
 
 
-def _read_names(state: Path) -> dict[str, str]:
+def _read_names(config: Config) -> dict[str, str]:
     """Return the names of people by principal, or an empty dict if they can't be read."""
 
     async def read() -> dict[str, str]:
-        with closing(Store(state, upgrades=False)) as store:
+        async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
             return await read_people(store)
 
     try:

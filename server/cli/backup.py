@@ -12,20 +12,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO
 
 from toolgate.server.cli.output import format_count
 from toolgate.server.cli.store_command import read_nodes, refuse_other_owner
 from toolgate.server.config.load import Config
+from toolgate.server.config.secret_file import read_secret
 from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
 from toolgate.server.state.backup.manifest import BackupError, Manifest
 from toolgate.server.state.backup.restore import defer_signals, replace_state, staging_folder, sync_folder
-from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_store
 from toolgate.server.text import describe_os_error, escape_unprintable
 from toolgate.tools import ToolError
 from toolgate.tools.workspace.spool import FULL
@@ -45,7 +46,7 @@ def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
     if to_stream and sys.stdout.isatty():
         raise UsageError("backup: a terminal can't take a backup: name a file, or use a pipe")
     write_to = _to_stream if to_stream else _to_file
-    return _run(config, lambda progress: write_to(config.state, file, with_workspaces, progress))
+    return _run(config, lambda progress: write_to(config, file, with_workspaces, progress))
 
 
 def restore(config: Config, *, file: str, replace: bool) -> int:
@@ -55,10 +56,10 @@ def restore(config: Config, *, file: str, replace: bool) -> int:
         raise UsageError("restore: a terminal can't give a backup: name a file, or use a pipe")
     if config.state.exists() and not config.state.is_dir():
         raise UsageError(f"--state: {config.state} is not a folder")
-    return _run(config, lambda progress: _restore_from(config.state, file, replace, progress))
+    return _run(config, lambda progress: _restore_from(config, file, replace, progress))
 
 
-def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgress) -> None:
+def _to_file(config: Config, file: str, workspaces: bool, progress: TerminalProgress) -> None:
     path = Path(file)
     if path.exists() or path.is_symlink():
         raise BackupError(f"{path} already exists: name another file")
@@ -67,39 +68,39 @@ def _to_file(state: Path, file: str, workspaces: bool, progress: TerminalProgres
     with _temp_folder(path.parent) as temp:
         draft = temp / "backup"
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as raw:
-            manifest = _write(state, raw, temp, workspaces, progress)
+            manifest = _write(config, raw, temp, workspaces, progress)
             raw.flush()
             os.fsync(raw.fileno())
         _publish(draft, path)
     print(f"{path}: {path.stat().st_size:,} bytes, {_summarize(manifest)}")
-    _note_nodes(state, manifest)
+    _note_nodes(config, manifest)
     print("this file holds the server's keys: keep it as private as the state folder", file=sys.stderr)
     _check_whole(manifest)
 
 
-def _to_stream(state: Path, _file: str, workspaces: bool, progress: TerminalProgress) -> None:
+def _to_stream(config: Config, _file: str, workspaces: bool, progress: TerminalProgress) -> None:
     output = os.fstat(sys.stdout.fileno())
     if stat.S_ISREG(output.st_mode) and output.st_mode & (stat.S_IRGRP | stat.S_IROTH):
         print("other users can read the output file: chmod 600 it, and set umask 077 next time", file=sys.stderr)
     try:
-        with _temp_folder(state) as temp:
-            manifest = _write(state, sys.stdout.buffer, temp, workspaces, progress)
+        with _temp_folder(config.state) as temp:
+            manifest = _write(config, sys.stdout.buffer, temp, workspaces, progress)
             sys.stdout.buffer.flush()
     except BrokenPipeError:  # unlike a shortened list, half a backup is worthless
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise BackupError("the reader closed the pipe: the backup is incomplete") from None
     print(f"backup: {_summarize(manifest)}", file=sys.stderr)
-    _note_nodes(state, manifest)
+    _note_nodes(config, manifest)
     _check_whole(manifest)
 
 
-def _note_nodes(state: Path, manifest: Manifest) -> None:
+def _note_nodes(config: Config, manifest: Manifest) -> None:
     """Print where the other workspaces are, if some are at nodes and the backup is to have workspaces."""
     if manifest.schema is None or not manifest.workspaces:
         return
 
     async def read() -> list[str]:
-        with closing(Store(state, upgrades=False)) as store:
+        async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
             return [f"{node.name} ({node.address})" if node.address else node.name for node in await read_nodes(store)]
 
     try:
@@ -134,10 +135,12 @@ def _temp_folder(folder: Path) -> Generator[Path]:
         shutil.rmtree(temp, ignore_errors=True)
 
 
-def _write(state: Path, raw: IO[bytes], temp: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
+def _write(config: Config, raw: IO[bytes], temp: Path, workspaces: bool, progress: TerminalProgress) -> Manifest:
     hold = lock.hold_exclusive if workspaces else lock.hold_shared
-    with hold(state):  # or a restore could replace the state halfway
-        return write.write_backup(state, raw, temp, workspaces=workspaces, progress=progress)
+    with hold(config.state):  # or a restore could replace the state halfway
+        return write.write_backup(
+            config.state, config.database, read_secret(config), raw, temp, workspaces=workspaces, progress=progress
+        )
 
 
 def _publish(draft: Path, path: Path) -> None:
@@ -151,14 +154,21 @@ def _publish(draft: Path, path: Path) -> None:
     sync_folder(path.parent)
 
 
-def _restore_from(state: Path, file: str, replace: bool, progress: TerminalProgress) -> None:
+def _restore_from(config: Config, file: str, replace: bool, progress: TerminalProgress) -> None:
+    state: Path = config.state
     with (
         open(0, "rb", closefd=False) if file == STREAM else open(file, "rb") as raw,
         staging_folder(state, replace=replace) as staging,
     ):
         manifest = read.extract_backup(raw, staging / "come", progress)
         with defer_signals():
-            _report_restore(state, manifest, replace_state(staging / "come", state))
+            if config.database is None:
+                aside = replace_state(staging / "come", state)
+            else:
+                from toolgate.server.state.backup import transfer  # start-up
+
+                aside = transfer.replace_both(staging, state, config.database, read_secret(config), replace=replace)
+            _report_restore(state, manifest, aside)
 
 
 def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None:

@@ -37,7 +37,9 @@ def _options(*names: str) -> tuple[Option, ...]:
 
 
 STATE = _options("state")
-CLIENTS = _options("state", "clients")
+DATABASE = _options("state", "database")
+KEYS_TOO = _options("state", "database", "secret")  # in the database
+CLIENTS = _options("state", "database", "clients")
 ADDRESS = _options("host", "port", "node-certificate")
 SPAWNING = tuple(option for option in OPTIONS if not option.is_http_only)  # options of a server over stdio
 CONFIGURING = (*SPAWNING, *_options("public-url"))
@@ -56,7 +58,7 @@ LISTEN = Option(
     (),
     "ADDRESS",
 )
-NODES = _options("state", "node", "node-certificate")
+NODES = _options("state", "database", "secret", "node", "node-certificate")
 UNDO = Option("undo", "give it new people again", parse_bool)
 NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
@@ -116,10 +118,10 @@ EXAMPLES = {
     "doctor": "toolgate doctor --url https://tools.example.com/mcp",
     "login": "toolgate login https://tools.example.com/mcp",
     "logout": "toolgate logout https://tools.example.com/mcp",
-    "node": "toolgate node --listen unix:/run/toolgate/node.sock",
+    "node": "toolgate node --listen unix:/run/toolgate-node/node.sock",
     "node doctor": "toolgate node doctor --state /var/lib/toolgate-node",
     "node certificate": "toolgate node certificate node1.example.com",
-    "node list": "toolgate node list --node unix:/run/toolgate/node.sock",
+    "node list": "toolgate node list --node unix:/run/toolgate-node/node.sock",
     "node drain": "toolgate node drain cellar",
     "node move": "toolgate node move ada attic",
     "health": "toolgate health --port 8080",
@@ -205,37 +207,37 @@ COMMANDS = {
             "",
             (HEALTH_URL, HEALTH_NODE),
         ),
-        Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", STATE, "NAME"),
-        Command("user list", "list the accounts", "user:list_users", STATE),
-        Command("user remove", "remove an account and end its access", "user:remove", STATE, "NAME"),
-        Command("user passwd", "change a password", "user:passwd", STATE, "NAME"),
-        Command("workspace list", "list workspaces and archives", "workspace:list_workspaces", STATE),
-        Command("workspace archive", "archive a workspace", "workspace:archive", STATE, "WHO"),
-        Command("workspace restore", "restore a workspace", "workspace:restore", STATE, "WHO"),
-        Command("workspace remove", "remove a workspace or an archive", "workspace:remove", STATE, "WHO"),
+        Command("user add", "add an account; the terminal or a pipe gives the password", "user:add", DATABASE, "NAME"),
+        Command("user list", "list the accounts", "user:list_users", DATABASE),
+        Command("user remove", "remove an account and end its access", "user:remove", DATABASE, "NAME"),
+        Command("user passwd", "change a password", "user:passwd", DATABASE, "NAME"),
+        Command("workspace list", "list workspaces and archives", "workspace:list_workspaces", DATABASE),
+        Command("workspace archive", "archive a workspace", "workspace:archive", DATABASE, "WHO"),
+        Command("workspace restore", "restore a workspace", "workspace:restore", DATABASE, "WHO"),
+        Command("workspace remove", "remove a workspace or an archive", "workspace:remove", DATABASE, "WHO"),
         Command("client list", "list OAuth clients", "oauth_client:list_clients", CLIENTS),
         Command(
             "client add",
             "add an OAuth client, with redirect URIs or the name of a platform",
             "oauth_client:add_client",
-            STATE,
+            DATABASE,
             "NAME REDIRECT…",
             (CONFIDENTIAL,),
         ),
         Command("client remove", "remove a client and end its access", "oauth_client:remove_client", CLIENTS, "ID"),
         Command("token list", "list grants", "oauth_client:list_grants", CLIENTS),
-        Command("token revoke user", "end all access of a person", "oauth_client:revoke_user", STATE, "NAME"),
+        Command("token revoke user", "end all access of a person", "oauth_client:revoke_user", DATABASE, "NAME"),
         Command("token revoke client", "end all access of a client", "oauth_client:revoke_client", CLIENTS, "ID"),
-        Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", STATE, "ID"),
-        Command("token revoke all", "end everyone's access", "oauth_client:revoke_all", STATE),
-        Command("key rotate", "create a new key to sign tokens", "oauth_client:rotate_key", STATE, "", (DROP_OLD,)),
-        Command("audit", "show the newest calls in the audit log", "audit:show", STATE, "", FILTERS),
+        Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", DATABASE, "ID"),
+        Command("token revoke all", "end everyone's access", "oauth_client:revoke_all", DATABASE),
+        Command("key rotate", "create a new key to sign tokens", "oauth_client:rotate_key", KEYS_TOO, "", (DROP_OLD,)),
+        Command("audit", "show the newest calls in the audit log", "audit:show", DATABASE, "", FILTERS),
         Command("audit verify", "check that the audit log is complete and unchanged", "audit:verify", STATE),
         Command(
             "backup",
             "write the state to a file (- is standard output), also while a server runs",
             "backup:backup",
-            STATE,
+            KEYS_TOO,
             "FILE",
             (WITH_WORKSPACES,),
         ),
@@ -243,7 +245,7 @@ COMMANDS = {
             "restore",
             "restore the state from a backup (- is standard input)",
             "backup:restore",
-            STATE,
+            KEYS_TOO,
             "FILE",
             (REPLACE,),
         ),

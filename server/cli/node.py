@@ -15,12 +15,14 @@ from toolgate.server.cli.readiness import notify_ready
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import NodeAddress, name_socket, parse_node_address
 from toolgate.server.node.connect import read_certificate
+from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.node.listener import GatewayListener, SocketFile, open_listener
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.name import check_node_name, find_or_choose_name
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.node_pages import NodePages
+from toolgate.server.node.people import GonePrincipals
 from toolgate.server.node.server import NodeServer
 from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
@@ -40,6 +42,7 @@ def serve_node(options: Config, *, listen: Sequence[str] | None, name: str | Non
     if sys.platform not in ("linux", "darwin"):
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     options.listen = choose_addresses(options, listen)
+    build.check_server_options(options)
     try:
         chosen = check_node_name(name) if name is not None else None
     except ValueError as error:
@@ -75,8 +78,8 @@ def choose_addresses(options: Config, words: Sequence[str] | None) -> tuple[Node
 
 
 async def run_node(options: Config, chosen: str | None, max_people: int) -> None:
-    """Serve gateways until a signal comes, then end all that runs."""
-    interrupted = run_loop.cancel_on_signal()
+    """Serve gateways until a signal comes, then end all that runs. A second signal ends the grace time."""
+    interrupted, hurried = run_loop.cancel_on_signal()
     state = build.state_folder(options)
     use, owner = build.lock_state(state), lock_node(state)
     name = keep_name(state, chosen)
@@ -86,6 +89,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     socket_files = [SocketFile(address.path) for address in options.listen if address.path is not None]
     node, file_changes, jobs = Node(), FileChanges(), DelayedTasks()
     node.max_people = max_people
+    node.gone = GonePrincipals(read_databases(state))
     node.workspaces = build.build_workspaces(options, state, root, file_changes, node.note_task_end)
     node.pages = NodePages(build.build_page_reader(options, build.build_web(options), node.workspaces))
     node.load_meter = LoadMeter(state, root, node.workspaces, node.pages)
@@ -116,7 +120,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
     finally:
         for file in socket_files:
             file.remove()
-        await server.close(options.grace if options.is_given("grace") else GRACE)
+        await server.close(options.grace if options.is_given("grace") else GRACE, hurried)
         await asyncio.gather(*(listener.close() for listener in listeners))
         await jobs.close()
         await file_changes.close()
@@ -132,6 +136,14 @@ def keep_name(state: Path, chosen: str | None) -> str:
         raise UsageError(f"--name: {error}") from None
     except OSError as error:
         raise UsageError(f"--state: {state}: {(error.strerror or str(error)).lower()}") from None
+
+
+def read_databases(state: Path) -> KnownDatabases:
+    """Return the databases that gateways of the node have had. Raises UsageError."""
+    try:
+        return KnownDatabases(state / DATABASES_FILE)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--state: {error}") from None
 
 
 def parse_people(word: str | None, options: Config) -> int:

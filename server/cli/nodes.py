@@ -16,7 +16,9 @@ from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.cli.workspace import find_principal, format_size
 from toolgate.server.config.load import Config
 from toolgate.server.config.node_address import parse_node_address
+from toolgate.server.config.secret_file import read_secret
 from toolgate.server.node.connect import read_certificate
+from toolgate.server.node.databases import derive_database_id, find_database_id
 from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.carry import MoveError, move_workspace
 from toolgate.server.node.gateway.link import NodeLink
@@ -36,7 +38,8 @@ NOBODY = "give the address of each node with --node, as to the server"
 
 @dataclass(frozen=True, slots=True)
 class FoundNode:
-    """A node at an address, or in the database. `link` is None if it does not answer."""
+    """A node at an address, or in the database: there `address` is "" if no server has reached it. `link` is None if it
+    does not answer."""
 
     name: str
     address: str
@@ -59,10 +62,8 @@ async def drain(store: Store, config: Config, *, name: str, undo: bool) -> None:
     """Give a node no new people, or new people again."""
     async with _reach_nodes(store, config) as nodes:
         found = _find_node(nodes, name)
-    note = partial(node_rows.note_node, name=name, address=found.address)
-    if not await store.transact(partial(node_rows.set_draining, name=name, draining=not undo)):
-        await store.transact(partial(note, now=0.0))
-        await store.transact(partial(node_rows.set_draining, name=name, draining=not undo))
+    work = partial(node_rows.set_draining, name=name, address=found.address, draining=not undo)
+    await store.transact(work, alone="nodes")
     people = found.row.people if found.row is not None else 0
     if undo:
         print(f"the node {name} gets new people again")
@@ -97,22 +98,24 @@ async def move(store: Store, config: Config, *, who: str, name: str) -> None:
 @asynccontextmanager
 async def _reach_nodes(store: Store, config: Config) -> AsyncGenerator[list[FoundNode]]:
     """Yield the nodes by name, connected where they answer. One that two addresses lead to is named once."""
-    rows = [] if store.is_empty() else await store.transact(node_rows.list_nodes)
+    rows = [] if store.is_empty() else await store.read(node_rows.list_nodes)
     addresses = list(dict.fromkeys([*config.node, *(parse_node_address(row.address) for row in rows if row.address)]))
     by_name = {row.name: row for row in rows}
     found: dict[str, FoundNode] = {}
     away: list[FoundNode] = []
     links: list[NodeLink] = []
     certificate = read_certificate(config, "--node", *addresses)
+    secret = read_secret(config)
+    database = find_database_id(store.folder) if secret is None else derive_database_id(secret)
     answers = await asyncio.to_thread(link.greet_all, addresses, TIMEOUT, certificate) if addresses else []
     for address, answer in answers:
         if isinstance(answer, Exception):
             name = next((row.name for row in rows if row.address == str(address)), "?")
             away.append(FoundNode(name, str(address), by_name.get(name), None))
         elif answer.name not in found:
-            links.append(NodeLink(address, answer, certificate))
+            links.append(NodeLink(address, answer, certificate, database))
             found[answer.name] = FoundNode(answer.name, str(address), by_name.get(answer.name), links[-1])
-    rest = [FoundNode(row.name, row.address or "?", row, None) for row in rows if row.name not in found]
+    rest = [FoundNode(row.name, row.address, row, None) for row in rows if row.name not in found]
     silent = {node.name: node for node in rest}
     nodes = [*found.values(), *silent.values(), *(node for node in away if node.name == "?")]
     try:
@@ -143,5 +146,5 @@ async def _describe(node: FoundNode) -> tuple[str, ...]:
     reachable = "no" if node.link is None or node.link.is_away else "yes"
     people = "0" if node.row is None else str(node.row.people)
     draining = "yes" if node.row is not None and node.row.draining else "no"
-    cells = (node.name, node.address, reachable, version, level, people, running, draining)
+    cells = (node.name, node.address or "?", reachable, version, level, people, running, draining)
     return tuple(map(escape_unprintable, cells))

@@ -13,12 +13,15 @@ from toolgate.server.auth.login.accounts import normalize_name_or_empty
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
+from toolgate.server.config.secret_file import read_secret
 from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.principal import derive_subject
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import grant_rows, key_file, people_rows
+from toolgate.server.state import grant_rows, people_rows
 from toolgate.server.state.people_rows import BUILT_IN
+from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_keys
 
 if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
@@ -95,7 +98,7 @@ async def list_grants(store: Store, config: Config) -> None:
 @with_store()
 async def revoke_all(store: Store, _config: Config) -> None:
     """End all grants and sign-ins, with clients' own tokens."""
-    await store.transact(people_rows.end_all_logins)
+    await store.transact(people_rows.end_all_logins, alone="accounts")
     ended = await Grants(store, {}).revoke_all()
     print(f"{format_count(ended, 'grant')} ended; everybody is signed out")
     print(ENDS_SOON, file=sys.stderr)
@@ -105,7 +108,7 @@ async def revoke_all(store: Store, _config: Config) -> None:
 async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
     """End all grants and sign-ins of a person."""
     subject, issuer, known_as = await _find_person(store, name)
-    await store.transact(lambda connection: people_rows.end_logins(connection, issuer, known_as))
+    await store.transact(lambda connection: people_rows.end_logins(connection, issuer, known_as), alone="accounts")
     ended = await Grants(store, {}).revoke_all(subject=subject)
     print(f"{format_count(ended, 'grant')} of {name} ended; signed out everywhere")
     print(ENDS_SOON, file=sys.stderr)
@@ -114,7 +117,7 @@ async def revoke_user(store: Store, _config: Config, *, name: str) -> None:
 @with_store()
 async def revoke_client(store: Store, config: Config, *, id: str) -> None:
     """End all grants of a client, even of a removed one."""
-    known = await store.transact(lambda connection: find_client(connection, _clients_in_file(config.clients), id))
+    known = await store.read(lambda connection: find_client(connection, _clients_in_file(config.clients), id))
     ended = await Grants(store, {}).revoke_all(client=id)
     if known is None and not ended:
         raise CommandError(f"there is no client {id!r}: toolgate client list shows them")
@@ -148,7 +151,7 @@ async def _find_person(store: Store, name: str) -> tuple[str, str, str]:
                 found[row.subject] = (way, row.issuer, row.known_as)
         return found
 
-    found = await store.transact(find)
+    found = await store.read(find)
     if len(found) > 1:
         ways = [way for way, _, _ in found.values()]
         people = ", ".join(
@@ -168,13 +171,14 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
     from toolgate.server.auth.tokens.signing_keys import KEEP, SigningKeys  # start-up
     from toolgate.server.state.sealed_state import Sealer
 
-    file = config.state / "keys" / "signing"
+    keys = open_keys(store, read_secret(config))
+    await keys.load()
+    if drop_old:  # until it is removed below, a running server can open what it seals
+        await keys.rotate("signing", KEEP, at_once=True)
+    kid = await SigningKeys(store, Sealer(keys.find("signing"), None)).rotate(drop_old=drop_old)
     if drop_old:
-        key_file.rotate_key(file, KEEP)  # until it is removed below, a running server can open what it seals
-    kid = await SigningKeys(store, Sealer(file, None)).rotate(drop_old=drop_old)
-    if drop_old:
-        key_file.remove_previous_keys(file)
-    rotate_sealing_keys(config.state, drop_old=drop_old)
+        await keys.remove_previous("signing")
+    await rotate_sealing_keys(keys, drop_old=drop_old)
     if drop_old:
         print(f"{kid} signs from now on; all access tokens have ended, and clients refresh")
         print("people who are signing in or answering a question must start again", file=sys.stderr)
@@ -188,9 +192,9 @@ def _clients_in_file(file: Path | None) -> Mapping[str, OAuthClient]:
     return clients_file.read_clients(file) if file is not None else {}
 
 
-def rotate_sealing_keys(state: Path, *, drop_old: bool) -> None:
-    """Replace the short-lived sealing keys in STATE/keys; a running server uses the new ones from its next answer. With
-    `drop_old` nothing sealed before is accepted. Raises OSError.
+async def rotate_sealing_keys(keys: SealingKeys, *, drop_old: bool) -> None:
+    """Replace the short-lived sealing keys. A running server uses the new ones from its next answer, or within seconds
+    where they are in PostgreSQL. With `drop_old` nothing sealed before is accepted. Raises StateError and OSError.
 
     The key of the audit log is never rotated: another one could not verify the log.
     """
@@ -198,4 +202,4 @@ def rotate_sealing_keys(state: Path, *, drop_old: bool) -> None:
     from toolgate.server.state import sealed_state
 
     for name, lifetime in ("request-state", sealed_state.LIFETIME), ("questions", consent_requests.LIFETIME):
-        key_file.rotate_key(state / "keys" / name, 0 if drop_old else float(lifetime))
+        await keys.rotate(name, 0 if drop_old else float(lifetime))

@@ -33,9 +33,9 @@ def serve(options: Config) -> int:
         raise UsageError(f"{sys.platform} is not supported: use Linux, macOS, or WSL on Windows")
     if options.is_remote:
         signal.signal(signal.SIGTERM, _leave)  # until the server has its own handler
-        from toolgate.server import http_app  # start-up: stdio needs no HTTP
+        from toolgate.server import http_checks  # start-up: stdio needs no HTTP
 
-        http_app.check_http(options)
+        http_checks.check_http(options)
     banner = _choose_banner(options)
     logs.start(options.verbose, options.logs, options.log_format, banner.filter if banner is not None else None)
     code = DONE

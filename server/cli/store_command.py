@@ -5,7 +5,7 @@ import os
 import pwd
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import closing, nullcontext
+from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from toolgate.server.config import load
@@ -13,6 +13,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.store import NewerStateError, Store
+from toolgate.server.state.stores import open_store
 from toolgate.tools import ToolError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
     def to_command(action: Action[P]) -> Callable[Concatenate[Config, P], int]:
         def command(config: Config, /, *args: P.args, **kwargs: P.kwargs) -> int:
             async def work() -> None:
-                with closing(Store(config.state, upgrades=upgrades)) as store:
+                async with aclosing(open_store(config.state, config.database, upgrades=upgrades)) as store:
                     await action(store, config, *args, **kwargs)
 
             from toolgate.server.auth.login.accounts import SignInError
@@ -76,7 +77,7 @@ async def read_nodes(store: Store) -> list["KnownNode"]:
     """Return the nodes that servers on this state have used."""
     from toolgate.server.state import node_rows  # start-up
 
-    return [] if store.is_empty() else await store.transact(node_rows.list_nodes)
+    return [] if store.is_empty() else await store.read(node_rows.list_nodes)
 
 
 async def read_people(store: Store) -> dict[str, str]:
@@ -85,5 +86,5 @@ async def read_people(store: Store) -> dict[str, str]:
     from toolgate.server.principal import Principal
     from toolgate.server.state import grant_rows
 
-    rows = [] if store.is_empty() else await store.transact(grant_rows.list_people)
+    rows = [] if store.is_empty() else await store.read(grant_rows.list_people)
     return {Principal(OWN_ISSUER, row.subject, "").name: row.name for row in rows}

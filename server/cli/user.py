@@ -25,14 +25,14 @@ async def add(store: Store, _config: Config, *, name: str) -> None:
     if not store.is_empty() and await accounts.find_account(name) is not None:
         raise CommandError(f"there is an account {name!r} already")
     person = await accounts.add(name, _read_password(name))
-    print(f"{person.name} can sign in now, at servers with the state in {store.folder}")
+    print(f"{person.name} can sign in now, at servers with the state in {store.place}")
 
 
 @with_store(upgrades=False)
 async def list_users(store: Store, _config: Config) -> None:
     """Print the accounts, then people of external providers as --allow-users writes them."""
     rows = [] if store.is_empty() else await Accounts(store).list_accounts()
-    seen = [] if store.is_empty() else await store.transact(grant_rows.list_external_people)
+    seen = [] if store.is_empty() else await store.read(grant_rows.list_external_people)
     if not rows:
         print("no accounts yet: add one with toolgate user add NAME", file=sys.stderr)
     if seen:

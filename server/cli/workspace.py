@@ -13,6 +13,7 @@ from toolgate.server.cli.output import format_time, print_table
 from toolgate.server.cli.store_command import CommandError, read_nodes, read_people, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.node.name import NAME_FILE
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
 from toolgate.server.text import escape_unprintable
@@ -105,12 +106,17 @@ async def _find_workspace(store: Store, who: str) -> str:
     held, found = PrincipalFolders(store.folder), await find_principal(store, who)
     if found not in held.list_names():
         raise CommandError(await _describe_place(store, found) or f"{found} has no workspace")
+    if found not in held.list_removable():
+        folder = held.workspaces / found
+        raise CommandError(
+            f"{folder} belongs to the user without sign-in: stop the server or node, and move it by hand"
+        )
     return found
 
 
 async def _read_placements(store: Store) -> dict[str, str]:
     """Return the name of the node of each principal that is at one."""
-    return {} if store.is_empty() else await store.transact(node_rows.list_placements)
+    return {} if store.is_empty() else await store.read(node_rows.list_placements)
 
 
 async def _describe_place(store: Store, name: str) -> str:
@@ -130,6 +136,7 @@ async def find_principal(store: Store, word: str) -> str:
     if PRINCIPAL_NAME.fullmatch(word):
         return word
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
+    found += [LOCAL_NAME] if word == LOCAL_NAME else []
     if not found and (store.folder / NAME_FILE).exists():
         raise CommandError(f"{word!r}: a node knows no names of people: see WORKSPACE in toolgate workspace list")
     if not found:

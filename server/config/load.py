@@ -26,6 +26,7 @@ from toolgate.server.text import describe_os_error, show_bytes, suggest
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # sd_notify(3)
 SOCKET_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", NOTIFY_SOCKET)  # sd_listen_fds(3)
+SECRET_VARIABLES = ("TOOLGATE_DATABASE", "TOOLGATE_REDIS")
 CLASSIC_FILE = "scorpiox-env.txt"
 CLASSIC_LIMIT = 64 * 1024  # bytes; it holds a few lines
 SEARCH_KEY = re.compile(r"TOOLGATE_[A-Z_]+_API_KEY")  # of search engines
@@ -189,8 +190,8 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str] | None = None)
     is_ours = environment is None
     environment = dict(os.environ if environment is None else environment)
     handed = {name: environment.pop(name) for name in SOCKET_VARIABLES if name in environment}
-    for name in handed if is_ours else ():
-        del os.environ[name]  # child processes must not use the sockets
+    for name in (*handed, *SECRET_VARIABLES) if is_ours else ():
+        os.environ.pop(name, None)  # child processes must not use the sockets and the database
     refuse_unknown(environment)
     named = flags.get("config") or environment.get("TOOLGATE_CONFIG")
     given = _read_file(named, environment)

@@ -12,10 +12,12 @@ from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.plugin_paths import parse_plugin_path, split_plugin_paths
 from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.config.types import (
+    above_zero,
     one_of,
     parse_auth,
     parse_bool,
     parse_contact,
+    parse_database,
     parse_host,
     parse_issuer,
     parse_listen_host,
@@ -27,7 +29,9 @@ from toolgate.server.config.types import (
     parse_path,
     parse_port,
     parse_public_url,
+    parse_redis,
     parse_seconds,
+    parse_seconds_or_zero,
     parse_served_host,
     parse_server_name,
     parse_uid_range,
@@ -129,6 +133,13 @@ OPTION_GROUPS = {
         ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
+        _http(
+            "drain",
+            "seconds after SIGTERM in which open connections are served, at most until the last one closes (default "
+            "10; 0 with --auth none; 0.5 on a service manager's socket)",
+            parse_seconds_or_zero,
+            metavar="SECONDS",
+        ),
         Option(
             "grace",
             "seconds that running calls get at shutdown (default 1.5 over stdio, 5 over HTTP)",
@@ -341,16 +352,16 @@ OPTION_GROUPS = {
     "Web tools": (
         Option(
             "allow-private",
-            "private host, address or network that the web tools may reach; beside --node, only searches and sign-in: "
-            "give it to the node for pages",
+            "private host, address or network that the web tools and webhooks may reach; beside --node, only searches, "
+            "sign-in and webhooks: give it to the node for pages",
             str,
             (),
             "HOST",
         ),
         Option(
             "refuse-networks",
-            "public network or address that the web tools and --sandbox-network public may not reach, as in a private "
-            "cloud; beside --node, only searches and sign-in",
+            "public network or address that the web tools, webhooks and --sandbox-network public may not reach, as in "
+            "a private cloud; beside --node, only searches, sign-in and webhooks",
             str,
             (),
             "NETWORK",
@@ -375,9 +386,51 @@ OPTION_GROUPS = {
         Option("search-contact", "URL or e-mail address sent to search engines", parse_contact, "", "WHO"),
         Option("browser", "Chromium for ReadDocs: its path, or none (default: the one in PATH)", metavar="PATH"),
     ),
+    "Events": (
+        Option(
+            "event-age",
+            "time that an event can be read again, and that a client which polls for one stays known (default 24h)",
+            above_zero(limits.parse_duration),
+            86_400,
+            "TIME",
+        ),
+        Option(
+            "event-count",
+            "events stored for each principal; the oldest make room (default 20000)",
+            above_zero(limits.parse_count),
+            20_000,
+            "NUMBER",
+        ),
+        Option(
+            "event-size",
+            "bytes of events stored for each principal, such as 16M; the oldest make room (default 16M)",
+            above_zero(limits.parse_size),
+            16 * 2**20,
+            "SIZE",
+        ),
+    ),
     "Replicas": (
-        Option("database", "PostgreSQL for several replicas", is_planned=True),
-        Option("redis", "Redis for several replicas", is_planned=True),
+        _http(
+            "database",
+            "PostgreSQL for the state, in place of STATE/state.db: postgresql://USER:PASSWORD@HOST/NAME, or file:PATH "
+            "for a file with that",
+            parse_database,
+            metavar="URL",
+        ),
+        _http(
+            "secret",
+            "file with at least 32 random bytes, the same for all servers on --database: it seals the keys that they "
+            "share there (default: the keys are in STATE/keys)",
+            parse_path,
+            metavar="FILE",
+        ),
+        _http(
+            "redis",
+            "Redis or Valkey that several servers on one --database and --node share: redis://:PASSWORD@HOST, "
+            "rediss:// or unix://, or file:PATH for a file with that",
+            parse_redis,
+            metavar="URL",
+        ),
     ),
 }
 OPTIONS = tuple(chain.from_iterable(OPTION_GROUPS.values()))

@@ -4,12 +4,19 @@ import ipaddress
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from toolgate.server.config.transports import PATHS
 from toolgate.server.policy.sign_in_methods import HEADER, parse_method
-from toolgate.server.text import suggest
+from toolgate.server.state.database_url import DatabaseUrl, parse_database_url
+from toolgate.server.text import describe_os_error, suggest
 from toolgate.tools.workspace import limits
+
+if TYPE_CHECKING:
+    from toolgate.server.bus.redis_url import RedisUrl
+
+T = TypeVar("T")
 
 FALSE_WORDS = frozenset(("0", "false", "no", "off"))
 TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
@@ -54,12 +61,28 @@ def parse_seconds(word: str) -> float:
     return value
 
 
+def parse_seconds_or_zero(word: str) -> float:
+    return 0.0 if word == "0" else parse_seconds(word)
+
+
 def parse_long_time(word: str) -> int:
     """Return seconds, at least an hour: less is a typing mistake that would cost people their files."""
     value = limits.parse_duration(word)
     if value < 3600:
         raise ValueError(f"must be at least one hour, such as 12h or 90d, not {word!r}")
     return value
+
+
+def above_zero(parse: Callable[[str], int]) -> Callable[[str], int]:
+    """Return `parse` with zero refused."""
+
+    def parse_positive(word: str) -> int:
+        value = parse(word)
+        if value < 1:
+            raise ValueError(f"must be at least 1, not {word!r}")
+        return value
+
+    return parse_positive
 
 
 def parse_port(word: str) -> int:
@@ -76,6 +99,35 @@ def parse_path(word: str) -> Path:
         return Path(word).expanduser().absolute()
     except (RuntimeError, OSError) as error:  # no home or no current directory
         raise ValueError(str(error)) from None
+
+
+def parse_database(word: str) -> DatabaseUrl:
+    """Return the URL of the database, from a file for file:PATH. No error repeats it: it has a password."""
+    return _parse_secret_url(word, parse_database_url)
+
+
+def parse_redis(word: str) -> "RedisUrl":
+    """Return the URL of Redis, from a file for file:PATH. No error repeats it: it may have a password."""
+    from toolgate.server.bus.redis_url import parse_redis_url  # start-up: only replicas have it
+
+    return _parse_secret_url(word, parse_redis_url)
+
+
+def _parse_secret_url(word: str, parse: Callable[[str, Path | None], T]) -> T:
+    scheme, _, path = word.partition(":")
+    if scheme != "file":
+        return parse(word, None)
+    file = parse_path(path)
+    try:
+        found = file.read_text("utf-8").strip()
+    except OSError as error:
+        raise ValueError(f"can't read {describe_os_error(error)}") from None
+    except UnicodeDecodeError:
+        raise ValueError(f"{file} is not UTF-8 text") from None
+    try:
+        return parse(found, file)
+    except ValueError as error:
+        raise ValueError(f"{file}: the URL {error}") from None
 
 
 def parse_server_name(word: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
+from toolgate.server.methods import events, lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
@@ -60,7 +60,14 @@ def build_dispatcher(server: Server) -> Dispatcher:
         "tasks/get": Method(partial(tasks.get_task, server), scopes.task, "taskId", with_session=False),
         "tasks/update": Method(partial(tasks.update_task, server), scopes.task, "taskId", with_session=False),
         "tasks/cancel": Method(partial(tasks.cancel_task, server), scopes.task, "taskId", with_session=False),
-        "subscriptions/listen": Method(partial(subscriptions.listen, server), scopes.subscription, with_session=False),
+        "subscriptions/listen": Method(
+            partial(subscriptions.listen, server), scopes.subscription, is_stream=True, with_session=False
+        ),
+        "events/list": Method(partial(events.list_types, server), read),
+        "events/poll": Method(partial(events.poll, server), scopes.event),
+        "events/subscribe": Method(partial(events.subscribe, server), scopes.event),
+        "events/unsubscribe": Method(partial(events.unsubscribe, server), read),
+        "events/stream": Method(partial(events.stream, server), scopes.event, is_stream=True),
         "skills/list": Method(partial(skills.list_skills, server, published), workflow, with_session=False),
         "skills/get": Method(partial(skills.get_skill, server, published), workflow, with_session=False),
         "resources/directory/read": Method(partial(skills.read_directory, server), scopes.resource, with_session=False),

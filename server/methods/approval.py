@@ -2,10 +2,10 @@
 
 Up to 2025-11-25 the question is a request to the client. From 2026-07-28 it ends the call, and the retry brings the
 answer. An answer counts once, and only with the sealed requestState of its question (`Sealer`): same principal, tool
-and arguments. The nonce that ensures this is kept here until it is used. A tool that asks a question itself runs again
-on the next retry, so that requestState carries the approval on, under another nonce. If the client shows no forms, the
-question waits on the server's page (`PendingQuestions`), for the same arguments and one call. Knows nothing of the
-grammar of rules.
+and arguments. The nonce that ensures this waits on the bus until it is used. A tool that asks a question itself runs
+again on the next retry, so that requestState carries the approval on, under another nonce. If the client shows no
+forms, the question waits on the server's page (`PendingQuestions`), for the same arguments and one call. Knows nothing
+of the grammar of rules.
 
 On the page a person can approve for a session or for good: `RememberedApprovals` is consulted before asking.
 
@@ -13,11 +13,12 @@ Decisions, as in `Call.decision`: "allowed", "denied" (by a rule), "approved", "
 "declined", "cancelled", "unanswered", "cannot_ask", "asked" (the retry decides).
 """
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.calls.client import ELICIT, SHAPES, UNREACHABLE, InputRequired, can_show_forms
 from toolgate.server.calls.pending_questions import to_stable_json
@@ -29,6 +30,9 @@ from toolgate.server.text import escape_invisible
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError
 from toolgate.tools.api.tool import Tool
+
+if TYPE_CHECKING:
+    from toolgate.server.policy.nonces import Nonces
 
 FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # accepting it is the answer
 RESERVE = 5.0  # seconds of the hold reserved for the tool, at most a quarter
@@ -49,6 +53,7 @@ async def require_approval(
     call.decision = "denied"  # until more is known
     verdict, rule = await server.policy.verdict(call.session, tool, arguments)
     if verdict == "denied":
+        server.events.sources.emit_refusal(call.session.principal, tool.name, rule)
         raise ToolError(_format_denial(tool, rule))
     # invalid arguments need no approval: the tool refuses them itself
     if verdict == "allowed" or rule is None or tool.check_arguments(arguments) is not None:
@@ -58,7 +63,7 @@ async def require_approval(
     if await _is_remembered(server, call, request):
         return context
     began = time.monotonic()
-    action, key = _recall_answer(server, call, _cwd(context))
+    action, key = await _recall_answer(server, call, _cwd(context))
     if action is None:
         action, key = await _ask(server, call, tool, arguments, context, request), IN_REQUEST
     if action != "accept":
@@ -71,10 +76,18 @@ async def require_approval(
     return context if call.revision.stateless else context.after(time.monotonic() - began)
 
 
-def carry_approval(server: Server, call: Call, context: Context) -> None:
+async def carry_approval(server: Server, call: Call, context: Context) -> None:
     """Carry an approval over to the retry, and to no other call: the tool asks a question itself."""
-    approved = call.decision.startswith("approved")
-    call.approval = (server.policy.nonces.issue(call.session.principal), True, _cwd(context)) if approved else None
+    call.approval = None
+    if call.decision.startswith("approved"):
+        with contextlib.suppress(ToolError):  # without a nonce the person is asked again
+            call.approval = (await _nonces(server).issue(call.session.principal), True, _cwd(context))
+
+
+def _nonces(server: Server) -> "Nonces":
+    nonces = server.policy.nonces
+    assert nonces is not None  # a rule asks for approvals
+    return nonces
 
 
 def _cwd(context: Context) -> str:
@@ -83,7 +96,7 @@ def _cwd(context: Context) -> str:
     return "" if cwd is None else str(cwd)
 
 
-def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, str]:
+async def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, str]:
     """Return the person's answer from the retry, and its question's key. The answer is None if there is none, it was
     used before, or it was given for another folder."""
     carried, call.approval = call.approval, None
@@ -91,7 +104,7 @@ def _recall_answer(server: Server, call: Call, place: str) -> tuple[str | None, 
         return None, ""
     nonce, given, asked_at = carried
     key = _question_key(nonce)
-    if not server.policy.nonces.redeem(call.session.principal, nonce) or asked_at != place:
+    if not await _nonces(server).redeem(call.session.principal, nonce) or asked_at != place:
         return None, key
     responses = call.params.get("inputResponses")
     answer = responses.get(key) if isinstance(responses, dict) else None
@@ -149,7 +162,7 @@ async def _ask(
         raise ToolError(_format_cannot_ask(call, tool, approving.rule))
     if call.revision.stateless and not call.is_task and can_show_forms(call):
         call.decision = "asked"
-        nonce = server.policy.nonces.issue(call.session.principal)
+        nonce = await _nonces(server).issue(call.session.principal)
         call.approval = (nonce, False, _cwd(context))
         raise InputRequired({_question_key(nonce): request})
     hold = context.settings.hold

@@ -127,6 +127,7 @@ class _SilentChannel:
     """Drop messages: the request of this call belonged to another process."""
 
     can_ask = False
+    is_full = False
 
     def send(self, message: Outbound) -> None: ...
 

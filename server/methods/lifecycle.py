@@ -7,7 +7,7 @@ from typing import Any
 from toolgate.server.methods import resources
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
-from toolgate.server.protocol.request_meta import TASKS
+from toolgate.server.protocol.request_meta import EVENTS, TASKS
 from toolgate.server.protocol.resource_updates import yield_in_turns
 from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
 from toolgate.server.protocol.session import LEVELS, Call, Session
@@ -17,6 +17,7 @@ log = logging.getLogger("toolgate.session")
 
 EXTENSIONS: dict[str, dict[str, Any]] = {  # extensions beside the core, with their settings
     TASKS: {},
+    EVENTS: {"listChanged": True},
     "io.modelcontextprotocol/skills": {"directoryRead": True},
 }
 FAMILIES = (  # purpose → tools
@@ -86,8 +87,17 @@ async def set_log_level(call: Call) -> dict[str, Any]:
 async def resume_session(server: Server, session: Session, uris: Iterable[str]) -> None:
     """Resume a session of an earlier process, with the subscriptions it may still have."""
     session.ready = True
+    await share_session(server, session, uris)
+
+
+async def share_session(server: Server, session: Session, uris: Iterable[str]) -> None:
+    """Let this process notify a session of other replicas, whose subscriptions are now these."""
     server.notifications.sessions.add(session)
-    async for uri in yield_in_turns(uris, len):
+    uris = dict.fromkeys(uris)
+    for uri in [uri for uri in session.subscribed if uri not in uris]:
+        del session.subscribed[uri]
+        server.updates.unsubscribe(session, session.principal, uri)
+    async for uri in yield_in_turns([uri for uri in uris if uri not in session.subscribed], len):
         if server.registry.resource(uri) is None or await resources.find_refusal(server, session, uri) is not None:
             continue
         scopes = server.registry.scopes_of(uri) if session.scopes is not None else frozenset[str]()
@@ -109,6 +119,7 @@ def _capabilities(revision: Revision) -> dict[str, Any]:
         "prompts": {"listChanged": True},
         "resources": {"subscribe": True, "listChanged": True},
         "logging": {},
+        "events": {"listChanged": True} if revision.extensions else {},  # most clients look here, not at the extension
     }
     if revision.completions:
         declared["completions"] = {}

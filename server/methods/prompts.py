@@ -24,7 +24,7 @@ async def get_prompt(server: Server, call: Call) -> dict[str, Any]:
         raise InvalidParams(f"unknown prompt: {format_name(name)}")
     if not isinstance(arguments, (dict, type(None))):
         raise InvalidParams("'arguments' must be an object")
-    server.policy.require_rate(call, prompt.scope)
+    await server.policy.require_rate(call, prompt.scope)
 
     async def work(context: Context) -> dict[str, Any]:
         messages = await prompt.get(arguments or {}, context)
@@ -38,7 +38,7 @@ async def complete(server: Server, timer: DeadlineTimer, call: Call) -> dict[str
     completions = _find_completions(server, call.params.get("ref"))
     name, value = _read_argument(call.params.get("argument"))
     others = _read_other_arguments(call.params.get("context"))
-    server.policy.require_rate(call)
+    await server.policy.require_rate(call)
 
     async def work(_: Context) -> dict[str, Any]:
         # only calls, prompts and resources may ask (2026-07-28 basic/patterns/mrtr)

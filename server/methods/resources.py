@@ -31,7 +31,7 @@ async def read_resource(server: Server, call: Call) -> dict[str, Any]:
     if found is None:
         raise _not_found(call, uri)
     resource, variables = found
-    server.policy.require_rate(call, resource.scope)
+    await server.policy.require_rate(call, resource.scope)
     await _admit(server, call, uri)
 
     async def work(context: Context) -> dict[str, Any]:

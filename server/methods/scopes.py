@@ -1,6 +1,6 @@
 """Return the scopes that a request needs, by its method and the part it names.
 
-A part (tool, prompt, resource) declares its own scope. A request for an unknown part needs the scope of listing.
+A part (tool, prompt, resource, event) declares its own scope. A request for an unknown part needs the scope of listing.
 Source: MCP 2026-07-28 basic/authorization, "Scope Challenge Handling".
 """
 
@@ -41,6 +41,9 @@ class ScopeRules:
 
     def resource(self, params: Mapping[str, Any]) -> frozenset[str]:
         return self._of_uri(params.get("uri"))
+
+    def event(self, params: Mapping[str, Any]) -> frozenset[str]:
+        return _of_part(self._registry().events, params.get("name"))
 
     def task(self, params: Mapping[str, Any]) -> frozenset[str]:
         return self._of_task(params.get("taskId"))

@@ -29,7 +29,7 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
     """Acknowledge, then notify until the client cancels or the server ends; the result marks an orderly end."""
     principal, owner, until = call.session.principal, call.session.owner, call.session.until
     kinds, asked = _read_filter(call)
-    server.policy.require_rate(call)
+    await server.policy.require_rate(call)
     served = await _find_served(server, call, asked)
     tasks = await _find_tasks(server, call)
     _make_room(server, principal, owner)
@@ -43,6 +43,8 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
         listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
     call.params.clear()  # frees memory: a thousand subscriptions may stay open for days
     timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
+    if server.notifications.is_ending:
+        listener.end()
     try:
         await ended
     finally:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from toolgate.server.calls.client import SHAPES
-from toolgate.server.calls.tasks import CallTask
+from toolgate.server.calls.task_requests import TaskRequest, carry_out
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InternalError, InvalidParams, MissingClientCapability
 from toolgate.server.protocol.request_meta import TASKS
@@ -13,7 +12,9 @@ from toolgate.server.protocol.task import StoredTask
 from toolgate.server.server import Server
 from toolgate.tools.api.errors import ToolError
 
+AWAY = "the server process that works on this task can't be reached, and this was not done: try again in some seconds"
 MAX_TASK_ID = 256  # characters: it contains the name of a tool
+TRIES = 2  # the second after the owner has ended: then the task has another one, or has ended too
 
 
 async def get_task(server: Server, call: Call) -> dict[str, Any]:
@@ -27,19 +28,14 @@ async def update_task(server: Server, call: Call) -> dict[str, Any]:
     answers = call.params.get("inputResponses")
     if not isinstance(answers, dict):
         raise InvalidParams("'inputResponses' must be an object")
-    task = await _find_running(server, call)
-    if task is not None:
-        _check_answers(task, answers)
-        task.answer(answers)
+    await _reach(server, call, answers)
     return {}
 
 
 async def cancel_task(server: Server, call: Call) -> dict[str, Any]:
     """Cancel the work; nothing happens if it has ended."""
     require_extension(call)
-    task = await _find_running(server, call)
-    if task is not None:
-        await server.call_tasks.cancel(task)
+    await _reach(server, call, None)
     return {}
 
 
@@ -53,6 +49,8 @@ def require_extension(call: Call) -> None:
 async def find_notified(server: Server, principal: str, ids: Iterable[str]) -> dict[str, StoredTask]:
     """Return the principal's tasks with these ids whose changes this process sees."""
     found = await _find_rows(server, principal, ids)
+    if server.remote_tasks is not None:
+        return found
     running = server.call_tasks.find_running
     return {id: task for id, task in found.items() if not task.is_live or running(principal, id) is not None}
 
@@ -74,19 +72,22 @@ async def _find_task(server: Server, call: Call) -> StoredTask:
     return found[id]
 
 
-async def _find_running(server: Server, call: Call) -> CallTask | None:
-    """Return the task if it runs here, or None if it has ended."""
-    kept = await _find_task(server, call)
-    task = server.call_tasks.find_running(call.session.principal, kept.id)
-    if task is None and kept.is_live:
-        raise InternalError("another server process on the same state works on this task: only that one can be told")
-    return task
-
-
-def _check_answers(task: CallTask, answers: dict[str, Any]) -> None:
-    """Raise InvalidParams if one answer has the wrong shape; then none is taken."""
-    for key, request in task.outstanding.items():
-        if key in answers:
-            answer = answers[key]
-            if not isinstance(answer, dict) or not SHAPES[request["method"]](answer):
-                raise InvalidParams(f"the answer to {key[:80]!r} has no shape known for {request['method']}"[:200])
+async def _reach(server: Server, call: Call, answers: dict[str, Any] | None) -> None:
+    """Give the answers to the task, or with None cancel it, wherever it runs. Raises RpcError."""
+    principal = call.session.principal
+    for _ in range(TRIES):
+        kept = await _find_task(server, call)
+        if not kept.is_live:
+            return
+        request = TaskRequest(principal, kept.id, answers)
+        task = server.call_tasks.find_running(principal, kept.id)
+        if task is not None:
+            await carry_out(server.call_tasks, task, request)
+            return
+        if server.remote_tasks is None:
+            raise InternalError(
+                "another server process on the same state works on this task: only that one can be told"
+            )
+        if await server.remote_tasks.send(kept.process, request):
+            return
+    raise InternalError(AWAY)

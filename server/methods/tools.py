@@ -24,18 +24,18 @@ from toolgate.tools.workspace.workspace import Workspace
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
     tool, arguments = _read_call(server, call)
-    too_many = server.policy.count_call(call, tool.scope)
+    too_many = await server.policy.count_call(call, tool.scope)
     if too_many is not None:
-        return _format_result(server, call, tool, _refusal(too_many))
+        return await _format_result(server, call, tool, _refusal(too_many))
     work = _work(server, call, tool, arguments)
     try:
         if execution.can_become_task(call, tool):
             return await execution.execute_or_defer(server, call, tool, work)
         return await execution.execute(server, call, work)
     except CannotAskError as refusal:
-        return _format_result(server, call, tool, _refusal(refusal.text))
+        return await _format_result(server, call, tool, _refusal(refusal.text))
     except execution.TimeLimitError:
-        return _format_result(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
+        return await _format_result(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
 
 def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
@@ -54,21 +54,26 @@ def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> 
         state = context.caller_state
         if state.save is not None and state.cwd != state.saved_cwd:  # before the answer: the client relies on it
             await state.save_cwd()
-        return _format_result(server, call, tool, output)
+        return await _format_result(server, call, tool, output)
 
     return work
 
 
-def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
+async def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """Return the result. A task's has no news: it may be read never, or more than once."""
     call.output = output
     revision, structured = call.revision, output.structured
     if structured is not None and not serialization.is_structured(tool, revision, full=server.full_structure):
         structured = None
     if not call.is_task:
-        notices = server.services.notices(call.session.principal)
+        principal, shared = call.session.principal, server.shared_notices
+        notices = server.services.notices(principal)
+        if shared is not None:
+            await shared.fetch(principal, notices)
         if notices:
             output, structured = _add_news(notices, call, tool, output, structured)
+            if shared is not None:
+                shared.give_back(principal, notices)
     return serialization.format_output(output, revision, structured)
 
 
@@ -110,7 +115,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
         return await tool.run(arguments, context)
     except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group
         if server.policy.rules:
-            approval.carry_approval(server, call, context)
+            await approval.carry_approval(server, call, context)
         raise
 
 

@@ -33,6 +33,7 @@ from toolgate.tools.workspace.open_file import PIECE
 MAX_REQUESTS = 10_000  # of one gateway at once: more than a link has under way
 MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
 MAX_ANSWERS = 48 * 2**20  # bytes of answers that the gateway has not taken: the largest of run_program, and others
+MAX_PIECES = 8 * 2**20  # bytes of pieces that it has not taken: four that are read at once, and many short ones
 MAX_PROGRAMS = 64 * 2**20  # bytes that programs under way may print: two with the largest limit, and those of others
 MAX_UNTAKEN = 2 * MAX_ANSWERS  # bytes of these with answers whose size is known only when they are there
 NO_ROOM = errors.ErrorData("ToolError", "too many answers wait to be taken: call again")
@@ -45,19 +46,20 @@ log = logging.getLogger("toolgate.node")
 
 
 class GatewaySession:
-    """What a node knows of one gateway. `on_expire` is called when it is gone for good."""
+    """What a node knows of one gateway, which has that `database`. `on_expire` is called when it is gone for good."""
 
-    def __init__(self, node: Node, on_expire: Callable[[], object]) -> None:
+    def __init__(self, node: Node, on_expire: Callable[[], object], database: str = "") -> None:
         self._node = node
         self._on_expire = on_expire
         self.requests: dict[int, GatewayRequest] = {}
         self.attended: set[tuple[str, int]] = set()  # the foreground commands whose calls the gateway holds
         self.watches: dict[tuple[str, int], AsyncIterator[object]] = {}
-        self.people = GatewayPeople()
+        self.people = GatewayPeople(database)
         node.gone.add(self.people)
         self._writer: asyncio.StreamWriter | None = None
         self._arguments = 0  # bytes
         self._room = FairRoom(MAX_ANSWERS)
+        self._pieces = FairRoom(MAX_PIECES)
         self._programs = FairRoom(MAX_PROGRAMS)
         self._unattended = asyncio.Event()
         self._expiry: asyncio.TimerHandle | None = None
@@ -183,14 +185,15 @@ class GatewaySession:
         except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
             data = errors.error_to_data(error) or _log_fault(request.name)
             frame = frames.encode_frame(Answer(request.number, error=data))
-        if self._room.used - request.reserved + len(frame) > MAX_UNTAKEN:
+        room = self._find_room(request)
+        if room.used - request.reserved + len(frame) > MAX_UNTAKEN:
             frame = frames.encode_frame(Answer(request.number, error=NO_ROOM))
         if request.number not in self.requests:  # cancelled as it ended
             return
         self._arguments -= request.size
         request.size = 0
         request.frame = frame
-        self._room.take(request.principal, len(frame) - request.reserved)
+        room.take(request.principal, len(frame) - request.reserved)
         request.reserved = len(frame)
         self._write(frame)
 
@@ -233,9 +236,13 @@ class GatewaySession:
 
     async def _reserve(self, request: GatewayRequest, size: int) -> None:
         """Wait until so many bytes of answers may be held."""
-        size = size if size > SMALL else 0
-        await self._room.acquire(request.principal, size)
+        size = size if size > SMALL or request.name in PIECES else 0
+        await self._find_room(request).acquire(request.principal, size)
         request.reserved = size
+
+    def _find_room(self, request: GatewayRequest) -> FairRoom:
+        """Return the room for the answer: a reader asks for the next piece when it has taken one."""
+        return self._pieces if request.name in PIECES else self._room
 
     async def wait_unattended(self) -> None:
         """Wait until the gateway's calls wait for no command."""
@@ -259,7 +266,7 @@ class GatewaySession:
         if self.requests.pop(request.number, None) is None:
             return
         self._arguments -= request.size
-        self._room.release(request.principal, request.reserved)
+        self._find_room(request).release(request.principal, request.reserved)
         request.size = request.reserved = 0
 
     def _finish(self, request: GatewayRequest) -> None:

@@ -32,11 +32,12 @@ MAX_DATA = 16 * 2**20  # bytes that one answer may hold: four of them fit a fram
 
 class Hello(msgspec.Struct, frozen=True, tag="hello", array_like=True):
     """The first message. `version` is the highest that the gateway speaks. `gateway` is a random name of the gateway's
-    life; "" only asks for the welcome."""
+    life; "" only asks for the welcome. `database` is the id of its database, "" where it has none."""
 
     version: int
     release: str
     gateway: str
+    database: str = ""
 
 
 class NodeRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):

@@ -232,7 +232,7 @@ class WorkspaceMoves:
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
             with self._folders.hold_lock():
-                packed = pack_folder(folder, move.archive)
+                packed = pack_folder(folder, move.archive, lambda: self._moves.get(principal) is move)
             with move.archive.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 return PackedWorkspace(file.tell(), digest, packed.omission)

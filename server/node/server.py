@@ -1,7 +1,6 @@
 """Serve gateways: greet them, and pass their messages to their sessions."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
@@ -10,9 +9,11 @@ import struct
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from toolgate.server import VERSION as RELEASE
 from toolgate.server.node import messages
+from toolgate.server.node.databases import DATABASE_ID
 from toolgate.server.node.gateway_session import GatewaySession
 from toolgate.server.node.messages import Hello, Leave, Ping, Pong, Refusal, TaskEnded, Welcome
 from toolgate.server.node.node import Node
@@ -23,6 +24,8 @@ GREETING = 5.0  # seconds until Hello must have come
 MAX_GREETING = 4 * 2**10  # bytes of Hello
 MAX_CONNECTIONS = 64
 MAX_SESSIONS = 128  # gateways with a connection, and those that have just lost it
+MAX_ARRIVING = 8  # large frames that have not come whole, of all gateways: half a GiB
+ARRIVAL_TIME = 60.0  # seconds for each: the largest file takes that at 400 KB/s
 MAX_UNREAD = 2**20  # bytes that a gateway has not read, until when its next message is taken
 CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of unix(7)
 
@@ -42,6 +45,7 @@ class NodeServer:
         self._root = None if root is None else os.path.realpath(root)
         self._name = name
         self._connections: set[asyncio.StreamWriter] = set()
+        self._arrivals = frames.FrameArrivals(MAX_ARRIVING, ARRIVAL_TIME)
 
     def _report_end(self, end: TaskEnded) -> None:
         """Send the end to a gateway that serves its principal. If there is none, the next one that does gets it."""
@@ -89,6 +93,8 @@ class NodeServer:
             hello = await frames.read_frame(connection, messages.FROM_GATEWAY, MAX_GREETING)
         if not isinstance(hello, Hello):
             raise frames.MalformedFrameError("no hello")
+        if hello.database and not DATABASE_ID.fullmatch(hello.database):
+            raise frames.MalformedFrameError("no id of a database")
         version = messages.choose_version(hello.version)
         if version is None:
             release = escape_unprintable(hello.release[:40])
@@ -104,7 +110,7 @@ class NodeServer:
             return None
         if session is None:
             session = self._sessions[hello.gateway] = GatewaySession(
-                self._node, partial(self._sessions.pop, hello.gateway, None)
+                self._node, partial(self._sessions.pop, hello.gateway, None), hello.database
             )
         session.attach(writer)
         return session
@@ -115,7 +121,7 @@ class NodeServer:
         writer.transport.set_write_buffer_limits(MAX_UNREAD)
         while not writer.is_closing():
             await writer.drain()
-            message = await frames.read_frame(connection, messages.FROM_GATEWAY)
+            message = await frames.read_frame(connection, messages.FROM_GATEWAY, arrivals=self._arrivals)
             if isinstance(message, Ping):
                 session.send(Pong())
             elif isinstance(message, Leave):
@@ -130,14 +136,17 @@ class NodeServer:
         about = self._epoch, level, description, str(self._state), self._root, self._name, node.max_people
         return Welcome(version, RELEASE, *about, knows_gateway)
 
-    async def close(self, grace: float) -> None:
-        """Start nothing more, wait at most `grace` seconds for the commands and pages of calls, and end all."""
+    async def close(self, grace: float, hurried: asyncio.Event) -> None:
+        """Start nothing more, wait at most `grace` seconds for the commands and pages of calls, and end all. The wait
+        ends when `hurried` is set."""
         self._node.is_ending = True
         waits = [session.wait_unattended() for session in self._sessions.values() if session.is_attached]
         pages = [task for session in self._sessions.values() for task in session.list_page_tasks()]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await asyncio.gather(*waits, *map(asyncio.shield, pages), return_exceptions=True)
+        calls = asyncio.gather(*waits, *map(asyncio.shield, pages), return_exceptions=True)
+        ends: list[asyncio.Future[Any]] = [calls, asyncio.ensure_future(hurried.wait())]
+        await asyncio.wait(ends, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
         for task in pages:
             task.cancel()
         await self._node.workspaces.close()

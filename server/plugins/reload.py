@@ -18,6 +18,7 @@ from toolgate.server.plugins import discovery
 from toolgate.server.plugins.discovery import ISOLATE, PluginContent
 from toolgate.server.plugins.loader import LoadedPlugin, PluginHangError, PluginLoad, PluginLoadError, TooManyLoadsError
 from toolgate.tools.api.errors import CollisionError
+from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Part, Registry
 from toolgate.tools.api.tool import Tool
 
@@ -242,7 +243,7 @@ class PluginReloader:
             self._retire(loaded)
             raise
         for part in loaded.parts:
-            if isinstance(part, Tool):
+            if isinstance(part, (Tool, EventType)):
                 part.plugin = _plugin_name(file)
         return loaded
 

@@ -1,4 +1,7 @@
-"""Limit each principal's calls a minute: of all tools, and of the tools of one scope. Counts live in memory."""
+"""Limit each principal's calls a minute: of all tools, and of the tools of one scope. Counts live in memory.
+
+`shared_rate_limit.py` counts over all replicas.
+"""
 
 import math
 import time
@@ -74,8 +77,7 @@ class CallRateLimiter:
         waits = [(minute.wait(now, self._most[key]), key) for key, minute in held]
         wait, key = max(waits, default=(0, ANY))
         if wait:
-            of = f"calls of {key}" if key else "calls"
-            return f"{self._most[key]} {of} in a minute are allowed; try again in {wait} s"
+            return format_refusal(key, self._most, wait)
         for _, minute in held:
             minute.add(now)
         return None
@@ -98,3 +100,9 @@ class CallRateLimiter:
         if now - self._swept > SPAN:
             self._swept = now
             self._minutes = {key: minute for key, minute in self._minutes.items() if not minute.is_over(now)}
+
+
+def format_refusal(scope: str, most: Mapping[str, int], wait: int) -> str:
+    """Return why a call is refused that is one too many of `scope`."""
+    of = f"calls of {scope}" if scope else "calls"
+    return f"{most[scope]} {of} in a minute are allowed; try again in {wait} s"

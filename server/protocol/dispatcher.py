@@ -48,12 +48,14 @@ class Method(msgspec.Struct, frozen=True):
     """A row of the method table.
 
     `scopes` returns the scopes that a request needs from a signed-in caller; it has no default. The header Mcp-Name
-    repeats the parameter `name_parameter`. The two eras have different methods.
+    repeats the parameter `name_parameter`. `is_stream`: the answer is a stream of notifications, and ends when its
+    reader leaves. The two eras have different methods.
     """
 
     function: Callable[[Call], Answer | Awaitable[Answer]]
     scopes: ScopesOf
     name_parameter: str | None = None
+    is_stream: bool = False
     with_session: bool = True
     stateless: bool = True
     before_initialize: bool = False
@@ -90,6 +92,11 @@ class Dispatcher:
         """Return the parameter of `method` that the header Mcp-Name repeats, or None."""
         row = self._methods.get(method)
         return None if row is None else row.name_parameter
+
+    def is_stream(self, message: Inbound | list[Inbound]) -> bool:
+        """Return whether a message is a request whose answer is a stream."""
+        row = self._methods.get(message.method) if isinstance(message, Request) else None
+        return row is not None and row.is_stream
 
     def handle(
         self, data: bytes | bytearray | memoryview, session: Session, channel: Channel
@@ -209,6 +216,9 @@ class Dispatcher:
                 for message in messages:
                     if isinstance(message, Request) and message.method == "initialize":
                         answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
+                    elif isinstance(message, Request) and self.is_stream(message):
+                        refusal = InvalidRequest(f"{message.method!r} must not be part of a batch")
+                        answers.send(Failure(message.id, refusal))
                     else:
                         group.create_task(self.handle_message(message, session, answers))
             if answers.messages:
@@ -236,6 +246,10 @@ class _BatchChannel:
     @property
     def can_ask(self) -> bool:
         return self._channel.can_ask
+
+    @property
+    def is_full(self) -> bool:
+        return self._channel.is_full
 
     def send(self, message: Outbound) -> None:
         if isinstance(message, (Result, Failure)):

@@ -16,6 +16,8 @@ from toolgate.server.protocol.resource_updates import NotificationThrottle
 from toolgate.server.protocol.session import LEVELS, Channel, Session
 from toolgate.server.protocol.task import StoredTask
 
+EXTENSION_LIST = "events"  # the kind of list whose changes are told to subscriptions alone: SEP-3415 has no sessions
+
 
 class OpenSubscription(msgspec.Struct, eq=False):
     """An open `subscriptions/listen`: its filter, its channel, and the id that every notification carries."""
@@ -47,6 +49,7 @@ class Notifications:
     def __init__(self) -> None:
         self.sessions: set[Session] = set()
         self.subscriptions: dict[OpenSubscription, None] = {}  # oldest first
+        self.is_ending = False  # a subscription that begins now ends at once
         self._list_throttles: dict[str, NotificationThrottle] = {}  # by principal
 
     def notify_resource_list(self, principal: str) -> None:
@@ -61,7 +64,7 @@ class Notifications:
     def announce_list(self, kind: str, principal: str | None = None) -> None:
         """Announce a changed list to all subscribers, or to those of one principal."""
         method = f"notifications/{kind}/list_changed"
-        for session in self.sessions:
+        for session in self.sessions if kind != EXTENSION_LIST else ():
             if session.ready and session.channel is not None and principal in (None, session.principal):
                 session.channel.send(Notification(method))
         for listener in self.subscriptions:
@@ -75,20 +78,33 @@ class Notifications:
             listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
         return bool(mine)
 
-    def log_to_principal(self, principal: str, key: str, level: str, text: str, scope: str) -> None:
+    def log_to_principal(self, principal: str, key: str, level: str, text: str, scope: str) -> bool:
         """Log `text` to the session with the place `key` if it is open, else to one open session of the principal whose
-        client has `scope`, if any."""
-        rank, wanted = LEVELS.index(level), frozenset((scope,))
-        mine = [session for session in self.sessions if session.principal == principal]
-        open_ones = [session for session in mine if session.accepts_log(rank) and session.allows(wanted)]
-        chosen = next((each for each in open_ones if each.place.key == key), None) or next(iter(open_ones), None)
+        client has `scope`, if any. Return whether there is one."""
+        chosen = self._find_session_for_log(principal, key, level, scope)
         if chosen is None or chosen.channel is None:
-            return
+            return False
         params = {"level": level, "logger": "callback", "data": text}
         chosen.channel.send(Notification("notifications/message", params))
+        return True
+
+    def has_session_for_log(self, principal: str, key: str, level: str, scope: str) -> bool:
+        """Return whether `log_to_principal` finds a session."""
+        return self._find_session_for_log(principal, key, level, scope) is not None
+
+    def _find_session_for_log(self, principal: str, key: str, level: str, scope: str) -> Session | None:
+        rank, wanted = LEVELS.index(level), frozenset((scope,))
+        mine = [session for session in self.sessions if session.principal == principal]
+        open_ones = [
+            session
+            for session in mine
+            if session.channel is not None and session.accepts_log(rank) and session.allows(wanted)
+        ]
+        return next((each for each in open_ones if each.place.key == key), None) or next(iter(open_ones), None)
 
     def end_subscriptions(self) -> list[OpenSubscription]:
-        """End all subscriptions: each answers its request with a result."""
+        """End all subscriptions, and those to come: each answers its request with a result."""
+        self.is_ending = True
         ended = list(self.subscriptions)
         for listener in ended:
             listener.end()

@@ -47,6 +47,11 @@ class NotificationThrottle:
         self._changed = False
         self._resting = asyncio.get_running_loop().call_later(PAUSE, self._end_pause)
 
+    @property
+    def is_resting(self) -> bool:
+        """Return whether a notification went out a moment ago."""
+        return self._resting is not None
+
     def end(self) -> None:
         if self._resting is not None:
             self._resting.cancel()
@@ -135,6 +140,11 @@ class ResourceUpdates:
         """Notify the principal's subscribers of `uri`."""
         held = self._watched.get((principal, uri))
         if held is not None:
+            held.notify()
+
+    def notify_all(self) -> None:
+        """Notify all subscribers: changes may have been lost."""
+        for held in list(self._watched.values()):
             held.notify()
 
     def renew(self) -> None:

@@ -10,6 +10,7 @@ from toolgate.server.protocol.request_meta import SERVER
 from toolgate.server.protocol.revisions import REVISIONS, SUPPORTED, Revision
 from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
+from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.tool import Tool
@@ -56,6 +57,17 @@ def format_template(offered: Resource, revision: Revision) -> dict[str, Any]:
     return {"uriTemplate": offered.uri, **_format_resource_part(offered, revision)}
 
 
+def format_event_type(offered: EventType, _revision: Revision) -> dict[str, Any]:
+    """Return a type of events for `events/list`, which adds its `delivery`."""
+    spelled: dict[str, Any] = {
+        "name": offered.name,
+        "description": offered.description,
+        "inputSchema": offered.input,
+        "payloadSchema": offered.payload,
+    }
+    return {**spelled, "_meta": offered.meta} if offered.meta else spelled
+
+
 def format_resource(offered: Resource | ResourceLink, revision: Revision) -> dict[str, Any]:
     spelled = {"uri": offered.uri, **_format_resource_part(offered, revision)}
     if isinstance(offered, ResourceLink) and offered.size is not None:
@@ -63,7 +75,7 @@ def format_resource(offered: Resource | ResourceLink, revision: Revision) -> dic
     return spelled
 
 
-def fingerprint_list(parts: Sequence[Tool | Prompt | Resource]) -> tuple[bytes, list[object]]:
+def fingerprint_list(parts: Sequence[Tool | Prompt | Resource | EventType]) -> tuple[bytes, list[object]]:
     """Return what lists show of `parts`, for comparison. A template's listing is unknown until called, so its function
     stands for it."""
     spelled = [_FORMATTERS[part.kind](part, _NEWEST) for part in parts]
@@ -168,6 +180,7 @@ _FORMATTERS: Mapping[str, Callable[[Any, Revision], dict[str, Any]]] = {
     Tool.kind: format_tool,
     Prompt.kind: format_prompt,
     Resource.kind: format_template,
+    EventType.kind: format_event_type,
 }
 
 

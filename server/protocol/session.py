@@ -31,6 +31,11 @@ class Channel(Protocol):
         """Return whether a request to the client would reach it."""
         ...
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether the client has much left to read: what can wait should."""
+        ...
+
     def send(self, message: Outbound) -> None:
         """Queue `message` for delivery. Never blocks; the channel decides what happens to a slow reader."""
         ...
@@ -66,6 +71,7 @@ class Session:
     - `client`: the program that signed in, or its own name for itself; "": unknown.
     - `transport`: a label for metrics; decides nothing.
     - `key`: unguessable, or "" if the state is the principal's. A resumed session gets its old one.
+    - `id_prefix`: begins the ids of its requests to the client, so that other replicas know whose the answers are.
     - `revision`: None until `initialize`.
     - `meta`: a request's `_meta` that is known to make an equal session, or None.
     """
@@ -82,6 +88,7 @@ class Session:
     client: str = ""
     transport: str = ""
     key: str = ""
+    id_prefix: str = ""
     revision: Revision | None = field(default=None, init=False)
     meta: dict[str, Any] | None = field(default=None, init=False)
     capabilities: dict[str, Any] = field(init=False)
@@ -137,7 +144,7 @@ class Session:
         the client (notifications/cancelled).
         """
         self._last_id += 1
-        id = self._last_id
+        id: Id = f"{self.id_prefix}{self._last_id}" if self.id_prefix else self._last_id
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[id] = answer
         try:

@@ -6,6 +6,8 @@ the other; what does not fit is a MalformedFrameError.
 
 import asyncio
 import struct
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +15,7 @@ import msgspec
 
 from toolgate.server.protocol.messages import replace_surrogates
 
+LARGE = 2**20  # bytes: frames up to this size are not counted while they arrive
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
 LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
@@ -22,6 +25,27 @@ T = TypeVar("T")
 
 class MalformedFrameError(Exception):
     """The other end broke the rules; the text completes "it sent …"."""
+
+
+class FrameArrivals:
+    """Lets `most` large frames arrive at once, each within `seconds`: a sender may stop in the middle of each."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._room = asyncio.Semaphore(most)
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def wait_for_room(self) -> AsyncGenerator[None]:
+        """Enter when a further frame may arrive. Raises MalformedFrameError if it takes too long."""
+        timeout = asyncio.timeout(self._seconds)
+        async with self._room:
+            try:
+                async with timeout:
+                    yield
+            except TimeoutError:
+                if not timeout.expired():
+                    raise  # the connection's
+                raise MalformedFrameError(f"only a part of a large message in {self._seconds:g} s") from None
 
 
 def encode(value: Any) -> bytes:
@@ -34,6 +58,11 @@ def encode(value: Any) -> bytes:
 
 def encode_raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(encode(value))
+
+
+def encode_exactly(value: Any) -> msgspec.Raw:
+    """Return a value as JSON. Raises UnicodeEncodeError for what UTF-8 can't hold, and TypeError."""
+    return msgspec.Raw(msgspec.json.encode(value, enc_hook=_encode_path))
 
 
 def create_decoder(kind: Any) -> "msgspec.json.Decoder[Any]":
@@ -54,12 +83,19 @@ def write(sink: asyncio.StreamWriter, data: bytes) -> None:
         sink.write(data)
 
 
-async def read_frame(source: asyncio.StreamReader, words: "msgspec.json.Decoder[T]", largest: int = MAX_FRAME) -> T:
-    """Return the next message. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
+async def read_frame(
+    source: asyncio.StreamReader,
+    words: "msgspec.json.Decoder[T]",
+    largest: int = MAX_FRAME,
+    arrivals: FrameArrivals | None = None,
+) -> T:
+    """Return the next message; a large one arrives among `arrivals`. Raises MalformedFrameError, and at the end
+    EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
     if size > largest:
         raise MalformedFrameError(f"a message of {size:,} bytes, over {largest:,}")
-    data = await source.readexactly(size)
+    async with nullcontext() if size <= LARGE or arrivals is None else arrivals.wait_for_room():
+        data = await source.readexactly(size)
     try:
         return words.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,5 @@
 """Store what must survive a restart: tasks, plans, callbacks, sessions, people, OAuth clients and grants, and keys.
 
-Enter at `store.Store.transact`; each subject has a module of rows. It imports no transport and no method of JSON-RPC.
+Enter at `stores.open_store` and `store.Store.transact`; each subject has a module of rows. It imports no transport and
+no method of JSON-RPC.
 """

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from toolgate.server.state import tables
 from toolgate.server.state.store import Store
@@ -13,7 +12,10 @@ Waiting = tuple[Write, "asyncio.Future[None]"]
 
 
 class WriteBatch:
-    """Collect writes during a transaction, and run them in order in the next one."""
+    """Collect writes during a transaction, and run them in order in the next one.
+
+    Other transactions may run meanwhile, so what a write does must not depend on what it read.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -33,7 +35,7 @@ class WriteBatch:
             batch, self._waiting = self._waiting, []
             failures: list[Exception | None]
             try:
-                failures = await self._store.transact(partial(self._write_all, batch))
+                failures = await self._store.transact(partial(self._write_all, batch), alone=None)
             except Exception as error:  # noqa: BLE001  # each future gets it
                 failures = [error] * len(batch)
             for (_, done), failure in zip(batch, failures, strict=True):
@@ -47,19 +49,4 @@ class WriteBatch:
 
     def _write_all(self, batch: list[Waiting], connection: "tables.Connection") -> list[Exception | None]:
         """Do each write and return its error, if any. A failed write undoes no other."""
-        return [self._write_one(write, connection) for write, _ in batch]
-
-    def _write_one(self, write: Write, connection: "tables.Connection") -> Exception | None:
-        raw: Any = connection.connection.driver_connection  # SQLAlchemy's own savepoints cost more than a write
-        raw.execute("SAVEPOINT one")
-        try:
-            write(connection)
-        except Exception as error:
-            if not raw.in_transaction:  # a full disk may have ended it: the writes before are lost too
-                raise
-            raw.execute("ROLLBACK TO one")
-            return self._store.to_state_error(error)
-        finally:
-            if raw.in_transaction:
-                raw.execute("RELEASE one")
-        return None
+        return [self._store.try_write(write, connection) for write, _ in batch]

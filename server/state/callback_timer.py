@@ -9,11 +9,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
 from toolgate.server.state import tables
-from toolgate.server.state.live_processes import ProcessRegistry
+from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store
 
 MAX_PAUSE = 60.0  # seconds at most between two runs: to see a clock jump, the end of a suspension, or a dead owner
@@ -34,6 +35,9 @@ class Firing(msgspec.Struct, frozen=True):
     remaining: int  # firings still to come; -1 for ever
 
 
+RecordFiring = Callable[["tables.Connection", Firing, int], None]
+
+
 def serves_everyone(_principal: str) -> bool:
     return True
 
@@ -43,6 +47,7 @@ class CallbackTimer:
 
     serves: whether a principal can come back to this process; its callbacks are taken over from a dead one
     now: seconds since the epoch
+    processes: those that share the state; None: those with the same state folder
     """
 
     def __init__(
@@ -51,12 +56,14 @@ class CallbackTimer:
         deliver: Callable[[Firing], Awaitable[None] | None],
         serves: Callable[[str], bool] = serves_everyone,
         now: Callable[[], float] = time.time,
+        processes: LiveProcesses | None = None,
     ) -> None:
         self.store = store
         self.deliver = deliver
         self.serves = serves
         self.now = now
-        self.processes = ProcessRegistry(store.folder / "processes")
+        self.processes = processes or store.open_processes()
+        self.record: RecordFiring | None = None  # called in the transaction that fires, with the firing's number
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -69,7 +76,7 @@ class CallbackTimer:
             self._task = asyncio.create_task(self._run(), name="callback timer")
 
     def wake(self) -> None:
-        """Read the callbacks again: one was set or cancelled."""
+        """Read the callbacks again: one was set or cancelled, or its process has died."""
         self._changed.set()
 
     async def stop(self) -> None:
@@ -96,7 +103,7 @@ class CallbackTimer:
 
     async def fire_due(self) -> float:
         """Fire what is due now, and return the seconds until the next run."""
-        firings, soonest = await claim_due(self.store, self.processes, self.serves, self.now)
+        firings, soonest = await claim_due(self.store, self.processes, self.serves, self.now, self.record)
         for firing in firings:
             await self._fire(firing)
         if firings and soonest == float("inf"):
@@ -114,12 +121,17 @@ class CallbackTimer:
 
 
 async def claim_due(
-    store: Store, processes: ProcessRegistry, serves: Callable[[str], bool], now: Callable[[], float]
+    store: Store,
+    processes: LiveProcesses,
+    serves: Callable[[str], bool],
+    now: Callable[[], float],
+    record: "RecordFiring | None" = None,
 ) -> tuple[list[Firing], float]:
     """Return what is due for this process, with its next time already stored; and when the next one is due.
 
     A callback belongs to its process. One of a dead process becomes this one's, if it `serves` the principal.
     """
+    dead = await processes.find_dead(await store.read(_list_owners))
 
     def advance_all(connection: "tables.Connection") -> tuple[list[Firing], float]:
         rows = connection.execute(tables.callback.select()).all()
@@ -127,13 +139,17 @@ async def claim_due(
             store.set_flag(PENDING, "", False)
             return [], float("inf")
         time, own = now(), processes.own_name()
-        alive = {name for name in {row.process for row in rows} if name != own and processes.is_alive(name)}
-        mine = [row for row in rows if row.process == own or (row.process not in alive and serves(row.principal))]
+        mine = [row for row in rows if row.process == own or (row.process in dead and serves(row.principal))]
         advanced = [_advance(connection, row, own, time) for row in mine]
-        _remember(connection, [firing for firing, _ in advanced if firing], time)
+        _remember(connection, [firing for firing, _ in advanced if firing], time, record)
         return [firing for firing, _ in advanced if firing], min((at for _, at in advanced), default=float("inf"))
 
-    return await store.transact(advance_all)
+    return await store.transact(advance_all, alone="callbacks")
+
+
+def _list_owners(connection: "tables.Connection") -> list[str]:
+    """Return the processes that have callbacks."""
+    return list(connection.execute(tables.select(tables.callback.c.process).distinct()).scalars())
 
 
 def _advance(
@@ -145,21 +161,27 @@ def _advance(
     remaining = row.left - 1 if is_due and row.left > 0 else row.left
     next_at = _next(row.next_at, row.delay, now)
     this = (columns.principal == row.principal) & (columns.slot == row.slot) & (columns.next_at == row.next_at)
+    this &= columns.process == row.process
+    claim: Any = None
     if remaining == 0:
-        connection.execute(tables.callback.delete().where(this))
-        next_at = float("inf")
+        next_at, claim = float("inf"), tables.callback.delete().where(this)
     elif (next_at, own) != (row.next_at, row.process):
-        change = {"next_at": next_at, "left": remaining, "process": own}
-        connection.execute(tables.callback.update().where(this).values(change))
+        claim = tables.callback.update().where(this).values(next_at=next_at, left=remaining, process=own)
+    if claim is not None and connection.execute(claim).rowcount != 1:
+        return None, now + MAX_PAUSE  # another process has it
     return Firing(row.principal, row.session, row.slot, row.message, remaining) if is_due else None, next_at
 
 
-def _remember(connection: "tables.Connection", firings: list[Firing], now: float) -> None:
+def _remember(
+    connection: "tables.Connection", firings: list[Firing], now: float, record: "RecordFiring | None"
+) -> None:
     """Store what fires, and remove all but the newest firings."""
     firing = tables.firing
     for fired in firings:
         row = {"principal": fired.principal, "slot": fired.slot, "message": fired.message, "fired_at": now}
-        connection.execute(firing.insert().values(row))
+        key = connection.execute(firing.insert().values(row)).inserted_primary_key
+        if record is not None and key is not None:
+            record(connection, fired, int(key[0]))
     for principal in {fired.principal for fired in firings}:
         mine = firing.c.principal == principal
         newest = tables.select(firing.c.id).where(mine).order_by(firing.c.id.desc()).limit(MAX_REMEMBERED)

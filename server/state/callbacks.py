@@ -42,14 +42,14 @@ class CallbackStore:
             self.store.set_flag(PENDING, "", True)
             return Callback(free[0], message, delay, delay * 1000, repeats)
 
-        callback = await self.store.transact(insert)
+        callback = await self.store.transact(insert, alone="callbacks")
         self.clock.wake()
         return callback
 
     async def list(self) -> Sequence[Callback]:
         if not self.store.has_flag(PENDING, ""):
             return []
-        return await self.store.transact(self._read)
+        return await self.store.read(self._read)
 
     async def cancel(self, slot: int | None) -> Sequence[Callback]:
         """Cancel one, or all; return what was cancelled. Raises KeyError for a free slot."""
@@ -62,7 +62,7 @@ class CallbackStore:
             connection.execute(table.delete().where(table.c.principal == self.principal, table.c.slot.in_(slots)))
             return callbacks
 
-        cancelled = await self.store.transact(cancel)
+        cancelled = await self.store.transact(cancel, alone="callbacks")
         self.clock.wake()
         return cancelled
 
@@ -79,7 +79,7 @@ class CallbackStore:
                 for row in connection.execute(rows)
             ]
 
-        return await self.store.transact(read)
+        return await self.store.read(read)
 
     def _read(self, connection: "tables.Connection") -> Sequence[Callback]:
         columns, now = tables.callback.c, self.clock.now()

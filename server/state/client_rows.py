@@ -14,7 +14,7 @@ UNUSED_LIFETIME = 90 * 86_400.0  # seconds from the last approval to the end of 
 
 def save_client(connection: "tables.Connection", id: str, **row: Any) -> None:
     """Write a client in place of an older row: kind, metadata, secret, made_at, fresh_until, failing_since."""
-    connection.execute(tables.upsert(tables.client, {"id": id}, row))
+    tables.write_row(connection, tables.client, {"id": id}, row)
 
 
 def find_client(connection: "tables.Connection", id: str) -> Any:

@@ -175,7 +175,7 @@ def redeem_refresh_token(connection: "tables.Connection", token: str, now: float
 
 def save_consent(connection: "tables.Connection", now: float, scope: str, **key: str) -> None:
     """Store an approval; `key` is subject, client, redirect_uri and resource."""
-    connection.execute(tables.upsert(tables.consent, key, {"scope": scope, "given_at": now}))
+    tables.write_row(connection, tables.consent, dict(key), {"scope": scope, "given_at": now})
 
 
 def find_consent(connection: "tables.Connection", **key: str) -> str | None:
@@ -192,7 +192,7 @@ def forget_consents(connection: "tables.Connection", subject: str, client: str) 
 
 def save_person(connection: "tables.Connection", subject: str, **row: Any) -> None:
     """Store the person behind a subject: issuer, known_as, name, seen_at; and email, unless it is to stay."""
-    connection.execute(tables.upsert(tables.person, {"subject": subject}, row))
+    tables.write_row(connection, tables.person, {"subject": subject}, row)
 
 
 def find_person(connection: "tables.Connection", subject: str) -> Any:
@@ -231,8 +231,7 @@ def count_used_assertions(connection: "tables.Connection", client: str, now: flo
 
 def mark_used(connection: "tables.Connection", id: str, expires_at: float, client: str | None = None) -> bool:
     """Mark `id`, of an assertion or a question, as used. Return whether it was not before."""
-    row = tables.used_id.insert().prefix_with("OR IGNORE").values(id=id, client=client, expires_at=expires_at)
-    return connection.execute(row).rowcount == 1
+    return tables.add_row(connection, tables.used_id, {"id": id, "client": client, "expires_at": expires_at})
 
 
 def is_used(connection: "tables.Connection", id: str) -> bool:

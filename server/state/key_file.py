@@ -6,12 +6,43 @@ NAME.before-1767225600  a previous one, valid for reading until then, in seconds
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import suppress
 from itertools import count
+from math import ceil
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from toolgate.server.state.tables import Connection
 
 SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
+
+
+class KeyFile:
+    """The `SealingKey` in a file, which is created at its first use. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def mark(self) -> Hashable:
+        try:
+            return file_identity(self._path)
+        except FileNotFoundError:
+            load_or_create_key(self._path)
+            return file_identity(self._path)
+
+    def read(self) -> tuple[bytes, list[tuple[bytes, float]]]:
+        return read_key(self._path), read_previous_keys(self._path)
+
+    def refresh(self, connection: "Connection") -> None:
+        pass
+
+
+def is_private(status: os.stat_result) -> bool:
+    """Return whether only this user and root can read a secret file. Root's may have a group, as mounted secrets do."""
+    is_roots = status.st_uid == 0 and os.geteuid() != 0
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & (0o027 if is_roots else 0o077)
 
 
 def load_or_create_key(file: Path) -> bytes:
@@ -69,9 +100,20 @@ def rotate_key(file: Path, grace: float) -> None:
     now = time.time()
     remove_previous_keys(file, now if grace else None)
     if grace:
-        untils = (file.with_name(f"{file.name}.before-{until}") for until in count(int(now + grace) + 1))
+        untils = (file.with_name(previous_name(file.name, until)) for until in count(now + grace))
         _draft(file, read_key(file)).rename(next(path for path in untils if not path.exists()))
     _draft(file, os.urandom(SIZE)).rename(file)
+
+
+def previous_name(name: str, until: float) -> str:
+    """Return the name of the file of a previous key that is valid until then."""
+    return f"{name}.before-{ceil(until)}"
+
+
+def parse_name(file: str) -> tuple[str, float | None]:
+    """Return the name of the key in a file, and until when it is valid: None for the present one."""
+    name, before, until = file.partition(".before-")
+    return name, float(until) if before and until.isdecimal() else None
 
 
 def remove_previous_keys(file: Path, now: float | None = None) -> None:
@@ -82,8 +124,8 @@ def remove_previous_keys(file: Path, now: float | None = None) -> None:
 
 
 def _draft(file: Path, data: bytes) -> Path:
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    draft = file.with_name(f".{file.name}.{os.urandom(8).hex()}")  # servers in containers may have the same process id
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(descriptor, "wb") as draft_file:
             draft_file.write(data)
@@ -97,6 +139,6 @@ def _draft(file: Path, data: bytes) -> Path:
 
 def _before(file: Path) -> Iterator[tuple[Path, float]]:
     for path in sorted(file.parent.glob(f"{file.name}.before-*")):
-        until = path.name.rpartition("-")[2]
-        if until.isdecimal():
-            yield path, float(until)
+        _, until = parse_name(path.name)
+        if until is not None:
+            yield path, until

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from toolgate.server.state import tables
-from toolgate.server.state.sqlite import StateError, open_read_only
+from toolgate.server.state.errors import StateError
+from toolgate.server.state.sqlite import open_read_only
 
 
 def list_keys(connection: "tables.Connection") -> list[Any]:

@@ -1,39 +1,57 @@
-"""Tell which of the server processes that share a state folder are alive.
+"""Tell which of the server processes that share a state are alive.
 
-Each holds a lock on a file of its own, which the system releases when the process ends. Unlike a process id, its
-name is never reused.
+`ProcessRegistry` serves those on one machine: each holds a lock on a file of its own, which the system releases when
+the process ends. Unlike a process id, its name is never reused. `postgres_processes.py` serves those
+on one PostgreSQL, `replicas.py` those on one Redis.
 """
 
 import fcntl
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
-from toolgate.server.state.store import StateError, make_private_folder
+from toolgate.server.state.errors import StateError
 
 log = logging.getLogger(__name__)
 
 
+class LiveProcesses(Protocol):
+    """The processes that share a state. A claim of a dead one's work is conditional on its name in the row."""
+
+    def own_name(self) -> str:
+        """Return this process's opaque name. Raises StateError."""
+        ...
+
+    async def find_dead(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those that have ended: they change nothing any more. Call it before a transaction, not in one."""
+        ...
+
+    def close(self) -> None:
+        """Count as dead for the other processes from now on."""
+        ...
+
+
 class ProcessRegistry:
-    """One file for each process in `folder`. Used by the store's thread only: not safe for two at once."""
+    """One file for each process in `folder`. `own_name` is called in transactions only: not safe for two at once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._own: tuple[str, int] | None = None  # name, file descriptor
 
     def own_name(self) -> str:
-        """Return this process's opaque name, and create its file the first time. Raises StateError."""
         if self._own is None:
             try:
                 self._own = self._mark()
                 for path in self.folder.glob("[!.]*"):
-                    self.is_alive(path.name)  # removes the files of dead processes
+                    self._is_alive(path.name)  # removes the files of dead processes
             except OSError as error:
                 log.error("no file can be created in %s: %s", self.folder, error)
                 raise StateError("this process can't be marked as alive; the server's log says why") from error
         return self._own[0]
 
-    def is_alive(self, name: str) -> bool:
+    def _is_alive(self, name: str) -> bool:
         """Return whether the process of that name runs; the file of a dead one is removed."""
         if self._own is not None and name == self._own[0]:
             return True
@@ -51,8 +69,10 @@ class ProcessRegistry:
         path.unlink(missing_ok=True)
         return False
 
+    async def find_dead(self, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if not self._is_alive(name))
+
     def close(self) -> None:
-        """Count as dead for the other processes from now on."""
         if self._own is not None:
             name, file = self._own
             (self.folder / name).unlink(missing_ok=True)
@@ -60,7 +80,7 @@ class ProcessRegistry:
             self._own = None
 
     def _mark(self) -> tuple[str, int]:
-        make_private_folder(self.folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         name = os.urandom(8).hex()
         draft = self.folder / f".{name}"
         file = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

@@ -16,9 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.server.state import snapshot
-from toolgate.server.state.sqlite import StateError, connect, describe_error, disconnect, error_name, version_of
-from toolgate.server.state.tables import VERSION
+from toolgate.server.state import snapshot, tables
+from toolgate.server.state.errors import StateError
+from toolgate.server.state.sqlite import connect, describe_error, disconnect, error_name, version_of
+from toolgate.server.state.tables import COMPATIBLE_SINCE, VERSION
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -31,6 +32,7 @@ REVISIONS = (  # Alembic's own table, to the letter
     "CREATE TABLE alembic_version (\n\tversion_num VARCHAR(32) NOT NULL, \n\t"
     "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)\n)"
 )
+VERSIONS = "SELECT version, compatible_since FROM schema_version"
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +46,26 @@ def format_revision(version: int) -> str:
     return f"{version:04}"
 
 
-def stamp_version(connection: "Connection") -> None:
-    """Mark a new database as being of this version, for Toolgate and for Alembic."""
+def create_tables(connection: "Connection") -> None:
+    """Create the tables in an empty database, and mark it as being of this version, for Toolgate and for Alembic."""
+    tables.metadata.create_all(connection, checkfirst=False)
     connection.exec_driver_sql(REVISIONS)
     connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{format_revision(VERSION)}')")  # noqa: S608
-    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+    _write_version(connection)
+
+
+def read_versions(connection: "Connection") -> tuple[int, int]:
+    """Return the version of the tables, and the first version that can use them."""
+    version, compatible_since = connection.exec_driver_sql(VERSIONS).one()
+    return version, compatible_since
+
+
+def _write_version(connection: "Connection") -> None:
+    table = tables.schema_version
+    connection.execute(table.delete())
+    connection.execute(table.insert().values(version=VERSION, compatible_since=COMPATIBLE_SINCE))
+    if connection.dialect.name == "sqlite":  # where each transaction looks at it
+        connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
 
 
 def upgrade_database(path: Path) -> None:
@@ -108,7 +125,7 @@ def _upgrade(connection: "Connection", path: Path, version: int) -> Path:
 
 
 def run_migrations(connection: "Connection", version: int) -> None:
-    """Migrate the tables from `version`, that of user_version whatever Alembic's table has, to this one."""
+    """Migrate the tables from `version`, whatever Alembic's table has, to this one."""
     from alembic import command
     from alembic.config import Config
 
@@ -117,7 +134,7 @@ def run_migrations(connection: "Connection", version: int) -> None:
     config.attributes["connection"] = connection
     command.stamp(config, format_revision(version), purge=True)
     command.upgrade(config, "head")
-    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
+    _write_version(connection)
 
 
 def _check(connection: "Connection") -> None:

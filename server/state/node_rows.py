@@ -3,7 +3,7 @@
 Times are seconds since the epoch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,7 +42,6 @@ def place(
     """Return the principal's node. One without a node gets that of `names` with the fewest people, the first of equals,
     unless it is draining or full and not `has_files` of theirs. Return None if all are. `limits` has the number of
     people that nodes take, 0 for any."""
-    table = tables.placement
     nodes = {node.name: node for node in list_nodes(connection)}
     people = {name: nodes[name].people if name in nodes else 0 for name in names}
 
@@ -53,8 +52,7 @@ def place(
     free = [name for name in names if has_files or has_room(name)]
     if free:
         node = min(free, key=lambda name: (people[name], name))
-        row = tables.insert(table).values(principal=principal, node=node, placed_at=now)
-        connection.execute(row.on_conflict_do_nothing())
+        tables.add_row(connection, tables.placement, {"principal": principal, "node": node, "placed_at": now})
     return find_placement(connection, principal)
 
 
@@ -78,14 +76,28 @@ def move_placement(connection: "Connection", principal: str, target: str, claim:
 
 def note_node(connection: "Connection", name: str, address: str, now: float) -> None:
     """Note that a server reached the node at the address."""
-    row = tables.insert(tables.node).values(name=name, address=address, draining=False, seen_at=now)
-    connection.execute(row.on_conflict_do_update(index_elements=["name"], set_={"address": address, "seen_at": now}))
+    tables.write_row(connection, tables.node, {"name": name}, {"address": address, "seen_at": now}, draining=False)
 
 
-def set_draining(connection: "Connection", name: str, *, draining: bool) -> bool:
-    """Set whether the node gets no new people. Return whether it is known."""
-    table = tables.node
-    return connection.execute(table.update().where(table.c.name == name).values(draining=draining)).rowcount == 1
+def find_holder(connection: "Connection", name: str, addresses: Collection[str]) -> str | None:
+    """Return which of the addresses has had the node's name for the longest, or None if none has it."""
+    table = tables.node_address
+    rows = connection.execute(table.select().filter_by(name=name)).all()
+    held = [(row.since, row.address) for row in rows if row.address in addresses]
+    return min(held)[1] if held else None
+
+
+def bind_address(connection: "Connection", name: str, address: str, rivals: Collection[str], now: float) -> str:
+    """Note that the node is at the address, unless one of `rivals` has had its name for longer. Return which has it."""
+    holder = find_holder(connection, name, {address, *rivals})
+    if holder is None:
+        tables.write_row(connection, tables.node_address, {"address": address}, {"name": name, "since": now})
+    return holder or address
+
+
+def set_draining(connection: "Connection", name: str, address: str, *, draining: bool) -> None:
+    """Set whether the node gets no new people. `address` is for a node that no server has reached: "" if unknown."""
+    tables.write_row(connection, tables.node, {"name": name}, {"draining": draining}, address=address, seen_at=0.0)
 
 
 def list_placements(connection: "Connection") -> dict[str, str]:

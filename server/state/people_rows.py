@@ -106,6 +106,5 @@ def trim_pending_logins(connection: "tables.Connection", question: str, each: in
 def take_pending_login(connection: "tables.Connection", hashed: str, now: float) -> Any:
     """Remove the row and return it, or None."""
     table = tables.pending_login
-    row = connection.execute(table.select().where(table.c.hash == hashed, table.c.until > now)).one_or_none()
-    connection.execute(table.delete().where(table.c.hash == hashed))
-    return row
+    row = connection.execute(table.delete().where(table.c.hash == hashed).returning(*table.c)).one_or_none()
+    return row if row is not None and row.until > now else None

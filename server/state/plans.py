@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from toolgate.server.state import tables
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import Store, Subject
 from toolgate.tools.api.services import CallerState, PlanState
 
 NO_PLAN = PlanState(active=False, goal="", plan_file=None, started_at=None)
@@ -40,7 +40,7 @@ class PlanStore:
             return self.place.plan or NO_PLAN
         if not self.store.has_flag(EXISTS_FLAG, self.principal):
             return NO_PLAN
-        return await self.store.transact(self._read)
+        return await self.store.read(self._read)
 
     async def enter(self, goal: str, plan_file: str | None) -> PlanState:
         entered = PlanState(True, goal, plan_file, datetime.now(UTC))
@@ -73,11 +73,12 @@ class PlanStore:
             self._write(connection, state)
             return state
 
-        state, clear = await self.store.transact(write), self.store.clear_flag_unless
+        alone: tuple[Subject, str] = "plans", self.principal
+        state, clear = await self.store.transact(write, alone=alone), self.store.clear_flag_unless
         if not state.active:
-            await clear(ACTIVE_FLAG, self.principal, lambda connection: self._read(connection).active)
+            await clear(ACTIVE_FLAG, self.principal, lambda connection: self._read(connection).active, alone=alone)
         if state.started_at is None:
-            await clear(EXISTS_FLAG, self.principal, lambda connection: self._read(connection) != NO_PLAN)
+            await clear(EXISTS_FLAG, self.principal, lambda connection: self._read(connection) != NO_PLAN, alone=alone)
         return state
 
     def _write(self, connection: "tables.Connection", state: PlanState) -> None:

@@ -8,15 +8,16 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from toolgate.server.protocol.errors import InvalidParams
-from toolgate.server.state import key_file
+
+if TYPE_CHECKING:
+    from toolgate.server.state.tables import Connection
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
 MAX_STATE = 32 * 2**20  # characters of a requestState: what the answers of one message can carry
@@ -24,19 +25,36 @@ NONCE = 12  # bytes, as GCM wants them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
 
 
-class Sealer:
-    """Seals values for a principal and a request. Any process may rotate the key meanwhile.
+class SealingKey(Protocol):
+    """A secret key that any process may rotate."""
 
-    key_path: file of the key, created at first use, private
+    def mark(self) -> Hashable:
+        """Return what changes when the key is rotated."""
+        ...
+
+    def read(self) -> tuple[bytes, list[tuple[bytes, float]]]:
+        """Return the key, and others that are valid for reading, each until a time."""
+        ...
+
+    def refresh(self, connection: "Connection") -> None:
+        """See rotations up to now, inside a transaction."""
+        ...
+
+
+class Sealer:
+    """Seals values for a principal and a request.
+
     lifetime: seconds until a sealed value expires; None is for ever
     now: seconds since the epoch
     """
 
-    def __init__(self, key_path: Path, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time) -> None:
-        self._key_path = key_path
+    def __init__(
+        self, key: SealingKey, lifetime: float | None = LIFETIME, now: Callable[[], float] = time.time
+    ) -> None:
+        self._key = key
         self._lifetime = lifetime
         self._now = now
-        self._mark: tuple[int, int] | None = None
+        self._mark: Hashable = None
         self._cipher: Any = None
         self._before: list[tuple[Any, float]] = []  # ciphers, and until when
 
@@ -74,18 +92,19 @@ class Sealer:
             raise refusal
         return value
 
+    def refresh(self, connection: "Connection") -> None:
+        """See rotations of the key up to now, inside a transaction."""
+        self._key.refresh(connection)
+
     def _current_cipher(self) -> Any:
         """Return the cipher of the present key."""
-        try:
-            mark = key_file.file_identity(self._key_path)
-        except FileNotFoundError:
-            key_file.load_or_create_key(self._key_path)
-            mark = key_file.file_identity(self._key_path)
+        mark = self._key.mark()
         if mark != self._mark:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # start-up, as above
 
-            self._cipher = AESGCM(key_file.read_key(self._key_path))
-            self._before = [(AESGCM(key), until) for key, until in key_file.read_previous_keys(self._key_path)]
+            key, others = self._key.read()
+            self._cipher = AESGCM(key)
+            self._before = [(AESGCM(other), until) for other, until in others]
             self._mark = mark
         return self._cipher
 

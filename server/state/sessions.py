@@ -8,7 +8,7 @@ which clients may resume a session.
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
-from toolgate.server.state.live_processes import ProcessRegistry
+from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.sqlite import describe_error
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.services import PlanState
@@ -89,7 +89,7 @@ class SessionRecords:
     """The rows of sessions. A working directory counts in the same `workspace` only. `now`: seconds since the epoch."""
 
     def __init__(
-        self, store: Store, processes: ProcessRegistry, workspace: str, now: Callable[[], float] = time.time
+        self, store: Store, processes: LiveProcesses, workspace: str, now: Callable[[], float] = time.time
     ) -> None:
         self.workspace = workspace
         self.now = now
@@ -104,7 +104,8 @@ class SessionRecords:
         """
         if not self._store.has_flag(FLAG, ""):
             return []
-        return await self._store.transact(partial(self._recall, idle, most))
+        dead = await self._processes.find_dead(await self._store.read(_list_processes))
+        return await self._store.transact(partial(self._recall, idle, most, dead), alone="sessions")
 
     def add(self, id: str, owner: tuple[str, str, str], details: bytes) -> "asyncio.Future[None]":
         """Store a new session; `owner` is its issuer, subject and client."""
@@ -137,8 +138,7 @@ class SessionRecords:
 
         def drop(connection: "tables.Connection") -> None:
             own = self._processes.own_name()
-            rows = [(id, process, own) for id, process in gone.items()]
-            _each(connection, "DELETE FROM session WHERE id = ? AND process IN (?, ?)", rows)
+            _remove_sessions(connection, [(id, holder) for id, process in gone.items() for holder in {process, own}])
 
         return self._batch.add(drop)
 
@@ -154,16 +154,15 @@ class SessionRecords:
         def leave(connection: "tables.Connection") -> None:
             _see(seen, connection)
             table = tables.session_message
-            _each(connection, "DELETE FROM session_message WHERE session = ?", [(id,) for id in messages])
+            old = table.delete().where(table.c.session == tables.bindparam("of"))
+            _each(connection, old, [{"of": id} for id in messages])
             rows = [
                 {"session": id, "stream": event.stream, "number": event.number, "data": event.data}
                 for id, events in messages.items()
                 for event in events
             ]
             there = set(connection.execute(tables.session.select().with_only_columns(tables.session.c.id)).scalars())
-            stored = [row for row in rows if row["session"] in there]
-            if stored:
-                connection.execute(table.insert(), stored)
+            _each(connection, table.insert(), [row for row in rows if row["session"] in there])
 
         return self._batch.add(leave)
 
@@ -172,13 +171,14 @@ class SessionRecords:
 
         Return None where it is gone, or another process was first; or where it can't be read, and then remove it.
         """
-        return await self._store.transact(partial(self._take, id))
+        dead = await self._processes.find_dead(await self._store.read(partial(_list_processes, id=id)))
+        return await self._store.transact(partial(self._take, id, dead), alone="sessions")
 
-    def _take(self, id: str, connection: "tables.Connection") -> ResumedSession | None:
+    def _take(self, id: str, dead: Collection[str], connection: "tables.Connection") -> ResumedSession | None:
         session, message = tables.session, tables.session_message
         row = connection.execute(session.select().where(session.c.id == id)).one_or_none()
         own = self._processes.own_name()
-        if row is None or (row.process != own and self._processes.is_alive(row.process)):
+        if row is None or (row.process != own and row.process not in dead):
             return None
         try:
             details = msgspec.json.decode(row.details, type=SessionDetails)
@@ -188,25 +188,28 @@ class SessionRecords:
             return None
         mine = message.select().where(message.c.session == id).order_by(message.c.stream, message.c.number)
         events = [StoredEvent(event.stream, event.number, event.data) for event in connection.execute(mine)]
+        claim = session.update().where(session.c.id == id, session.c.process == row.process)
+        if connection.execute(claim.values(process=own, seen_at=self.now())).rowcount != 1:
+            return None
         unasked = (message.c.session == id) & (message.c.stream == "")
         connection.execute(message.delete().where(unasked))  # they are delivered once, on another stream
-        connection.execute(session.update().where(session.c.id == id).values(process=own, seen_at=self.now()))
         return ResumedSession(details, row.began_at, events)
 
-    def _recall(self, idle: float, most: int, connection: "tables.Connection") -> list[StoredSession]:
-        table = tables.session
-        own, now = self._processes.own_name(), self.now()
-        names = set(connection.execute(table.select().with_only_columns(table.c.process).distinct()).scalars())
-        dead = [name for name in names if name != own and not self._processes.is_alive(name)]
-        orphaned = table.c.process.in_(dead)
+    def _recall(
+        self, idle: float, most: int, dead: Collection[str], connection: "tables.Connection"
+    ) -> list[StoredSession]:
+        table, now = tables.session, self.now()
+        self._processes.own_name()  # counts as alive from now on
+        names = set(_list_processes(connection))
+        orphaned = table.c.process.in_(sorted(dead))
         connection.execute(table.delete().where(orphaned & (table.c.seen_at < now - idle)))
         columns = [table.c[name] for name in ("id", "process", "issuer", "subject", "client", "seen_at", "details")]
         of_dead = table.select().where(orphaned).with_only_columns(*columns).order_by(table.c.seen_at)
         rows = connection.execute(of_dead).all()
         readable = [row for row in rows if _is_readable(row)]
         recent = readable[max(0, len(readable) - most) :]
-        surplus = {row.id for row in rows} - {row.id for row in recent}
-        _each(connection, "DELETE FROM session WHERE id = ?", [(id,) for id in surplus])
+        kept = {row.id for row in recent}
+        _remove_sessions(connection, [(row.id, row.process) for row in rows if row.id not in kept])
         if not recent and names <= set(dead):
             self._store.set_flag(FLAG, "", False)
         return [
@@ -257,9 +260,26 @@ def remove_sessions(database: Path) -> None:
 
 
 def _see(seen: Mapping[str, float], connection: "tables.Connection") -> None:
-    _each(connection, "UPDATE session SET seen_at = ? WHERE id = ?", [(at, id) for id, at in seen.items()])
+    table = tables.session
+    used = table.update().where(table.c.id == tables.bindparam("of")).values(seen_at=tables.bindparam("at"))
+    _each(connection, used, [{"of": id, "at": time} for id, time in seen.items()])
 
 
-def _each(connection: "tables.Connection", statement: str, rows: list[tuple[Any, ...]]) -> None:
+def _list_processes(connection: "tables.Connection", id: str | None = None) -> list[str]:
+    """Return the processes that have sessions, or have the session `id`."""
+    table = tables.session
+    rows = table.select().with_only_columns(table.c.process).distinct()
+    return list(connection.execute(rows if id is None else rows.where(table.c.id == id)).scalars())
+
+
+def _remove_sessions(connection: "tables.Connection", held: list[tuple[str, str]]) -> None:
+    """Remove these sessions, each if this process still has it: (id, process)."""
+    table = tables.session
+    this = (table.c.id == tables.bindparam("of")) & (table.c.process == tables.bindparam("holder"))
+    _each(connection, table.delete().where(this), [{"of": id, "holder": process} for id, process in held])
+
+
+def _each(connection: "tables.Connection", statement: Any, rows: list[dict[str, Any]]) -> None:
+    """Execute the statement for each row, if there is any."""
     if rows:
-        connection.exec_driver_sql(statement, rows)
+        connection.execute(statement, rows)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from toolgate.server.state.sqlite import StateError, describe_error, version_of_raw
+from toolgate.server.state.errors import StateError
+from toolgate.server.state.sqlite import describe_error, version_of_raw
 
 if TYPE_CHECKING:
     import sqlite3

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from toolgate.tools import ToolError
+from toolgate.server.state.errors import StateError
 
 if TYPE_CHECKING:
     import sqlite3
@@ -17,14 +17,6 @@ STEP = 0.02  # seconds to wait in SQLite at a time, since nothing interrupts tha
 LOOK = 2.0  # seconds to wait for another process's transactions where nothing can interrupt
 HEADER = 64  # bytes of the header: https://www.sqlite.org/fileformat2.html#the_database_header
 MAGIC = b"SQLite format 3\0"
-
-
-class StateError(ToolError):
-    """The state database can't be used. Nothing was changed; the log has the path and the cause."""
-
-
-class NewerStateError(StateError):
-    """The state is of a newer version than this program."""
 
 
 def connect(path: Path, *, foreign_keys: bool = True) -> "Connection":
@@ -58,6 +50,14 @@ def version_of_raw(raw: "sqlite3.Connection") -> int:
     return int(raw.execute("PRAGMA user_version").fetchone()[0])
 
 
+def compatible_since_of_raw(raw: "sqlite3.Connection") -> int:
+    """Return the first version that can use the tables of a newer one; their own where they don't say."""
+    version = version_of_raw(raw)
+    row = raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'").fetchone()
+    row = row and raw.execute("SELECT compatible_since FROM schema_version WHERE version = ?", (version,)).fetchone()
+    return int(row[0]) if row else version
+
+
 def read_header_version(path: Path) -> int | None:
     """Return the version in the file's header, or None without a database. The log beside it may have a newer one."""
     try:
@@ -68,19 +68,22 @@ def read_header_version(path: Path) -> int | None:
     return int.from_bytes(head[60:64]) if head.startswith(MAGIC) and len(head) == HEADER else None
 
 
-def check_database(path: Path) -> int:
-    """Return the version of the database at `path` after checking its pages. Changes nothing. Raises StateError."""
+def check_database(path: Path) -> tuple[int, int]:
+    """Return the version of the database at `path`, and the first that can use it, after checking its pages.
+
+    Changes nothing. Raises StateError.
+    """
     import sqlite3  # start-up
 
     try:
         with contextlib.closing(open_read_only(path)) as raw:
             (verdict,) = raw.execute("PRAGMA quick_check(1)").fetchone()
-            version = version_of_raw(raw)
+            versions = version_of_raw(raw), compatible_since_of_raw(raw)
     except sqlite3.Error as error:
         raise StateError(f"the state database {describe_error(error)}") from error
     if verdict != "ok":
         raise StateError(f"the state database {CAUSES['SQLITE_CORRUPT']}")
-    return version
+    return versions
 
 
 def checkpoint(path: Path) -> None:

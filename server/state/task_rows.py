@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from toolgate.server.protocol.task import LIVE, StoredTask
 from toolgate.server.state import tables
-from toolgate.server.state.live_processes import ProcessRegistry
+from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store
 from toolgate.tools import ToolError
 
@@ -31,11 +31,12 @@ class TaskRows:
     server: digest of the options a task depends on; a process with another one would give other outcomes
     """
 
-    def __init__(self, store: Store, processes: ProcessRegistry, now: Callable[[], float], server: str) -> None:
+    def __init__(self, store: Store, processes: LiveProcesses, now: Callable[[], float], server: str) -> None:
         self.store = store
         self.processes = processes
         self.now = now
         self.server = server
+        self.record_end: Callable[[tables.Connection, StoredTask], None] | None = None  # called as it is stored
 
     @property
     def is_empty(self) -> bool:
@@ -61,22 +62,28 @@ class TaskRows:
             self.store.set_flag(FLAG, "", True)
             return task
 
-        return await self.store.transact(put)
+        return await self.store.transact(put, alone="tasks")
 
-    async def save(self, task: StoredTask, otherwise: StoredTask | None = None) -> StoredTask:
-        """Store a task that has changed, unless it was removed, and return what was stored. It is not run again.
+    async def save(self, task: StoredTask, otherwise: StoredTask | None = None) -> StoredTask | None:
+        """Store a task that has changed, and return what was stored. It is not run again.
 
-        `otherwise` is stored instead where there is no room for the outcome.
+        None: it was removed, or another process has taken it over. `otherwise` is stored instead where there is no room
+        for the outcome.
         """
 
-        def save(connection: "tables.Connection") -> StoredTask:
+        def save(connection: "tables.Connection") -> StoredTask | None:
             has_room = task.is_live or self._make_room(connection, task)
             written = task if has_room or otherwise is None else otherwise
             table = tables.deferral
-            connection.execute(table.update().where(table.c.id == task.id).values({**_to_row(written), "again": None}))
+            this = (table.c.id == task.id) & (table.c.process == task.process)
+            changed = connection.execute(table.update().where(this).values({**_to_row(written), "again": None}))
+            if changed.rowcount != 1:
+                return None
+            if not written.is_live and self.record_end is not None:
+                self.record_end(connection, written)
             return written
 
-        return await self.store.transact(save)
+        return await self.store.transact(save, alone="tasks")
 
     async def mark_read(self, ids: Iterable[str]) -> None:
         """Mark tasks as read by the client: from now on they may be dropped to make room."""
@@ -84,43 +91,50 @@ class TaskRows:
         def read(connection: "tables.Connection") -> None:
             connection.execute(tables.deferral.update().where(tables.deferral.c.id.in_(list(ids))).values(read=True))
 
-        await self.store.transact(read)
+        await self.store.transact(read, alone="tasks")  # after what stored them
 
     async def remove(self, id: str) -> None:
         def drop(connection: "tables.Connection") -> None:
             connection.execute(tables.deferral.delete().where(tables.deferral.c.id == id))
 
-        await self.store.transact(drop)
+        await self.store.transact(drop, alone="tasks")  # after what stored it
 
     async def find(self, principal: str, ids: Iterable[str]) -> tuple[list[StoredTask], bool]:
         """Return the principal's tasks, expired ones too, and whether one is of a dead process of this `server`."""
 
-        def find(connection: "tables.Connection") -> tuple[list[StoredTask], bool]:
+        def find(connection: "tables.Connection") -> list[Any]:
             table = tables.deferral
             mine = (table.c.principal == principal) & table.c.id.in_(list(ids))
-            rows = connection.execute(table.select().where(mine)).all()
-            ours = {row.process for row in rows if row.status in LIVE and row.server == self.server}
-            return [_from_row(row) for row in rows], any(not self.processes.is_alive(name) for name in ours)
+            return list(connection.execute(table.select().where(mine)))
 
-        return await self.store.transact(find)
+        rows = await self.store.read(find)
+        ours = {row.process for row in rows if row.status in LIVE and row.server == self.server}
+        return [_from_row(row) for row in rows], bool(ours and await self.processes.find_dead(ours))
 
     async def adopt(self, serves: Callable[[str], bool]) -> list[tuple[StoredTask, bytes | None]]:
         """Take over the running tasks of dead processes of this `server`. Return each with how to run it again."""
+        table = tables.deferral
+        mine = table.c.status.in_(LIVE) & (table.c.server == self.server)
+
+        def list_owners(connection: "tables.Connection") -> list[str]:
+            return list(connection.execute(tables.select(table.c.process).where(mine).distinct()).scalars())
+
+        dead = await self.processes.find_dead(await self.store.read(list_owners))
 
         def adopt(connection: "tables.Connection") -> list[tuple[StoredTask, bytes | None]]:
             self._expire(connection)
-            table = tables.deferral
+            if not dead:
+                return []
             own = self.processes.own_name()
-            mine = table.c.status.in_(LIVE) & (table.c.server == self.server)
-            rows = connection.execute(table.select().where(mine)).all()
-            dead = {name for name in {row.process for row in rows} if not self.processes.is_alive(name)}
-            orphaned = [row for row in rows if row.process in dead and serves(row.principal)]
-            ids = [row.id for row in orphaned]
+            rows = connection.execute(table.select().where(mine, table.c.process.in_(sorted(dead)))).all()
+            orphaned = [row for row in rows if serves(row.principal)]
+            still = table.c.id.in_([row.id for row in orphaned]) & table.c.process.in_(sorted(dead)) & mine
             # not a third time: a task that kills the server must not do so for ever
-            connection.execute(table.update().where(table.c.id.in_(ids)).values(process=own, again=None))
-            return [(replace(_from_row(row), process=own), row.again) for row in orphaned]
+            claim = table.update().where(still).values(process=own, again=None).returning(table.c.id)
+            claimed = set(connection.execute(claim).scalars())
+            return [(replace(_from_row(row), process=own), row.again) for row in orphaned if row.id in claimed]
 
-        return await self.store.transact(adopt)
+        return await self.store.transact(adopt, alone="tasks")
 
     def _expire(self, connection: "tables.Connection") -> None:
         table = tables.deferral

@@ -1,7 +1,7 @@
 """Store a principal's todos (the TaskManager tool), and which one is current."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -24,10 +24,15 @@ class TodoOutline(msgspec.Struct, frozen=True):
     completed: int
 
 
+# Called in the transaction that changes a todo: principal, todo, change, and the number of the step or None
+RecordTodoChange = Callable[["tables.Connection", str, Todo, str, int | None], None]
+
+
 class TodoStore:
     """The `Tasks` of toolgate.tools.api.context, for one principal; `session` is the place's key, or ""."""
 
-    def __init__(self, store: Store, principal: str, session: str) -> None:
+    def __init__(self, store: Store, principal: str, session: str, record: "RecordTodoChange | None" = None) -> None:
+        self._record = record
         self.store = store
         self.principal = principal
         self.session = session
@@ -39,9 +44,9 @@ class TodoStore:
             _make_room(connection, self.principal)
             task_id = _insert(connection, self.principal, name)
             self._focus(connection, task_id)
-            return self._find(connection, task_id)
+            return self._find_changed(connection, task_id, "created", None)
 
-        return await self.store.transact(create)
+        return await self.store.transact(create, alone=("todos", self.principal))
 
     async def add(self, task_id: int, text: str) -> Todo:
         """Append a step; a completed todo is open again. Raises KeyError, or ToolError when it has too many steps."""
@@ -53,9 +58,9 @@ class TodoStore:
             row = {"task_id": task_id, "number": count + 1, "text": text, "completed": False}
             connection.execute(tables.step.insert().values(row))
             _set_completed(connection, task_id, False)
-            return self._find(connection, task_id)
+            return self._find_changed(connection, task_id, "step_added", count + 1)
 
-        return await self.store.transact(add)
+        return await self.store.transact(add, alone=("todos", self.principal))
 
     async def complete(self, task_id: int, step: int | None = None) -> Todo:
         """Complete a step, or the todo itself, which leaves its steps unchanged. Raises KeyError, or LookupError."""
@@ -70,9 +75,10 @@ class TodoStore:
                 connection.execute(steps.update().where(this).values(completed=True))
             else:
                 raise LookupError(step)
-            return self._find(connection, task_id)
+            change = "completed" if step is None else "step_completed"
+            return self._find_changed(connection, task_id, change, step)
 
-        return await self.store.transact(complete)
+        return await self.store.transact(complete, alone=("todos", self.principal))
 
     async def switch(self, task_id: int) -> Todo:
         """Make a todo current, in the session and for later sessions of the principal. Raises KeyError."""
@@ -82,14 +88,14 @@ class TodoStore:
             self._focus(connection, task_id)
             return self._find(connection, task_id)
 
-        return await self.store.transact(switch)
+        return await self.store.transact(switch, alone=("todos", self.principal))
 
     async def may_exist(self) -> bool:
         """Return False only where nothing was ever stored. Opens no database."""
         return not self.store.is_empty()
 
     async def all(self) -> Sequence[Todo]:
-        return await self.store.transact(lambda connection: self._read(connection, None))
+        return await self.store.read(lambda connection: self._read(connection, None))
 
     async def list_first(self, most: int, steps: int) -> tuple[list[TodoOutline], int]:
         """Return `most` todos with `steps` steps each, and the number of all todos.
@@ -110,13 +116,13 @@ class TodoStore:
                 for first, count, done in [outlines.get(row.id, ([], 0, 0))]
             ], total
 
-        return await self.store.transact(look)
+        return await self.store.read(look)
 
     async def current(self) -> int | None:
-        return await self.store.transact(self._current)
+        return await self.store.read(self._current)
 
     def _find(self, connection: "tables.Connection", task_id: int) -> Todo:
-        if not 0 < task_id < 2**63:  # SQLite has no such integer
+        if not 0 < task_id < 2**63:  # the database has no such integer
             raise KeyError(task_id)
         found = self._read(connection, task_id)
         if not found:
@@ -136,6 +142,13 @@ class TodoStore:
             Todo(row.id, row.name, row.id == current, row.completed, rows_by_task.get(row.id, []))
             for row in connection.execute(task.select().where(condition).order_by(task.c.id))
         ]
+
+    def _find_changed(self, connection: "tables.Connection", task_id: int, change: str, step: int | None) -> Todo:
+        """Return a todo that this transaction has changed, and have the change recorded."""
+        found = self._find(connection, task_id)
+        if self._record is not None:
+            self._record(connection, self.principal, found, change, step)
+        return found
 
     def _current(self, connection: "tables.Connection") -> int | None:
         focus = tables.focus
@@ -169,10 +182,10 @@ def _outlines(
     """Return the first steps of each todo that has any, their number, and the number of completed ones."""
     step = tables.step
     of_these = step.c.task_id.in_(ids)
-    columns = (step.c.task_id, tables.func.count(), tables.func.sum(step.c.completed))
+    columns = (step.c.task_id, tables.func.count(), tables.func.count().filter(step.c.completed))
     counts = tables.select(*columns).where(of_these).group_by(step.c.task_id)
     found: dict[int, tuple[list[TodoStep], int, int]] = {
-        id: ([], count, int(done)) for id, count, done in connection.execute(counts)
+        id: ([], count, done) for id, count, done in connection.execute(counts)
     }
     first = step.select().where(of_these & (step.c.number <= most)).order_by(step.c.number)
     for row in connection.execute(first):

@@ -27,19 +27,19 @@ class WorkingDirectories:
         self._store = store
         self._workspace = workspace
         self._batch = WriteBatch(store)
-        self._stored: dict[str, Path] = {}  # from the last process, until they are used
+        self._stored: dict[str, Path] = {}  # the one that changed last is the last
 
     async def load(self) -> None:
         """Read what an earlier process stored."""
         if self._store.has_flag(FLAG, ""):
             try:
-                self._stored = await self._store.transact(self._read)
+                self._stored = await self._store.transact(self._read, alone="places")
             except StateError as error:
                 log.warning("the working directories of before this start can't be read, and are lost: %s", error)
 
     def get_place(self, principal: str) -> CallerState:
-        """Return the principal's place. Call it once for each."""
-        stored = self._stored.pop(principal, None)
+        """Return the principal's place, as it was stored. Call it again only if nothing uses the one before."""
+        stored = self._stored.get(principal)
         place = CallerState(cwd=stored, saved_cwd=stored)
         place.save = partial(self._save, principal, place)
         return place
@@ -58,14 +58,22 @@ class WorkingDirectories:
             log.warning("the working directory of %s is not stored, and lost at the next start: %s", principal, error)
         else:
             place.saved_cwd = cwd
+            self._note(principal, cwd)
+
+    def _note(self, principal: str, cwd: Path | None) -> None:
+        self._stored.pop(principal, None)
+        if cwd is not None:
+            self._stored[principal] = cwd
+        while len(self._stored) > MAX_DIRECTORIES:
+            del self._stored[next(iter(self._stored))]
 
     def _write(self, principal: str, cwd: Path | None, connection: "tables.Connection") -> None:
-        table = tables.place
-        connection.execute(table.delete().where(table.c.principal == principal, table.c.workspace == self._workspace))
-        if cwd is not None:
-            row = {"principal": principal, "workspace": self._workspace, "cwd": os.fsencode(cwd)}
-            connection.execute(table.insert().values(row | {"moved_at": time.time()}))
-            self._store.set_flag(FLAG, "", True)
+        table, key = tables.place, {"principal": principal, "workspace": self._workspace}
+        if cwd is None:
+            connection.execute(table.delete().filter_by(**key))
+            return
+        tables.write_row(connection, table, key, {"cwd": os.fsencode(cwd), "moved_at": time.time()})
+        self._store.set_flag(FLAG, "", True)
 
     def _read(self, connection: "tables.Connection") -> dict[str, Path]:
         table = tables.place

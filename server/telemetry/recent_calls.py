@@ -85,8 +85,7 @@ class RecentCalls:
             accepted = "allowed" if call.decision == "asked" else "answered"
             for answer in call.page_answers or ():
                 answer.add_done_callback(partial(self._question_ended, begun, call.session.principal, accepted))
-        if self._watching:
-            self._notify(call.session.principal)
+        self._note_change(call.session.principal)
 
     def _question_ended(
         self, begun: RecentCall, principal: str, accepted: str, answer: "asyncio.Future[dict[str, Any] | None]"
@@ -94,7 +93,7 @@ class RecentCalls:
         """Note how the question ended that the call had left on the page."""
         result = answer.result()
         begun.outcome = "expired" if result is None else accepted if result["action"] == "accept" else "declined"
-        self._notify(principal)
+        self._note_change(principal)
 
     def task_lost(self, kept: StoredTask) -> None:
         seen = self._add(kept.principal, "", tool_of(kept.id))
@@ -115,12 +114,10 @@ class RecentCalls:
         else:
             self._calls.move_to_end(principal)
         calls.append(seen)
-        if self._watching:
-            self._notify(principal)
+        self._note_change(principal)
         return seen
 
-    def _notify(self, principal: str) -> None:
-        watching = self._watching.get(principal)
-        if watching:
-            for notify in list(watching):
+    def _note_change(self, principal: str) -> None:
+        if self._watching:
+            for notify in list(self._watching.get(principal, ())):
                 notify()

@@ -13,6 +13,7 @@ from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Bus
     from toolgate.server.telemetry.audit.reader import OwnEntries
     from toolgate.server.telemetry.audit.recorder import AuditRecorder
     from toolgate.server.telemetry.metrics.collector import Metrics
@@ -23,16 +24,24 @@ log = logging.getLogger("toolgate.traces")
 
 class Telemetry:
     """`sandboxed` is whether commands run in a sandbox; `registry()` returns what is served. A part that is not
-    configured is None. Raises UsageError if the audit log can't be written."""
+    configured is None. With `bus` the pages of all replicas show the calls of all. Raises UsageError if the audit log
+    can't be written."""
 
     def __init__(
-        self, config: Config, state: Path, workspaces: Workspaces, *, sandboxed: bool, registry: Callable[[], Registry]
+        self,
+        config: Config,
+        state: Path,
+        workspaces: Workspaces,
+        *,
+        sandboxed: bool,
+        registry: Callable[[], Registry],
+        bus: "Bus | None" = None,
     ) -> None:
         self._state = state
         self._audit = _open_audit(config, state, workspaces, sandboxed)
         self.traces = _open_traces(config, registry)
         self.metrics = _create_metrics(registry) if config.is_remote else None
-        self.recent_calls = RecentCalls() if config.is_remote else None
+        self.recent_calls = _create_recent_calls(bus) if config.is_remote else None
 
     def observers(self) -> Observers:
         """Return the observers of each call."""
@@ -98,3 +107,11 @@ def _create_metrics(registry: Callable[[], Registry]) -> "Metrics":
     from toolgate.server.telemetry.metrics.collector import Metrics  # start-up: HTTP only
 
     return Metrics(lambda: registry().tools)
+
+
+def _create_recent_calls(bus: "Bus | None") -> RecentCalls:
+    if bus is None:
+        return RecentCalls()
+    from toolgate.server.telemetry.shared_calls import SharedCalls  # start-up: only replicas have it
+
+    return SharedCalls(bus)

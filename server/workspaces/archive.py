@@ -7,9 +7,10 @@ are omitted, and counted. A folder closed by its owner is opened for reading, an
 import os
 import stat
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from toolgate.server.workspaces import sparse_files
 from toolgate.server.workspaces.rmtree import set_mode
@@ -54,22 +55,48 @@ class ArchiveTotals:
             raise ArchiveError(f"the folder is too large: over {MAX_BYTES >> 30} GiB or {MAX_ENTRIES:,} entries")
 
 
-def pack_folder(folder: Path, archive: Path) -> ArchiveTotals:
-    """Write the contents of `folder` to a new private file, and sync it. Raises OSError."""
-    _check_size(folder)
+def pack_folder(folder: Path, archive: Path, is_wanted: Callable[[], bool] = lambda: True) -> ArchiveTotals:
+    """Write the contents of `folder` to a new private file, and sync it. It ends soon after `is_wanted` returns False.
+    Raises OSError."""
+    _check_size(folder, is_wanted)
     with open(os.open(archive, CREATE_FLAGS, 0o600), "wb") as raw:
-        with tarfile.open(fileobj=raw, mode="w:gz", format=tarfile.PAX_FORMAT, compresslevel=LEVEL) as tar:
+        sink: Any = _WantedFile(raw, is_wanted)
+        with tarfile.open(fileobj=sink, mode="w:gz", format=tarfile.PAX_FORMAT, compresslevel=LEVEL) as tar:
             packed = _FolderPacker(tar, os.lstat(folder).st_uid).pack(folder)
         raw.flush()
         os.fsync(raw.fileno())
     return packed
 
 
-def _check_size(folder: Path) -> None:
+def _check_wanted(is_wanted: Callable[[], bool]) -> None:
+    if not is_wanted():
+        raise ArchiveError("the archive is not wanted any more")
+
+
+class _WantedFile:
+    """The file of an archive, for as long as it is wanted."""
+
+    def __init__(self, file: IO[bytes], is_wanted: Callable[[], bool]) -> None:
+        self._file = file
+        self._is_wanted = is_wanted
+
+    def write(self, data: bytes) -> int:
+        _check_wanted(self._is_wanted)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _check_size(folder: Path, is_wanted: Callable[[], bool]) -> None:
     """Raise ArchiveError for a folder that is too large, before any file is read."""
     totals = ArchiveTotals()
     linked: set[Identity] = set()
     for here, _ in walk_folders(folder, OSError):
+        _check_wanted(is_wanted)
         with os.scandir(here) as entries:
             for entry in entries:
                 status = entry.stat(follow_symlinks=False)

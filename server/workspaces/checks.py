@@ -17,7 +17,8 @@ SYSTEM_ALONE = ("/proc", "/sys", "/dev", "/etc", "/run", "/boot", "/usr/bin", "/
 
 def hidden_paths(config: Config, state: Path) -> Sequence[Path]:
     """Return the paths that no command may read, even inside a readable folder."""
-    optional = (config.file, config.clients, config.search_keys, config.logs)
+    urls = [url.file for url in (config.database, config.redis) if url is not None]
+    optional = (config.file, config.clients, config.search_keys, config.logs, config.secret, *urls)
     clients = (getattr(config, method.client_key) for method in provider_methods())
     named = (*optional, *clients, config.metrics_token, config.login_header_secret, config.node_certificate)
     sockets = (address.path for address in config.listen)

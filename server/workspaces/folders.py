@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.workspaces import rmtree
 from toolgate.server.workspaces.archive import pack_folder
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
@@ -51,7 +52,12 @@ class PrincipalFolders:
         self.archive_folder = state / "archive"
 
     def list_names(self) -> list[str]:
-        """Return the principals that have a folder."""
+        """Return the principals that have a folder: people, and `local` if it has a workspace of its own."""
+        own = [LOCAL_NAME] if LOCAL_NAME in _list_names(self.workspaces) else []
+        return sorted([*own, *self.list_removable()])
+
+    def list_removable(self) -> list[str]:
+        """Return the principals whose folders may be archived or removed: people."""
         names = {name for folder in (self.workspaces, self.spools) for name in _list_names(folder)}
         return sorted(name for name in names if PRINCIPAL_NAME.fullmatch(name))
 

@@ -23,7 +23,7 @@ KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the en
 class LocalWorkspaces:
     """The open workspaces. `root` is the one shared folder, or None if each principal has one in `state`.
 
-    `on_task_end` is called with the principal and each of its background tasks that ended by itself.
+    `on_task_end` is called with the principal and each of its background tasks that ended.
     """
 
     def __init__(

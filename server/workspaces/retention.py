@@ -82,7 +82,7 @@ class WorkspaceCleaner:
                     await self._finish(aside)  # its removal was interrupted
                 except OSError as error:
                     log.warning("%s can't be archived or removed: %s; next try in %d s", aside.name, error, EVERY)
-            for name in self.folders.list_names():
+            for name in self.folders.list_removable():
                 if self._due(name, gone) is not None:
                     await self._put_away(name, gone)
 

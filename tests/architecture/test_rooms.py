@@ -6,6 +6,7 @@ import pytest
 
 from tests.architecture import rooms
 from tests.architecture.rooms import ORDER
+from tests.conftest import SLOW
 
 
 def test_a_room_imports_only_rooms_below_it() -> None:
@@ -30,6 +31,10 @@ def test_a_circle_is_found_wherever_it_is() -> None:
 
 def test_every_entry_of_the_order_is_there() -> None:
     assert [entry for entry in ORDER if not (rooms.ROOT / entry).exists()] == []
+
+
+def test_every_module_that_starts_first_is_there() -> None:
+    assert [name for name in SLOW if not (rooms.ROOT / "tests" / name).exists()] == []
 
 
 @pytest.mark.parametrize("folder", rooms.folders(), ids=str)

@@ -1,5 +1,5 @@
 """Measure what a node costs beside commands in process: `Bash true` under `bwrap` in turns, a bare round trip, reading
-100 MB back, and the memory of an idle node."""
+100 MB back, the memory of an idle node, and another person's commands beside a flood of output that is not read."""
 
 import asyncio
 import os
@@ -13,21 +13,25 @@ import uvloop
 
 from tests.bench.driver import Cores
 from tests.bench.measure import MEMORY, SHELL, Figures
-from tests.bench.people import Person, town
+from tests.bench.people import Person, SandboxServer, town
 from tests.bench.report import Target, ratios, table
 from tests.server.node.nodes import NodeProcess, remote_workspace, running_node
 
 IN_PROCESS, AT_NODE = "in process", "at a node"
 ROUND_TRIP, READ = "round trip", "read"
+QUIET, FLOODED = "p99", "p99 beside a flood"
 UIDS = "20000-29999"  # no server's default, nor those of the server beside it
 LARGE = 100_000_000  # bytes
 WARM = 20  # calls
 TRIPS = 1_000
+ECHOES = 2  # times the calls: a p99 needs many
+FLOOD = {"command": "exec head -c 10G /dev/zero", "timeout": 600_000}  # ms
 TARGETS = (
     Target("Bash true at a node: at most 1.15 × the time in process", SHELL, IN_PROCESS, 1.15, False, side=AT_NODE),
     Target("a round trip to a node: at most 0.5 ms", ROUND_TRIP, "", 0.5, False, side=AT_NODE),
     Target("100 MB from a node: at least 100 MB/s", READ, "", 100, True, side=AT_NODE),
     Target("an idle node: at most 40 MB", MEMORY, "", 40, False, side=AT_NODE),
+    Target("p99 beside a flood: at most 3 × the quiet p99", FLOODED, AT_NODE, 3.0, False, QUIET, AT_NODE),
 )
 
 
@@ -47,13 +51,16 @@ def measure(folder: Path, rounds: int, calls: int, tell: Callable[[str], None]) 
                 _compare(figures, {IN_PROCESS: ours.person("ada"), AT_NODE: gateway.person("ada")}, calls)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(_use_link(figures, node))
+            with town(folder / f"flooded-{turn}", cores, "--node", str(node.address)) as gateway:
+                _flood(figures, gateway, calls)  # last: the command goes on when its server ends
     return figures
 
 
 def report(figures: Figures) -> str:
-    rows = [["", "Bash true, ms", "round trip, ms", "100 MB, MB/s", "idle, MB"]]
-    rows.append([IN_PROCESS, f"{figures.median(IN_PROCESS, SHELL):.2f}", "", "", ""])
-    rows.append([AT_NODE, *(f"{figures.median(AT_NODE, each):.2f}" for each in (SHELL, ROUND_TRIP, READ, MEMORY))])
+    rows = [["", "Bash true, ms", "round trip, ms", "100 MB, MB/s", "idle, MB", "p99, ms", "beside a flood"]]
+    rows.append([IN_PROCESS, f"{figures.median(IN_PROCESS, SHELL):.2f}", "", "", "", "", ""])
+    shown = (SHELL, ROUND_TRIP, READ, MEMORY, QUIET, FLOODED)
+    rows.append([AT_NODE, *(f"{figures.median(AT_NODE, each):.2f}" for each in shown)])
     return "\n".join((*table(rows), "", *ratios(figures, TARGETS)))
 
 
@@ -67,6 +74,20 @@ def _compare(figures: Figures, people: dict[str, Person], calls: int) -> None:
                 times[side].append(seconds)
     for side, taken in times.items():
         figures.add(side, SHELL, statistics.quantiles(taken, n=4)[0] * 1e3)
+
+
+def _flood(figures: Figures, gateway: SandboxServer, calls: int) -> None:
+    """Measure a person's commands before and beside another's, whose client reads none of its flood of output."""
+    stuck, bob = gateway.person("eve"), gateway.person("bob")
+    stuck.call("Bash", command="true")
+
+    def time_echoes() -> float:
+        times = [bob.call("Bash", command="echo")[0] for _ in range(WARM + ECHOES * calls)][WARM:]
+        return statistics.quantiles(times, n=100)[98] * 1e3
+
+    figures.add(AT_NODE, QUIET, time_echoes())
+    stuck.send("tools/call", {"name": "Bash", "arguments": FLOOD, "_meta": {"progressToken": "flood"}})
+    figures.add(AT_NODE, FLOODED, time_echoes())
 
 
 async def _use_link(figures: Figures, node: NodeProcess) -> None:

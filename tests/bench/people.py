@@ -30,9 +30,9 @@ class Person:
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[float, Any]:
         """Return the seconds until the answer, and its result. Raises RuntimeError for an error."""
-        before, after = self._client.request(method, params)
+        message = self._encode(method, params)
         begun = time.perf_counter()
-        answer = self._client.exchange(b"%b%d%b" % (before, next(self._ids), after))
+        answer = self._client.exchange(message)
         taken = time.perf_counter() - begun
         body = answer.body
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
@@ -41,6 +41,14 @@ class Person:
         if "result" not in said:
             raise RuntimeError(f"{method} was refused: {body[:500]!r}")
         return taken, said["result"]
+
+    def send(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a request whose answer is not read."""
+        self._client.socket.sendall(self._encode(method, params))
+
+    def _encode(self, method: str, params: Mapping[str, Any]) -> bytes:
+        before, after = self._client.request(method, params)
+        return b"%b%d%b" % (before, next(self._ids), after)
 
     def call(self, name: str, **arguments: Any) -> tuple[float, Any]:
         return self.request("tools/call", {"name": name, "arguments": arguments})

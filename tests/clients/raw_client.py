@@ -36,6 +36,11 @@ RESULTS = {
     "resources/unsubscribe": "Result",
     "completion/complete": "CompleteResult",
     "subscriptions/listen": "SubscriptionsListenResult",
+    "events/list": "Result",  # the others of events are an extension's: in no schema of the protocol
+    "events/poll": "Result",
+    "events/stream": "Result",
+    "events/subscribe": "Result",
+    "events/unsubscribe": "Result",
     "skills/list": "CacheableResult",
     "skills/get": "CacheableResult",
     "resources/directory/read": "ListResourcesResult",
@@ -55,6 +60,10 @@ NOTIFICATIONS = {
     "notifications/cancelled": "CancelledNotification",
     "notifications/subscriptions/acknowledged": "SubscriptionsAcknowledgedNotification",
     "notifications/tasks": "Notification",  # as above
+    **{
+        f"notifications/events/{name}": "Notification"
+        for name in ("list_changed", "active", "event", "heartbeat", "error", "terminated")
+    },
 }
 REQUESTS = {
     "elicitation/create": "ElicitRequest",

@@ -36,7 +36,7 @@ class Site:
         work, environment = surroundings(folder, self.state, env)
         # otherwise every principal has its own folder and sandbox; this folder may be root's
         shared = ["--workspace", str(work), "--sandbox", "none"] if workspace else []
-        words = [*command, "-t", "-s", "--auth", "none", "--port", "0", *shared, *options]
+        words = [*command, "-t", "-s", "--auth", "none", "--port", "0", "--drain", "0", *shared, *options]
         with self.stderr.open("wb") as log:
             self.process = forked_command.start(
                 words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=work, env=environment

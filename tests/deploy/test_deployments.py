@@ -93,7 +93,8 @@ def test_in_kubernetes_the_pod_is_not_root_and_is_asked_where_it_answers() -> No
     assert {mount["mountPath"] for mount in container["volumeMounts"]} == {*IMAGE.volumes, "/tmp"}
     assert set(read("kubernetes/configmap.yaml")["data"]) <= VARIABLES
     grace = pod["terminationGracePeriodSeconds"]
-    assert grace > 5 + 1  # seconds for running calls, and for the end of streams
+    leave = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert grace > leave + 10 + 5 + 3  # seconds for the drain, for running calls, and for the end of streams
 
 
 def test_what_kustomize_takes_is_there_and_the_secret_is_an_example() -> None:

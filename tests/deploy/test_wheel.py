@@ -245,6 +245,7 @@ def test_pipx_with_todays_pip_installs_and_runs_it(built: Built, tmp_path: Path)
     assert words[1:] == ["run", "--spec", str(built.wheel), "toolgate", "--name", "mine"]
 
 
+@pytest.mark.soak  # 50 s, mostly downloads; `make test` installs the wheel by uv
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="pip 23.0 is older than Python 3.12")
 def test_the_pip_of_debian_12_installs_all_that_it_needs(built: Built, tmp_path: Path) -> None:
     bin = tmp_path / "venv" / "bin"

@@ -20,6 +20,7 @@ from tests.servers import forked_command
 
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
 ENVIRONMENTS = {"pydantic-ai": "mcp2", "openai-agents": "mcp2", "crewai": "mcp1"}
+SOAKED = (("pydantic-ai", "http"), ("openai-agents", "stdio"), ("crewai", "stdio"))  # each start takes some ten seconds
 SILENT = {  # turns off their telemetry
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_TRACKING": "true",
@@ -66,12 +67,12 @@ def drive(folder: Path, framework: str, model: Model, url: str | None, command: 
 
 
 def agents() -> list[Any]:
-    """Return each framework over stdio and HTTP; `make test` runs one of the slow CrewAI."""
+    """Return each framework over stdio and HTTP; `make test` runs one of each."""
     return [
         pytest.param(
             (framework, carrier),
             id=f"{framework}-{carrier}",
-            marks=pytest.mark.soak if (framework, carrier) == ("crewai", "stdio") else (),
+            marks=pytest.mark.soak if (framework, carrier) in SOAKED else (),
         )
         for framework in ENVIRONMENTS
         for carrier in ("stdio", "http")

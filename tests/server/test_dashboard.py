@@ -17,7 +17,7 @@ from toolgate.server.calls.observers import Observers
 from toolgate.server.dashboard import Activity, Dashboard
 from toolgate.server.protocol.messages import Request
 from toolgate.server.protocol.session import Call, Session
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit.entry import AuditEntry
@@ -81,6 +81,7 @@ def test_recent_calls_are_per_principal_and_notified_at_once() -> None:
 
 class _Nowhere:
     can_ask = False
+    is_full = False
 
     def send(self, message: Any) -> None: ...
 
@@ -142,7 +143,7 @@ def test_frequent_page_loads_read_the_audit_log_once(tmp_path: Path, monkeypatch
 
 def test_of_many_tasks_the_foremost_are_read_with_their_first_steps(tmp_path: Path) -> None:
     async def read() -> None:
-        store = Store(tmp_path)
+        store = SqliteStore(tmp_path)
         held, other = TodoStore(store, "u-a", ""), TodoStore(store, "u-b", "")
         assert await held.list_first(3, 2) == ([], 0)
         ids = [(await held.create(f"t{n}")).id for n in range(5)]

@@ -10,7 +10,7 @@ import msgspec
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.todos import TodoStore
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
@@ -88,7 +88,7 @@ class FakeServices:
         self.time = 1_000_000.0
         self.folder = folder
         self.person = person or Person()
-        self.store = Store(folder / "state")
+        self.store = SqliteStore(folder / "state")
         self.clock = CallbackTimer(self.store, lambda _: None, now=lambda: self.time)
         self.belongings = Services(
             principal=principal,

@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import select
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -104,6 +105,22 @@ def test_streams_are_isolated_from_each_other(shared: Site) -> None:
         for talk in talks:
             talk.post(request("ping", id="last"))
             assert talk.next()["id"] == "last"  # and nothing else came
+
+
+def test_an_answer_that_comes_while_a_large_one_is_read_slowly_is_not_lost(shared: Site) -> None:
+    with talking(shared) as talk:
+        text = "x" * 12 * 2**20  # more than the kernel takes at once
+        assert talk.post(call("echo", {"text": text}, id=1)) == 202
+        assert eventually(lambda: answers_unread(talk))
+        for id in range(2, 5):  # the second waits until the first is read, and the others meanwhile
+            assert talk.post(request("ping", id=id)) == 202
+        assert [talk.next()["id"] for _ in range(4)] == [1, 2, 3, 4]
+
+
+def answers_unread(talk: SseClient) -> bool:
+    """Return whether bytes of the stream have come, and none is read."""
+    readable, _, _ = select.select([talk.connection.sock], [], [], 0)
+    return bool(readable)
 
 
 def test_an_unknown_session_is_404_and_a_session_of_the_other_transport_is_unknown(shared: Site) -> None:

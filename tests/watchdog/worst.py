@@ -283,6 +283,23 @@ def completions() -> list[dict[str, Any]]:
     ]
 
 
+def events_worst() -> list[dict[str, Any]]:
+    asked = [{"name": "command.ended", "cursor": text} for text in strings()]
+    return [*each("name"), *arguments("name", "command.ended"), *asked]
+
+
+def poll_worst() -> list[dict[str, Any]]:
+    patterns = ["*a" * 128, "?" * 256, long("\u0300")]
+    watched = [{"name": "command.output", "arguments": {"pattern": text}} for text in patterns]
+    return [*events_worst(), *watched]
+
+
+def subscribe_worst() -> list[dict[str, Any]]:
+    named = {"name": "command.ended", "arguments": {}}
+    urls = [{**named, "delivery": {"url": f"https://{text}", "secret": f"whsec_{text}"}} for text in strings()]
+    return [*urls, *arguments("name", "command.ended")]
+
+
 MESSAGES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "initialize": lambda: (
         [{"protocolVersion": text, "capabilities": {}, "clientInfo": {"name": text}} for text in strings()[:2]]
@@ -309,6 +326,11 @@ MESSAGES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     ],
     "tasks/cancel": lambda: each("taskId"),
     "subscriptions/listen": listen_worst,
+    "events/list": lambda: each("cursor"),
+    "events/poll": poll_worst,
+    "events/stream": events_worst,
+    "events/subscribe": subscribe_worst,
+    "events/unsubscribe": subscribe_worst,
     "skills/list": lambda: each("cursor"),
     "skills/get": uri_worst,
 }

@@ -1,6 +1,6 @@
 """Hold a principal's notices, such as an ended background task, until its next tool result delivers them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 MAX_NOTICES = 32  # a client that never calls again must not fill memory; the oldest are dropped
@@ -13,10 +13,23 @@ class Notice(NamedTuple):
     scope: str
 
 
+class CountedNotice(NamedTuple):
+    """A notice, and how often it was added."""
+
+    text: str
+    scope: str
+    times: int
+
+
 class Notices:
-    """One principal's notices: a background task that ended, a callback that fired. Each is delivered once."""
+    """One principal's notices: a background task that ended, a callback that fired. Each is delivered once.
+
+    `on_added()` and `on_dropped(key)` are called where other servers share them.
+    """
 
     def __init__(self) -> None:
+        self.on_added: Callable[[], None] | None = None
+        self.on_dropped: Callable[[str], None] | None = None
         self._held: dict[str, Notice] = {}
         self._times: dict[str, int] = {}
 
@@ -29,12 +42,27 @@ class Notices:
         self._held[key] = Notice(text, scope)
         self._times[key] = self._times.get(key, 0) + 1
         while len(self._held) > MAX_NOTICES:
-            self.drop(next(iter(self._held)))
+            self._remove(next(iter(self._held)))
+        if self.on_added is not None:
+            self.on_added()
 
     def drop(self, key: str) -> None:
         """Forget a notice that was delivered another way."""
-        self._held.pop(key, None)
-        self._times.pop(key, None)
+        self._remove(key)
+        if self.on_dropped is not None:
+            self.on_dropped(key)
+
+    def export(self) -> dict[str, CountedNotice]:
+        """Remove and return all notices, oldest first."""
+        held = {key: CountedNotice(*notice, self._times[key]) for key, notice in self._held.items()}
+        self._held, self._times = {}, {}
+        return held
+
+    def put(self, exported: Mapping[str, CountedNotice]) -> None:
+        """Add notices as another server had them."""
+        for key, notice in exported.items():
+            self._held.setdefault(key, Notice(notice.text, notice.scope))
+            self._times[key] = self._times.get(key, 0) + notice.times
 
     def take(self, may_hear: Callable[[str], bool] = lambda _: True) -> dict[str, Notice]:
         """Remove and return the notices whose scope `may_hear` allows, oldest first."""
@@ -44,7 +72,7 @@ class Notices:
             if may_hear(notice.scope)
         }
         for key in taken:
-            self.drop(key)
+            self._remove(key)
         return taken
 
     def restore(self, taken: dict[str, Notice]) -> None:
@@ -52,3 +80,7 @@ class Notices:
         for key, notice in taken.items():
             if key not in self._held:
                 self.add(key, *notice)
+
+    def _remove(self, key: str) -> None:
+        self._held.pop(key, None)
+        self._times.pop(key, None)

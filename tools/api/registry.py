@@ -1,4 +1,4 @@
-"""Look up tools, prompts and resources by name or URI. A registry never changes: a change makes a new one."""
+"""Look up tools, prompts, resources and types of events. A registry never changes: a change makes a new one."""
 
 import fnmatch
 from collections import defaultdict
@@ -8,13 +8,14 @@ from typing import TypeVar
 
 from toolgate.tools.api import uri_templates
 from toolgate.tools.api.errors import CollisionError
+from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.scopes import READ
 from toolgate.tools.api.tool import Tool
 
-Part = Tool | Prompt | Resource
-P = TypeVar("P", Tool, Prompt, Resource)
+Part = Tool | Prompt | Resource | EventType
+P = TypeVar("P", Tool, Prompt, Resource, EventType)
 
 MAX_CACHED_URI = 512  # characters of a URI whose match is cached; a batch may hold hundreds of URIs
 MAX_CACHED_MATCHES = 1_024  # cached URIs, a kilobyte each
@@ -23,7 +24,7 @@ LISTING = frozenset((READ,))  # the scopes that listing needs, and reading a URI
 
 
 class Registry:
-    """All `parts`: `tools` and `prompts` by name, `resources` by URI, and `templates` by URI template."""
+    """All `parts`: `tools`, `prompts` and `events` by name, `resources` by URI, and `templates` by URI template."""
 
     def __init__(self, parts: Iterable[Part] = ()) -> None:
         self._parts: dict[tuple[str, str], Part] = {}
@@ -32,6 +33,7 @@ class Registry:
         found = self._parts.values()
         self.tools = _by_key(part for part in found if isinstance(part, Tool))
         self.prompts = _by_key(part for part in found if isinstance(part, Prompt))
+        self.events = _by_key(part for part in found if isinstance(part, EventType))
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
@@ -51,7 +53,7 @@ class Registry:
         return iter(self._parts.values())
 
     def of_kind(self, kind: str) -> list[Part]:
-        """Return the parts of one kind: "tools", "prompts" or "resources"."""
+        """Return the parts of one kind: "tools", "prompts", "resources" or "events"."""
         return [part for part in self._parts.values() if part.kind == kind]
 
     def resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:

@@ -203,7 +203,7 @@ async def _watch_nothing(path: Path) -> AsyncIterator[None]:
     yield
 
 
-class Services(msgspec.Struct, frozen=True):
+class Services(msgspec.Struct, frozen=True, weakref=True):
     """The services of one call. `built_in` holds by type those for built-in tools only (`Context.service`)."""
 
     principal: str  # opaque and stable

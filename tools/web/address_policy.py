@@ -57,11 +57,12 @@ GLOBAL_V6 = "2000::/3"  # IANA's global unicast space
 
 class AddressPolicy(msgspec.Struct, frozen=True):
     """Exceptions to the default: allowed host names (any address of theirs) and `networks`, and `refused_networks`,
-    which are public but refused. An allowed entry beats a refused one."""
+    which are public but refused. An allowed entry beats a refused one. `option` is what allows more, for errors."""
 
     hosts: frozenset[str] = frozenset()
     networks: tuple[Network, ...] = ()
     refused_networks: tuple[Network, ...] = ()
+    option: str = "--allow-private"
 
     @classmethod
     def parse(cls, entries: Iterable[str], refused: Iterable[str] = ()) -> "AddressPolicy":

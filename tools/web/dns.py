@@ -33,6 +33,12 @@ class Resolver:
             asking.add_done_callback(lambda task: self._forget(host, port, task))
         return list(await asyncio.shield(asking))
 
+    async def wait_until_idle(self, host: str, timeout: float) -> None:
+        """Wait for the lookups of a host that abandoned calls left behind, at most `timeout` seconds."""
+        lookups = [task for (name, _), task in self._lookups.items() if name == host]
+        if lookups:
+            await asyncio.wait(lookups, timeout=timeout)
+
     async def _look_up(self, host: str, port: int) -> list[str]:
         try:
             return await self._threads.run(lambda: _getaddrinfo(host, port, 0))
@@ -63,7 +69,7 @@ async def resolve_vetted(host: str, port: int, allowed: AddressPolicy, resolve: 
     if finding is not None:
         address, kind = finding
         where = address if address == host else f"{host} has the address {address}, which"
-        raise AddressRefusedError(f"refused: {where} is {kind}; the operator can allow it with --allow-private {host}")
+        raise AddressRefusedError(f"refused: {where} is {kind}; the operator can allow it with {allowed.option} {host}")
     return addresses[:MAX_ADDRESSES]
 
 

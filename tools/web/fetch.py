@@ -2,7 +2,7 @@
 
 The host is resolved here, every address is checked, and the connection goes to a checked address. `Host` and TLS keep
 the name. Only idle connections outlive a call: there are no cookies, no cache, and no proxy or other setting from the
-environment.
+environment. Webhooks are sent the same way (server/webhooks/sender.py).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Web:
 
     `allow_private`: host names, addresses and networks that are allowed although not public. `refuse_networks`: public
     networks that are refused. Raises ValueError for a bad entry. `verify` and `resolve` replace the certificates and
-    the DNS.
+    the DNS. `max_received` makes each connection serve a single request, and bounds the bytes that are read from it.
     """
 
     def __init__(
@@ -38,10 +38,12 @@ class Web:
         *,
         verify: "ssl.SSLContext | None" = None,
         resolve: Resolve | None = None,
+        max_received: int | None = None,
     ) -> None:
         self.allowed = AddressPolicy.parse(allow_private, refuse_networks)
         self._verify = verify
         self.resolve = resolve
+        self._max_received = max_received
         self._vetted: VettedClient | None = None
 
     def normalise_url(self, url: str) -> str:
@@ -57,19 +59,19 @@ class Web:
         body: bytes = b"",
         limit: int = MAX_BODY,
         timeout: float = 30.0,
-        redirects: int = 10,
+        redirects: int | None = 10,
         lane: str = "",
     ) -> Page:
         """Fetch `url`, following up to `redirects` redirects, within `timeout` seconds in all.
 
-        A request with a `body` follows none: it was meant for one address. At most `limit` decoded bytes are kept.
-        `lane` names a separate pool of connections, which never waits for other lanes; there must be few. Any HTTP
-        status is a Page. Raises AddressRefusedError (at any hop), PageTimeoutError, and PageUnreachableError for every
-        other failure.
+        With None a redirect is returned as it is. So it is for a request with a `body`, which was meant for one
+        address. At most `limit` decoded bytes are kept. `lane` names a separate pool of connections, which never waits
+        for other lanes; there must be few. Any HTTP status is a Page. Raises AddressRefusedError (at any hop),
+        PageTimeoutError, PageTlsError, and PageUnreachableError for every other failure.
         """
         try:
             async with asyncio.timeout(timeout):
-                if body:
+                if body or redirects is None:
                     client = self._client()
                     return await client.request(method, client.parse_url(url), headers or {}, limit, body, lane)
                 return await self._follow(url, method, dict(headers or {}), limit, redirects, lane)
@@ -105,5 +107,5 @@ class Web:
         if self._vetted is None:
             from toolgate.tools.web.vetted_client import VettedClient  # start-up: httpx and httpcore
 
-            self._vetted = VettedClient(self.allowed, self._verify, self.resolve)
+            self._vetted = VettedClient(self.allowed, self._verify, self.resolve, self._max_received)
         return self._vetted

@@ -18,6 +18,10 @@ class PageTimeoutError(PageUnreachableError):
     """The page did not arrive in time."""
 
 
+class PageTlsError(PageUnreachableError):
+    """The handshake of TLS failed, or the certificate is not trusted or is another host's."""
+
+
 class AddressRefusedError(ToolError):
     """The address is refused; the text names it and the option that decides."""
 

@@ -7,7 +7,7 @@ import asyncio
 import os
 import ssl
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import certifi
@@ -17,7 +17,16 @@ import httpx
 from toolgate.tools.api.services import Page
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver, is_usable_host, resolve_vetted
-from toolgate.tools.web.page import MAX_URL, REDIRECTS, AddressRefusedError, PageUnreachableError, Resolve, shorten_url
+from toolgate.tools.web.page import (
+    MAX_URL,
+    REDIRECTS,
+    AddressRefusedError,
+    PageTimeoutError,
+    PageTlsError,
+    PageUnreachableError,
+    Resolve,
+    shorten_url,
+)
 
 AGENT = "Mozilla/5.0 (compatible; toolgate)"  # many sites refuse an agent that begins otherwise
 CONNECT = 10.0  # seconds for all addresses of a host, within the fetch's own limit
@@ -32,11 +41,13 @@ GZIP, ZLIB, RAW = 31, 15, -15  # window bits
 
 
 class PinnedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to vetted addresses. TLS and `Host`, set by httpcore, keep the name."""
+    """Connects to vetted addresses. TLS and `Host`, set by httpcore, keep the name. From a connection at most
+    `max_received` bytes are read."""
 
-    def __init__(self, allowed: AddressPolicy, resolve: Resolve) -> None:
+    def __init__(self, allowed: AddressPolicy, resolve: Resolve, max_received: int | None = None) -> None:
         self._allowed = allowed
         self._resolve = resolve
+        self._max_received = max_received
         self._inner: Any = httpcore.AnyIOBackend()  # without anyio a type checker sees an empty class
 
     async def connect_tcp(
@@ -54,18 +65,64 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
             try:
                 connect = self._inner.connect_tcp(address, port, share, local_address, socket_options)
                 stream: httpcore.AsyncNetworkStream = await connect
-                return stream
+                return BoundedStream(stream, self._max_received)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 failure = error
-        raise PageUnreachableError(f"could not connect to {host} port {port}: {describe_error(failure)}")
+        raise _to_page_error(f"could not connect to {host} port {port}", failure)
+
+
+class BoundedStream(httpcore.AsyncNetworkStream):
+    """A connection from which at most `left` bytes are read, also of informational answers, which may come for ever.
+    None is no limit."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream, left: int | None) -> None:
+        self._stream = stream
+        self._left = left
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._left is None:
+            return await self._stream.read(max_bytes, timeout)
+        if self._left <= 0:
+            raise httpcore.ReadError("the answer is too long")
+        data = await self._stream.read(min(max_bytes, self._left), timeout)
+        self._left -= len(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.AsyncNetworkStream:
+        try:
+            return BoundedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._left)
+        except asyncio.CancelledError:
+            await self._stream.aclose()  # httpcore 1.0 closes it after other errors only
+            raise
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
 
 
 class VettedClient:
-    """Connections to vetted addresses, with a pool for each lane: one per search engine, and one for all pages."""
+    """Connections to vetted addresses, with a pool for each lane: one per search engine, and one for all pages.
 
-    def __init__(self, allowed: AddressPolicy, verify: ssl.SSLContext | None, resolve: Resolve | None) -> None:
+    With `max_received` each connection serves a single request, and so many bytes are read from it at most.
+    """
+
+    def __init__(
+        self,
+        allowed: AddressPolicy,
+        verify: ssl.SSLContext | None,
+        resolve: Resolve | None,
+        max_received: int | None = None,
+    ) -> None:
         self._tls_context = verify or _make_tls_context()
-        self._backend = PinnedBackend(allowed, resolve or Resolver().addresses)
+        self._backend = PinnedBackend(allowed, resolve or Resolver().addresses, max_received)
+        self._reuses = max_received is None
         self._pools: dict[str, httpcore.AsyncConnectionPool] = {}
 
     async def close(self) -> None:
@@ -78,7 +135,7 @@ class VettedClient:
             self._pools[lane] = httpcore.AsyncConnectionPool(
                 ssl_context=self._tls_context,
                 max_connections=MAX_CONNECTIONS,
-                max_keepalive_connections=MAX_IDLE,
+                max_keepalive_connections=MAX_IDLE if self._reuses else 0,
                 keepalive_expiry=IDLE,
                 network_backend=self._backend,
             )
@@ -114,6 +171,8 @@ class VettedClient:
         given["accept-encoding"] = "gzip, deflate"
         if body:
             given["content-length"] = str(len(body))
+        if not self._reuses:
+            given["connection"] = "close"
         try:
             async with self._pool(lane).stream(
                 method,
@@ -129,17 +188,17 @@ class VettedClient:
                 return Page(str(url), response.status, received, content, truncated)
         except zlib.error:
             raise PageUnreachableError(f"{shorten_url(str(url))} sent a body that can't be decompressed") from None
-        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-            raise PageUnreachableError(f"could not fetch {shorten_url(str(url))}: {describe_error(error)}") from None
+        except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, ssl.SSLError) as error:
+            raise _to_page_error(f"could not fetch {shorten_url(str(url))}", error) from None
 
 
 async def _read_body(response: httpcore.Response, encoding: str, limit: int) -> tuple[bytes, bool]:
     """Return at most `limit` decoded bytes, decoded as they arrive: a few bytes may decode to gigabytes."""
+    if limit == 0:
+        return b"", True
     unpack = _make_unpacker(encoding)
     body = bytearray()
     received = pieces = 0
-    if limit == 0:
-        return b"", True
     async for chunk in response.aiter_stream():
         body += unpack(chunk, limit + 1 - len(body))
         received += len(chunk)
@@ -204,19 +263,32 @@ def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
+def _to_page_error(what: str, error: Exception | None) -> PageUnreachableError:
+    text = f"{what}: {describe_error(error)}"
+    if isinstance(error, httpcore.TimeoutException):
+        return PageTimeoutError(text)
+    if any(isinstance(cause, ssl.SSLError) for cause in _causes(error)):
+        return PageTlsError(text)
+    return PageUnreachableError(text)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def describe_error(error: BaseException | None) -> str:
     """Return the cause below httpcore, in the system's own words."""
     if isinstance(error, httpcore.TimeoutException):
         return "no answer in time"
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"TLS: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError):
             return f"TLS: {cause.reason or 'the handshake failed'}".lower().replace("tls", "TLS", 1)
         if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
             return os.strerror(cause.errno).lower()
-        cause = cause.__cause__ or cause.__context__
     return str(error).rstrip(".").lower() or "the connection broke"
 
 

@@ -29,6 +29,7 @@ class FileEntry(msgspec.Struct, frozen=True):
     name: str
     is_folder: bool
     size: int
+    modified: float = 0.0  # seconds since the epoch; 0: unknown
 
 
 def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
@@ -59,7 +60,7 @@ def _open_regular(path: str, limit: int, root: Path | None, private: Path | None
         if owner not in (None, found.st_uid) and not found.st_mode & stat.S_IROTH:  # a hard link, by root's eyes
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         if found.st_size > limit:
-            raise _too_large(path, found.st_size, limit)
+            raise create_size_error(path, found.st_size, limit)
     except BaseException:
         file.close()
         raise
@@ -115,7 +116,7 @@ def stat_path(path: str, root: Path, private: Path | None = None) -> FileEntry:
             found = os.fstat(place)
     except (OSError, ValueError):
         raise NotFound(f"{path} does not exist") from None
-    return FileEntry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size)
+    return FileEntry(os.path.basename(path), stat.S_ISDIR(found.st_mode), found.st_size, found.st_mtime)
 
 
 def entries(path: str, root: Path, limit: int, private: Path | None = None) -> tuple[list[FileEntry], bool]:
@@ -249,7 +250,8 @@ def _entry(entry: os.DirEntry[str], folder: str, root: Path, private: Path | Non
     except (OSError, NotFound):
         return None
     is_folder = stat.S_ISDIR(found.st_mode)
-    return FileEntry(entry.name, is_folder, found.st_size) if is_folder or stat.S_ISREG(found.st_mode) else None
+    is_shown = is_folder or stat.S_ISREG(found.st_mode)
+    return FileEntry(entry.name, is_folder, found.st_size, found.st_mtime) if is_shown else None
 
 
 @contextmanager
@@ -342,7 +344,7 @@ def _read_all(descriptor: int, path: str, limit: int) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > limit:
-            raise _too_large(path, size, limit)
+            raise create_size_error(path, size, limit)
     return b"".join(pieces)
 
 
@@ -365,7 +367,7 @@ def _outside(path: str, root: Path) -> NotFound:
     return NotFound(f"{path} is outside the workspace: only files in {root} can be used")
 
 
-def _too_large(path: str, size: int, limit: int) -> ToolError:
+def create_size_error(path: str, size: int, limit: int) -> ToolError:
     return ToolError(f"{path} is at least {size:,} bytes, over the limit of {limit:,}")
 
 

@@ -17,7 +17,7 @@ from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.limit_checks import LimitChecks
 from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
-from toolgate.tools.workspace.process import CommandStartError, Launch
+from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.runs import RunStore, no_room
 from toolgate.tools.workspace.spool import Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolgate.tools.workspace.program import Programs
 
 MAX_COMMAND = 131_071  # Linux's limit of one argument in bytes
-KILL_WITHIN = 3.0  # seconds for a tree to end after SIGKILL, unless another user owns it
+KILL_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to end after SIGKILL or with its sandbox, unless another user's
 CLOSE_WITHIN = 0.15  # the same, at shutdown
 NEAR = 4096  # bytes before the end of a take that are searched for a line end
 SETTLE = 5.0  # seconds for a killed tree to end: SIGTERM, 2 s, SIGKILL, and some margin
@@ -39,7 +39,7 @@ class LocalWorkspace:
     """A Workspace on this machine. `spool` is a private folder for output, `variables` are those of commands.
 
     `private` is the server's own folder, never read even inside the root. Commands run in `command_environment`, within
-    its limits. `on_task_end` is called with each background task that ended by itself.
+    its limits. `on_task_end` is called with each background task that ended.
     """
 
     def __init__(
@@ -383,8 +383,7 @@ class LocalWorkspace:
         if run.background:
             self.limits.find_reached(run, self._runs.read_tail(run))
             self._runs.save(run)
-            if not running.is_ending or run.reason is not None:
-                self._on_task_end(run.copy())
+            self._on_task_end(run.copy())
         self._runs.forget_old()
 
 

@@ -58,7 +58,7 @@ class LocalFile:
         return f"{status.st_dev}:{status.st_ino}"
 
     async def read_at(self, offset: int, limit: int) -> bytes:
-        """Return at most `limit` bytes from `offset`. Raises ToolError."""
+        """Return at most `limit` bytes from `offset`; nothing only of a file whose size is 0. Raises ToolError."""
         return await self._wait(partial(os.pread, self._file.fileno(), limit, offset))
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -69,13 +69,13 @@ class LocalFile:
             yield piece
 
     async def _wait(self, read: Callable[[], bytes]) -> bytes:
-        """Return what `read` returns in a thread, which is not nothing."""
+        """Return what `read` returns in a thread, which is not nothing before the file's end."""
         self._reading = asyncio.get_running_loop().run_in_executor(None, read)
         try:
             piece = await asyncio.shield(self._reading)
         except OSError as error:
             raise ToolError(f"{self.path} can't be read: {(error.strerror or str(error)).lower()}") from None
-        if not piece:
+        if not piece and self.size:
             raise ToolError(f"{self.path} became shorter while it was read: call again")
         return piece
 

@@ -10,10 +10,10 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.limit_checks import LimitChecks
-from toolgate.tools.workspace.process import CommandStartError, Launch, Process
+from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch, Process
 
 MOST = 4  # of a principal at once; others wait
-END_WITHIN = 3.0  # seconds for a tree to be gone after SIGKILL
+END_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to be gone after SIGKILL, or with its sandbox
 
 
 class Programs:

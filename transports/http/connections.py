@@ -4,6 +4,7 @@ One sender has many addresses (server/auth/address_blocks.py), so each block aro
 trusted proxy's address and this machine's own have none, as they stand for many senders.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -71,18 +72,31 @@ class ConnectionSlot:
             self._connections.forget_block(name)
         if blocks:
             del self._connection  # which holds this
+            self._connections.note_closed()
 
 
 class Connections:
     """At most `limit` connections. `trusts(address)` is true for a proxy, which stands for many senders."""
 
     def __init__(self, limit: int = MAX_CONNECTIONS, trusts: Callable[[str], bool] | None = None) -> None:
+        self.is_draining = False  # each connection closes after its next answer
+        self._closed = asyncio.Event()
         self._limit = limit
         self._trusts = trusts
         self._blocks: dict[str, _BlockCount] = {"": _BlockCount(limit)}  # "" is all addresses
 
     def __len__(self) -> int:
         return self._blocks[""].open
+
+    def note_closed(self) -> None:
+        """Wake `wait_closed` if that was the last connection."""
+        if self.is_draining and not len(self):
+            self._closed.set()
+
+    async def wait_closed(self) -> None:
+        """Wait until no connection is open. The server no longer listens."""
+        if len(self):
+            await self._closed.wait()
 
     def lower_limit(self, most: int) -> None:
         """Lower the limit to the process's descriptors."""

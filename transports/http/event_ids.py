@@ -31,12 +31,13 @@ class StreamName:
 
 
 class StreamNames:
-    """Makes and parses the names of one session's streams. `process` is this process's unique part."""
+    """Makes and parses the names of one session's streams. `process` is this process's unique part, such as the name of
+    its replica."""
 
-    def __init__(self, session: str, process: str | None = None) -> None:
+    def __init__(self, session: str, process: str = "") -> None:
         self.process = process or secrets.token_hex(4)
         self._key = hashlib.sha256(session.encode()).digest()
-        self._last = 0
+        self._last = secrets.randbelow(2**32) if process else 0  # a replica may open the same session again
 
     def next(self, request_ids: RequestIds | None) -> str:
         """Return a new unique name."""

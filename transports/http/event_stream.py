@@ -1,10 +1,10 @@
 """Keep streams of server-sent events for their readers, and for a while for readers that return.
 
 A stream holds at most `MAX_EVENTS` events and `MAX_BYTES` bytes. Beyond that it drops new progress and log messages,
-then its oldest events. A slow reader continues after the gap if event numbers show the loss (the sessions era), else it
-is disconnected. server.py disconnects a reader that takes nothing for a minute. All streams of one principal share a
-budget. When it is used up, streams that lost their readers first end, then events are dropped as above, and an answer
-without room becomes an error.
+then its oldest events. While an unsent answer waits, no unsent event is dropped for its size. A slow reader continues
+after the gap if event numbers show the loss (the sessions era), else it is disconnected. server.py disconnects a reader
+that takes nothing for a minute. All streams of one principal share a budget. When it is used up, streams that lost
+their readers first end, then events are dropped as above, and an answer without room becomes an error.
 Source: HTML Living Standard, "Server-sent events"; MCP 2025-11-25 basic/transports, "Resumability and Redelivery".
 """
 
@@ -57,7 +57,8 @@ class EventStream:
 
     `id` is unique within its session, across processes. Event ids are `id-number`, with ANSWER_MARK for the answer to
     the stream's request or batch. `numbered`: whether events carry ids. `wanted`: the scopes needed to resume. `claim`
-    holds its events in a budget, and may be taken back while it has no reader; `forget` is called then.
+    holds its events in a budget, and may be taken back while it has no reader; `forget` is called then. `on_event` is
+    called with the stream after each new event.
     """
 
     can_ask = True
@@ -75,6 +76,7 @@ class EventStream:
         "leaving",
         "news",
         "numbered",
+        "on_event",
         "pinged",
         "reader",
         "sent",
@@ -96,6 +98,7 @@ class EventStream:
         self.wanted = wanted
         self.claim = claim
         self._forget = forget
+        self.on_event: Callable[[EventStream], None] | None = None
         self._is_closed = False
         self.ended = False  # nothing more will come
         self.answered = 0  # number of the event that is the answer
@@ -109,6 +112,11 @@ class EventStream:
         self._first = 1  # number of the oldest event kept
         self._events: list[bytes] = []  # a deque takes 700 bytes when empty
         self._offer()
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether the reader has as much left to read as leaves room for others' messages."""
+        return self.last - self.sent > MAX_EVENTS // 4 or self.size_after(self.sent) > MAX_BYTES // 4
 
     def send(self, message: Outbound) -> None:
         """Add a message."""
@@ -127,7 +135,29 @@ class EventStream:
         self.last += 1
         if isinstance(message, ANSWER_TYPES):
             self.answered = self.last
-        while len(self._events) > MAX_EVENTS or self.size - len(self._events[0]) > MAX_BYTES:
+        if self.on_event is not None:
+            self.on_event(self)
+        while len(self._events) > MAX_EVENTS or self._is_too_large():
+            self._drop()
+        self.news.set()
+
+    def copy(self, number: int, data: bytes, *, is_answer: bool) -> None:
+        """Add event `number` of the same stream at another replica, unless it is here."""
+        if number <= self.last or self.ended:
+            return
+        if self.claim is not None and not self.claim.grow(len(data)):
+            self.end()
+            return
+        if number > self.last + 1:  # the events between are lost
+            while self._events:
+                self._drop()
+            self._first = number
+        self._events.append(data)
+        self.size += len(data)
+        self.last = number
+        if is_answer:
+            self.answered = number
+        while len(self._events) > MAX_EVENTS or self._is_too_large():
             self._drop()
         self.news.set()
 
@@ -211,6 +241,10 @@ class EventStream:
         self._first += 1
         if self.claim is not None:
             self.claim.shrink(min(size, self.claim.amount))  # an error sent in its place was not counted
+
+    def _is_too_large(self) -> bool:
+        is_awaited = self._first > self.sent and self.answered > self.sent
+        return not is_awaited and self.size - len(self._events[0]) > MAX_BYTES
 
     def _has_room(self, message: Outbound, data: bytes) -> bool:
         """Claim the event's size. Older events are dropped for it, unless it is an answer."""

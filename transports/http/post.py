@@ -35,7 +35,6 @@ from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 from toolgate.transports.http.known_head import KnownHead
 
 SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
-LISTEN = "subscriptions/listen"
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON = (b"content-type", b"application/json")
@@ -149,6 +148,10 @@ class PostReply(msgspec.Struct, eq=False):
     @property
     def can_ask(self) -> bool:
         return self._create_stream is not None or (self._aside is not None and self._aside.can_ask)
+
+    @property
+    def is_full(self) -> bool:
+        return self.stream is not None and self.stream.is_full
 
     def send(self, message: Outbound) -> None:
         if isinstance(message, ANSWER_TYPES) and self.stream is None:

@@ -68,6 +68,7 @@ class HttpProtocol(CompactProtocol):
         self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)
         self._slot = self._connections.add(self, self.client[0] if self.client else "")
         self._idle_since = self.loop.time()
+        self._is_last = self._connections.is_draining
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._slot.release()
@@ -228,10 +229,10 @@ class HttpProtocol(CompactProtocol):
             self.transport.close()
 
     def close_after_answer(self) -> None:
-        """Close after the current answer, or after the next."""
+        """Close after the current answer if its head can still say so, else after the next."""
         self._is_last = True
         # uvicorn declares that a cycle always exists, but starts with None
-        if self.cycle is not None and not self.cycle.response_complete:  # pyright: ignore[reportUnnecessaryComparison]
+        if self.cycle is not None and not self.cycle.response_started:  # pyright: ignore[reportUnnecessaryComparison]
             self.cycle.keep_alive = False
 
     def send_400_response(self, msg: str) -> None:

@@ -6,7 +6,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Collection, Coroutine, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ log = logging.getLogger("toolgate.http")
 
 KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies keep it (nginx 60, Traefik 90, Caddy 120)
 CLOSE_TIME = 2.0  # seconds for the last bytes to be sent
-LEAVE_TIME = 0.5  # seconds for clients to disconnect after an answer: requests may be arriving
+ACCEPT_TURNS = 3  # of the event loop before the port closes: a connection in the kernel's queue would be reset
 
 
 class HttpServer(uvicorn.Server):
@@ -68,6 +68,8 @@ async def serve(
     listening: socket.socket,
     finish: Callable[[], Coroutine[Any, Any, None]],
     *,
+    begin_drain: Callable[[], None] = lambda: None,
+    drain_time: float = 0.0,
     connections: Connections,
     answers: Budget,
     probes: Collection[str] = (),
@@ -75,7 +77,8 @@ async def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT; then accept no more, `finish` running work, and end. A second signal ends at once.
 
-    If `bound` was handed over, clients first leave with an answer each: a new connection then waits for the next
+    After SIGTERM, requests on open connections are served for `drain_time` seconds, or until none is open. Each
+    connection closes after its next answer. If `listening` was handed over, a new connection waits for the next
     process. `answers` bounds what all readers leave unread. `probes` are paths that are always answered.
     """
     connections.lower_limit(_raise_descriptor_limit() // 2)  # the rest is for files and outgoing connections
@@ -102,17 +105,30 @@ async def serve(
     first, second = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def hear() -> None:
-        (second if first.is_set() else first).set()
+    def hear(time: float) -> None:
+        nonlocal drain_time
+        if first.is_set():
+            second.set()
+        else:
+            drain_time = time
+            first.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, hear)
+    loop.add_signal_handler(signal.SIGTERM, hear, drain_time)
+    loop.add_signal_handler(signal.SIGINT, hear, 0.0)  # from a terminal, where nobody wants to wait
     serving = loop.create_task(listener.serve([listening]))
     if await _wait_first(serving, first.wait()):
+        if drain_time:
+            begin_drain()
+            connections.is_draining = True
+            for connection in list(listener.server_state.connections):
+                assert isinstance(connection, HttpProtocol)
+                connection.close_after_answer()
+            for _ in range(0 if is_handed else ACCEPT_TURNS):
+                await asyncio.sleep(0)
         for server in getattr(listener, "servers", ()):
             server.close()
-        if is_handed:
-            await _close_connections(listener, second)
+        if drain_time:
+            await _drain(listener, connections, second, drain_time)
         finishing = loop.create_task(finish())
         if await _wait_first(finishing, second.wait()):
             finishing.cancel()
@@ -124,16 +140,15 @@ async def serve(
     await serving
 
 
-async def _close_connections(listener: HttpServer, second: asyncio.Event) -> None:
-    """Answer requests on the open connections and close each after its answer; idle ones close a little later. Closing
-    a connection loses a request on its way, and many clients do not retry."""
-    for connection in list(listener.server_state.connections):
-        assert isinstance(connection, HttpProtocol)
-        connection.close_after_answer()
-    if listener.server_state.connections:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_TIME):
-                await second.wait()
+async def _drain(listener: HttpServer, connections: Connections, second: asyncio.Event, seconds: float) -> None:
+    """Serve open connections for at most so many seconds, then close the idle ones. Closing a connection loses a
+    request on its way, and many clients do not retry."""
+    await asyncio.sleep(0)  # accepted connections are counted
+    loop = asyncio.get_running_loop()
+    ends = [loop.create_task(connections.wait_closed()), loop.create_task(second.wait())]
+    await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
     for connection in list(listener.server_state.connections):
         connection.shutdown()
 

@@ -12,13 +12,14 @@ import msgspec
 
 from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
 from toolgate.server.budget import Budget
+from toolgate.server.bus.replica_ids import format_id
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.sessions import ResumedSession, SessionDetails, SessionRecords, StoredEvent, encode_details
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.event_ids import RequestIds, StreamNames
+from toolgate.transports.http.event_ids import RequestIds, StreamName, StreamNames
 from toolgate.transports.http.event_stream import ANSWER_MARK, EventStream
 from toolgate.transports.http.post import interrupted_answer
 
@@ -37,7 +38,7 @@ class HttpSession:
     one.
 
     `records` stores it. `taken` is an earlier process's record of it, and `key` its id. `events` bounds the bytes in
-    all streams of a principal.
+    all streams of a principal. `replica` is the name of this process among those that share the session, or "".
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class HttpSession:
         *,
         key: str = "",
         taken: ResumedSession | None = None,
+        replica: str = "",
     ) -> None:
         self.principal = principal
         self.rights: set[GrantKey] = {principal.grant_key}  # of all tokens that used it
@@ -63,6 +65,7 @@ class HttpSession:
             client=principal.client,
             transport=transport,
             key=key,
+            id_prefix=format_id(replica, "") if replica else "",
         )
         self.id, self.owner = self.session.key, self.session.owner
         self.streams: OrderedDict[str, EventStream] = OrderedDict()
@@ -75,7 +78,7 @@ class HttpSession:
         self._saved_data: bytes | None = None
         self._is_ended = False
         self._get_streams: list[EventStream] = []  # of GET requests, oldest first
-        self._names = StreamNames(self.id)
+        self._names = StreamNames(self.id, replica)
         if records is not None:
             self.session.place.save = self._save
             if taken is not None:
@@ -137,14 +140,29 @@ class HttpSession:
         self.forget(self._get_streams[0])
         return self.open_stream()
 
+    def is_get_stream(self, stream: EventStream) -> bool:
+        return stream in self._get_streams
+
+    def parse_stream(self, name: str) -> StreamName | None:
+        """Return the parts of a stream's name, or None if this session's streams never had it."""
+        return self._names.parse(name)
+
+    def take_copy(self, name: str, number: int, wanted: frozenset[str]) -> EventStream:
+        """Return a stream with events of another replica after number `number`; reading it needs the scopes `wanted`.
+        Its reader is about to attach."""
+        stream = self._keep_stream(self._create_stream(name, wanted))
+        stream.begin_after(number)
+        stream.attach(PENDING_READER)
+        return stream
+
     def find_event(self, id: str, scopes: frozenset[str] | None = None) -> tuple[EventStream, int] | None:
         """Return the stream and number of an event id, or None if there is no such event any more. For unrequested
         messages, a caller without the scopes gets a stream of new messages only."""
-        name, _, digits = id.rpartition("-")
-        digits = digits.removesuffix(ANSWER_MARK)
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        parsed = parse_event_id(id)
+        if parsed is None:
             return None
-        number, stream = int(digits), self.streams.get(name)
+        name, number = parsed
+        stream = self.streams.get(name)
         if stream is None:
             return self._find_earlier_event(name, number, id.endswith(ANSWER_MARK), scopes)
         if stream in self._get_streams and not has_scopes(scopes, stream.wanted):
@@ -153,9 +171,25 @@ class HttpSession:
         return (stream, number) if number <= stream.last else None
 
     @property
-    def can_ask(self) -> bool:
+    def has_listener(self) -> bool:
         """Whether a GET stream has a reader."""
         return any(stream.reader is not None for stream in self._get_streams)
+
+    @property
+    def can_ask(self) -> bool:
+        return self.has_listener
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the GET stream that the next message goes to is full."""
+        read = [stream for stream in self._get_streams if stream.reader is not None]
+        return bool(read) and read[-1].is_full
+
+    def disconnect_get_readers(self) -> None:
+        """Disconnect the readers of GET streams, which stay for a while."""
+        for stream in self._get_streams:
+            if stream.reader is not None:
+                stream.release(stream.reader)
 
     def send(self, message: Outbound) -> None:
         """Send an unrequested message on one GET stream: the newest that has a reader."""
@@ -320,6 +354,13 @@ class HttpSession:
                 stream = self.open_get_stream()
                 stream.wanted |= wanted
                 stream.send(msgspec.Raw(message.data))
+
+
+def parse_event_id(id: str) -> tuple[str, int] | None:
+    """Return the stream's name and the event's number, or None for what is no id of an event."""
+    name, _, digits = id.rpartition("-")
+    digits = digits.removesuffix(ANSWER_MARK)
+    return (name, int(digits)) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
 
 
 def _union_scopes(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:

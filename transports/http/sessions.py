@@ -4,6 +4,7 @@ After a restart a session continues when its client comes back.
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 from toolgate.server.budget import Budget
 from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.state.sessions import SessionRecords, StoredEvent, StoredSession
@@ -60,7 +62,8 @@ class Sessions:
 
     `each` limits one owner's sessions, `personal` one person's; None if there is only one. `records` stores them, and
     `take_up(session, uris)` resumes an earlier process's; without it they end with the process. `note` is the interval
-    in seconds for storing last uses. `events` bounds the bytes in all streams of a principal.
+    in seconds for storing last uses. `events` bounds the bytes in all streams of a principal. `create_id` returns the
+    id of a new session.
     """
 
     def __init__(
@@ -76,8 +79,10 @@ class Sessions:
         events: Budget | None = None,
         take_up: Callable[[Session, Iterable[str]], Awaitable[None]] | None = None,
         note_interval: float = NOTE,
+        create_id: Callable[[], str] = str,
     ) -> None:
         self._on_end = on_end
+        self._create_id = create_id
         self._records = records
         self._events = events
         self._take_up = take_up
@@ -108,6 +113,10 @@ class Sessions:
         """Yield the streams of all sessions."""
         return (stream for session in _only_awake(self._sessions.values()) for stream in session.streams.values())
 
+    def list_open(self) -> list[HttpSession]:
+        """Return the sessions of this process, dormant ones left out."""
+        return list(_only_awake(self._sessions.values()))
+
     def of_person(self, name: str) -> list[HttpSession]:
         """Return all sessions of one person, through any client."""
         return list(_only_awake(self._of_person.get(name, {}).values()))
@@ -133,10 +142,17 @@ class Sessions:
             return None
         if len(self._sessions) >= self._most and not self._evict_largest(principal):
             return None
-        made = HttpSession(principal, self._transport, self._records, self._events)
+        made = self._create(principal)
         self._add(made)
         self._watch()
         return made
+
+    async def admit(self, principal: Principal) -> HttpSession | None:
+        """Return a new session like `open`, within the limits of all replicas."""
+        return self.open(principal)
+
+    def _create(self, principal: Principal) -> HttpSession:
+        return HttpSession(principal, self._transport, self._records, self._events, key=self._create_id())
 
     def find(self, id: str, principal: Principal) -> HttpSession | None:
         """Return the session `id` if this principal owns it; it lives on, with the newest token's scopes."""
@@ -163,6 +179,24 @@ class Sessions:
             task.add_done_callback(lambda _: self._waking.pop(key))
         await asyncio.shield(task)
         return self.find(id, principal)
+
+    async def find_event(self, session: HttpSession, id: str, principal: Principal) -> tuple[EventStream, int] | None:
+        """Return the stream and number of an event id, or None if there is no such event any more."""
+        return session.find_event(id, principal.scopes)
+
+    async def pass_on(self, _session: HttpSession, message: Inbound | list[Inbound]) -> Inbound | list[Inbound]:
+        """Return the part of a message that is for this process; other replicas have theirs."""
+        return message
+
+    def keep_request(self, session: HttpSession, stream: EventStream, message: Inbound | list[Inbound]) -> None:
+        """Keep a request, to be made again at another replica if this one dies before its answer."""
+
+    async def store(self, _session: HttpSession) -> None:
+        """Store what a notification changed, for other replicas."""
+
+    def listening(self, _session: HttpSession, _stream: EventStream) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return a context in which unrequested messages of all replicas come to this stream of a GET."""
+        return contextlib.nullcontext()
 
     def close(self, session: AnySession) -> None:
         """End the session for good."""
@@ -329,7 +363,7 @@ class Sessions:
             if left > 0:
                 wait = left
                 break
-            self.close(session)
+            self._evict(session)
         if self._sessions:
             self._expiry_timer = asyncio.get_running_loop().call_later(max(wait, 0.05), self._expire)
 
@@ -354,9 +388,13 @@ class Sessions:
         """End the longest idle session."""
         for session in among.values():
             if not session.is_busy:
-                self.close(session)
+                self._evict(session)
                 return True
         return False
+
+    def _evict(self, session: AnySession) -> None:
+        """End an idle session."""
+        self.close(session)
 
 
 def _only_awake(among: Iterable[AnySession]) -> Iterator[HttpSession]:

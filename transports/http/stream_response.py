@@ -15,6 +15,7 @@ OPEN = b": open\r\n\r\n"  # sent at once: proxies and clients wait for a first b
 PING = b": ping\r\n\r\n"
 PULSE = 15.0  # seconds between comments on a quiet stream
 RETRY = 1_000  # milliseconds until a disconnected reader may come back
+RETURN = b"retry: 250\r\n\r\n"  # before the server ends: another one may serve the reader at once
 LARGE = 64 * 1024  # bytes of events that wait in the connection without being counted
 HasRoom = Callable[[int, Callable[[], None]], bool]  # whether so many bytes may be sent; else it calls back later
 HEADERS = [
@@ -30,6 +31,7 @@ class StreamSender:
     """Sends a transport's streams within the principals' budgets; comments every `pulse` seconds."""
 
     def __init__(self, budgets: HttpBudgets, pulse: float) -> None:
+        self.is_draining = False
         self.streams: set[EventStream] = set()  # that are read now
         self._budgets = budgets
         self._pulse = pulse
@@ -78,7 +80,8 @@ class StreamSender:
                 self.streams.discard(stream)
             if place is not None:
                 place.release()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        last = RETURN if self.is_draining and not whole else b""
+        await send({"type": "http.response.body", "body": last, "more_body": False})
         return whole
 
     def _add(self, stream: EventStream) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from toolgate.server.budget import Budget, Claim
+from toolgate.server.bus.bus import BusUnreachableError
 from toolgate.server.config.transports import HttpTransport
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -34,6 +35,7 @@ MAX_EACH_STREAMS = 512  # of one principal; beyond it the oldest is disconnected
 
 # Parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path
 Mirrored = Mapping[str, tuple[str, ...]]
+PostTaker = Callable[[str, Principal, bytes, bytes | None], Awaitable[int]]
 Handler = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
 
 
@@ -67,6 +69,18 @@ def _mirrors_nothing(_tool: str) -> Mirrored:
     return {}
 
 
+class PostForwarder(Protocol):
+    """Takes POSTs to the replica that has their session."""
+
+    async def forward(self, session: str, principal: Principal, body: bytes, answer: bytes | None) -> int:
+        """Return the HTTP status that the replica in the session's id gives. Raises BusUnreachableError."""
+        ...
+
+    def receive(self, take: PostTaker) -> None:
+        """Take the POSTs that other replicas forward: `take(session, principal, body, answer)`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TransportServices:
     """The parts that a transport gets from the server.
@@ -75,6 +89,7 @@ class TransportServices:
     - `budgets`: limits of all transports together.
     - `scope_check`: None if every caller has every scope.
     - `mirrored_headers(tool)`: a tool's parameters that headers repeat.
+    - `forwarder`: the way to sessions of other replicas, or None.
     """
 
     row: HttpTransport
@@ -83,6 +98,7 @@ class TransportServices:
     budgets: HttpBudgets
     scope_check: ScopeCheck | None = None
     mirrored_headers: Callable[[str], Mirrored] = _mirrors_nothing
+    forwarder: PostForwarder | None = None
 
 
 class RunningMessages:
@@ -160,6 +176,8 @@ class Endpoint:
             return
         try:
             await handle(principal, scope, receive, send)
+        except BusUnreachableError as error:  # raised before the answer has begun
+            await refuse_for_now(send, str(error))
         finally:
             claim.release()
 
@@ -177,6 +195,10 @@ class Transport(Protocol):
 
     def endpoints(self) -> Mapping[str, Application]:
         """Its ASGI applications, by path; `toolgate.principal` in the scope is the caller."""
+        ...
+
+    def drain(self) -> None:
+        """End the streams that wait for no answer: their clients can open them at another server."""
         ...
 
     def rights(self) -> Iterable[GrantKey]:

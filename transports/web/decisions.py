@@ -1,8 +1,8 @@
 """Decide a question of the first page once: the first click or tab counts, and others learn what it decided."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -21,7 +21,7 @@ REMEMBERED = {
     "always": "You allowed this for good, until you end that.",
 }
 CALL_ENDED = "The call that asked has ended meanwhile."
-MAX_DECISIONS = 1_000  # questions whose decision a late click learns
+TRIES, PAUSE = 100, 0.1  # seconds in all as long as a tab at another replica may take to decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +38,62 @@ class Decisions:
     def __init__(self, questions: PendingQuestions, dashboard: Dashboard) -> None:
         self._questions = questions
         self._dashboard = dashboard
-        self._made: OrderedDict[tuple[str, str], str] = OrderedDict()  # (principal, question) → what was decided
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by principal
 
     async def answer(self, principal: str, id: str, action: str, fields: Mapping[str, str]) -> ActionResult:
         """Accept or decline a question, with the fields of its form. Raises StateError."""
-        async with self._lock(principal):
-            question = self._find(principal, id)
+        async with self._deciding(principal, id) as decision:
+            question = await self._find(principal, id)
             if question is None:
-                return self._explain_end(principal, id)
+                return await self._explain_end(principal, id)
             content: dict[str, Any] = {}
             problem = None
             if action == "accept":
                 content = elicitation_form.read_answer(question.schema, fields)
                 problem = elicitation_form.find_missing_words(question.schema, fields)
-            problem = problem or self._questions.answer(principal, id, action, content)
+            problem = problem or await self._questions.answer_any(principal, id, action, content)
             if problem is not None:
                 return ActionResult(problem, 400)
             accepted, declined = (ANSWERED, DECLINED) if question.approval is None else (ALLOWED, REFUSED)
-            return self._note(principal, id, accepted if action == "accept" else declined)
+            decision.text = accepted if action == "accept" else declined
+            return ActionResult(decision.text)
 
     async def allow(self, principal: str, id: str, duration: "Duration") -> ActionResult:
         """Approve the call, and remember that before it runs. Raises StateError."""
-        async with self._lock(principal):
-            question = self._find(principal, id)
+        async with self._deciding(principal, id) as decision:
+            question = await self._find(principal, id)
             if question is None or question.approval is None:
-                return self._explain_end(principal, id)
+                return await self._explain_end(principal, id)
             await self._dashboard.remember_approval(principal, question.approval, question.client, duration)
-            result = self._note(principal, id, REMEMBERED[duration])
-            is_settled = self._questions.settle(principal, id) is None
-            return result if is_settled else ActionResult(f"{result.text} {CALL_ENDED}")
+            text = decision.text = REMEMBERED[duration]
+            is_settled = await self._questions.settle_any(principal, id) is None
+            return ActionResult(text if is_settled else f"{text} {CALL_ENDED}")
 
-    def _lock(self, principal: str) -> asyncio.Lock:
-        """Return the lock under which a person decides: another tab must not decide while this is being stored."""
-        return self._locks.setdefault(principal, asyncio.Lock())
+    @contextlib.asynccontextmanager
+    async def _deciding(self, principal: str, id: str) -> AsyncGenerator["_Decision"]:
+        """Hold the lock under which a person decides: another tab must not decide while this is being stored."""
+        decision = _Decision()
+        async with self._locks.setdefault(principal, asyncio.Lock()):
+            for _ in range(TRIES):
+                if await self._questions.begin_decision(principal, id):
+                    break
+                await asyncio.sleep(PAUSE)
+            try:
+                yield decision
+            finally:
+                await self._questions.end_decision(principal, id, decision.text)
 
-    def _find(self, principal: str, id: str) -> QuestionView | None:
-        return next((each for each in self._questions.waiting(principal) if each.id == id), None)
+    async def _find(self, principal: str, id: str) -> QuestionView | None:
+        return next((each for each in await self._questions.list_waiting(principal) if each.id == id), None)
 
-    def _note(self, principal: str, id: str, text: str) -> ActionResult:
-        self._made[principal, id] = text
-        while len(self._made) > MAX_DECISIONS:
-            self._made.popitem(last=False)
-        return ActionResult(text)
-
-    def _explain_end(self, principal: str, id: str) -> ActionResult:
+    async def _explain_end(self, principal: str, id: str) -> ActionResult:
         """Return why a question can't be decided any more."""
-        made = self._made.get((principal, id))
+        made = await self._questions.find_decision(principal, id)
         return ActionResult(GONE, 404) if made is None else ActionResult(f"This was decided before: {made}", 409)
+
+
+@dataclass(slots=True)
+class _Decision:
+    """What was decided, or None."""
+
+    text: str | None = None

@@ -155,7 +155,7 @@ class HomePage:
         sessions = sorted(self._sessions_of(principal), key=lambda row: row[2].last_used, reverse=True)
         shown = sessions[:MAX_SESSIONS]
         going = await self.dashboard.read(principal, [held.session for _, _, held in shown])
-        questions = self._questions.waiting(principal)
+        questions = await self._questions.list_waiting(principal)
         active = bool(going.calls or going.runs or going.tasks or going.plans or going.callbacks or questions)
         return {
             "csrf": csrf,

@@ -96,13 +96,13 @@ class LoginPages:
             return await accounts.verify_password(name, password, address, device), SIGN_IN_REFUSED
         if not await accounts.is_empty():
             return None, ACCOUNT_EXISTS
-        if not pairing.verify(fields["code"], address):
+        if not await pairing.verify(fields["code"], address):
             return None, WRONG_CODE
         try:
             person = await accounts.add(name, password, first=True)
         except SignInError as error:
             return None, format_sentence(error)
-        pairing.expire()
+        await pairing.expire()
         return person, ""
 
     async def _page(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from toolgate.server.auth.address_blocks import AddressLimiter
+from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.fetching import FetchSlots, NoFreeSlotError, Reachability
@@ -34,6 +34,7 @@ from toolgate.tools.api.services import Page
 from toolgate.tools.web.page import AddressRefusedError
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Keys
     from toolgate.server.state.store import Connection, Store
 
 DOCUMENT, KEY_SET = "the client's metadata document", "the client's key set"
@@ -71,7 +72,7 @@ class MetadataDocuments:
 
     - `hosts`: accepts only documents of these hosts and their subdomains; if empty, of any.
     - `served`: as for the authorization server. `well_known`: URL → copy of its document.
-    - `consequence`: as for Reachability.
+    - `consequence`: as for Reachability. With `keys` all replicas count new documents together.
     """
 
     def __init__(
@@ -84,13 +85,14 @@ class MetadataDocuments:
         *,
         copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
         consequence: str = "",
+        keys: "Keys | None" = None,
     ) -> None:
         self._store = store
         self._fetch = fetch
         self._served = served
         self._hosts = tuple(hosts)
         self._now = now
-        self._fetches = AddressLimiter(NEW, ALL_NEW, now)
+        self._fetches = SharedAddressLimiter("documents", NEW, ALL_NEW, now, keys)
         self._document_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)
         self._key_slots = FetchSlots(HOST_AT_ONCE, AT_ONCE, WAIT)  # apart from those for strangers' documents
         self._under_way: dict[tuple[Load, str], asyncio.Task[None]] = {}  # by URL, shared by all callers
@@ -108,10 +110,10 @@ class MetadataDocuments:
             return
         if not is_accepted_host(id, self._hosts):
             raise ClientRejectedError("invalid_client", "this server accepts no clients from that host")
-        row, now = await self._store.transact(lambda connection: client_rows.find_client(connection, id)), self._now()
+        row, now = await self._store.read(lambda connection: client_rows.find_client(connection, id)), self._now()
         if row is not None and row.fresh_until > now:
             return
-        fetching = self._fetching(id, self._load, address, held=row is not None)
+        fetching = await self._fetching(id, self._load, address, held=row is not None)
         holds = row is not None and (row.failing_since is None or now < row.failing_since + OLD)
         if accept_stale and row is not None and holds and now < row.fresh_until + OLD:
             return
@@ -137,7 +139,7 @@ class MetadataDocuments:
                 return held.keys
         elif held is not None and now < held.tried_at + PAUSE:
             raise ClientRejectedError("invalid_client", f"{KEY_SET} can't be fetched now")
-        await asyncio.shield(self._fetching(url, self._load_keys, address, held=held is not None))
+        await asyncio.shield(await self._fetching(url, self._load_keys, address, held=held is not None))
         return self._keys[url].keys
 
     async def close(self) -> None:
@@ -147,13 +149,13 @@ class MetadataDocuments:
         await asyncio.gather(*under_way, return_exceptions=True)
         await self.reachability.close()
 
-    def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
+    async def _fetching(self, url: str, load: Load, address: str, *, held: bool) -> "asyncio.Task[None]":
         """Return the fetch of `url`, started if there is none. Raises UnavailableError above the rate."""
         key = load, url
+        if key not in self._under_way and not held and not await self._fetches.take(address):
+            raise UnavailableError(SPAN)
         task = self._under_way.get(key)
         if task is None:
-            if not held and not self._fetches.take(address):
-                raise UnavailableError(SPAN)
             task = self._under_way[key] = asyncio.get_running_loop().create_task(load(url))
             task.add_done_callback(partial(self._on_fetched, key))
         return task
@@ -178,7 +180,7 @@ class MetadataDocuments:
                 await self._keep(id, _json(page, DOCUMENT), _lifetime(page.headers.get("cache-control", "")))
         except ClientRejectedError:
             now = self._now()
-            await self._store.transact(lambda connection: client_rows.mark_failing(connection, id, now))
+            await self._store.transact(lambda connection: client_rows.mark_failing(connection, id, now), alone=None)
             raise
 
     async def _keep(self, id: str, document: Any, lifetime: float, *, is_copy: bool = False) -> None:
@@ -199,7 +201,7 @@ class MetadataDocuments:
             }
             client_rows.save_client(connection, id, **row)
 
-        await self._store.transact(put)
+        await self._store.transact(put, alone="oauth")
 
     async def _load_keys(self, url: str) -> None:
         """Fetch a key set, or note that this was tried."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -12,12 +13,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
+from toolgate.server.bus.bus import BusUnreachableError
+from toolgate.server.bus.memory_keys import MemoryKeys
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import grant_rows, people_rows
+from toolgate.server.state.errors import StateError
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Keys
     from toolgate.server.state.store import Connection, Store
 
 MAX_NAME = 64  # characters
@@ -32,6 +38,7 @@ NAME_BACKOFF = Backoff(free=5, longest=60)
 ADDRESS_BACKOFF = Backoff(free=10, longest=900)
 TOTAL_BACKOFF = Backoff(free=100, longest=5, forget=60)
 
+PAIRING = "pairing code"  # key
 PAIRING_LIFETIME = 600.0  # seconds
 PAIRING_BYTES = 16  # 128 bits, unguessable: 26 letters and digits
 PAIRING_ADDRESS_BACKOFF = Backoff(free=5, longest=60)
@@ -66,11 +73,19 @@ class SignInError(Exception):
 
 
 class Accounts:
-    """The accounts in the state database."""
+    """The accounts in the state database. With `keys` all replicas count guesses together."""
 
-    def __init__(self, store: "Store", throttle: Throttle | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: "Store",
+        throttle: Throttle | None = None,
+        now: Callable[[], float] = time.time,
+        keys: "Keys | None" = None,
+    ) -> None:
         self._store = store
-        self._guesses = GuessLimiter(throttle or Throttle(), NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
+        throttle = throttle or Throttle()
+        guesses = GuessLimiter(throttle, NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
+        self._guesses = SharedGuessLimiter(guesses, SharedThrottle(throttle, keys), keys)
         self._now = now
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._dummy_hash = ""  # matches no password; for unknown names
@@ -79,21 +94,22 @@ class Accounts:
         """Return the person, or None for a wrong name or password, after the same time for both. `address` is "" if
         unknown; `device` is the browser's device cookie. Raises ThrottledError."""
         known = normalize_name_or_empty(name)
-        row = await self._store.transact(lambda connection: people_rows.find_account(connection, known))
-        attempt = self._guesses.take(known, address, device if row is not None and _is_of(device, row.password) else "")
+        row = await self._store.read(lambda connection: people_rows.find_account(connection, known))
+        own_device = device if row is not None and _is_of(device, row.password) else ""
+        attempt = await self._guesses.take(known, address, own_device)
         if not self._dummy_hash:
             self._dummy_hash = await self._hash_password(secrets.token_urlsafe())
         right = await self._matches(self._dummy_hash if row is None else row.password, password)
         if row is None or not right:
             return None
-        self._guesses.forgive(attempt)
+        await self._guesses.forgive(attempt)
         return Person(BUILT_IN, row.subject, row.name)
 
     async def issue_device_cookie(self, person: Person) -> str:
         """Return a device cookie for a browser that has signed in to this account, or "" if the account is gone. With
         it, other people's guesses don't lock the owner out. A new password ends it. (OWASP: Blocking Brute Force
         Attacks, device cookies.)"""
-        row = await self._store.transact(lambda connection: people_rows.find_account(connection, person.name))
+        row = await self._store.read(lambda connection: people_rows.find_account(connection, person.name))
         if row is None or (person.issuer, person.subject) != (BUILT_IN, row.subject):
             return ""
         nonce = secrets.token_bytes(16)
@@ -101,7 +117,7 @@ class Accounts:
 
     async def is_empty(self) -> bool:
         """Return whether there is no account."""
-        return not await self._store.transact(people_rows.has_accounts)
+        return not await self._store.read(people_rows.has_accounts)
 
     async def add(self, name: str, password: str, *, first: bool = False) -> Person:
         """Create an account; with `first`, only if there is none. Raises SignInError."""
@@ -120,21 +136,21 @@ class Accounts:
                 raise SignInError(f"the account {known!r} already exists")
             people_rows.add_account(connection, **row)
 
-        await self._store.transact(put)
+        await self._store.transact(put, alone="accounts")
         return Person(BUILT_IN, str(row["subject"]), known)
 
     async def list_accounts(self) -> list[tuple[str, float]]:
         """Return each name, and when its account was created."""
-        return [(row.name, row.made_at) for row in await self._store.transact(people_rows.list_accounts)]
+        return [(row.name, row.made_at) for row in await self._store.read(people_rows.list_accounts)]
 
     async def has_account(self, name: str) -> bool:
         """Return whether there is an account of that name."""
         known = normalize_name_or_empty(name)
-        return await self._store.transact(lambda connection: people_rows.find_account(connection, known)) is not None
+        return await self._store.read(lambda connection: people_rows.find_account(connection, known)) is not None
 
     async def find_account(self, name: str) -> Person | None:
         known = normalize_name(name)
-        row = await self._store.transact(lambda connection: people_rows.find_account(connection, known))
+        row = await self._store.read(lambda connection: people_rows.find_account(connection, known))
         return None if row is None else Person(BUILT_IN, row.subject, row.name)
 
     async def remove(self, name: str) -> Person:
@@ -148,7 +164,7 @@ class Accounts:
             people_rows.end_logins(connection, BUILT_IN, row.subject)
             return Person(BUILT_IN, row.subject, known)
 
-        return await self._store.transact(take)
+        return await self._store.transact(take, alone="accounts")
 
     async def set_password(self, name: str, password: str) -> Person:
         """Set an account's password and end its sessions. Raises SignInError."""
@@ -161,7 +177,7 @@ class Accounts:
             people_rows.end_logins(connection, BUILT_IN, row.subject)
             return Person(BUILT_IN, row.subject, known)
 
-        return await self._store.transact(put)
+        return await self._store.transact(put, alone="accounts")
 
     async def _hash_password(self, password: str) -> str:
         from argon2 import PasswordHasher  # start-up
@@ -249,38 +265,55 @@ def _require_account(connection: "Connection", name: str) -> Any:
 
 
 class PairingCode:
-    """The code that creates the first account, on the page `where`. The code is in the log; here is only its hash."""
+    """The code that creates the first account, on the page `where`. The code is in the log of the replica that made it;
+    all know its hash. With `keys` that is on the bus of all replicas."""
 
-    def __init__(self, where: str, throttle: Throttle | None = None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        where: str,
+        throttle: Throttle | None = None,
+        now: Callable[[], float] = time.monotonic,
+        keys: "Keys | None" = None,
+    ) -> None:
         self._where = where
-        self._throttle = throttle or Throttle(now)
-        self._now = now
-        self._hash = b""
-        self._until = 0.0
+        self._throttle = SharedThrottle(throttle or Throttle(now), keys)
+        self._keys = keys if keys is not None else MemoryKeys(now)
 
-    def offer(self) -> str:
-        """Log a new code, and return the link that fills it in; "" if the last one is still valid."""
-        if self._now() < self._until:
-            return ""
+    async def offer(self) -> str:
+        """Log a new code, and return the link that fills it in; "" if the last one is still valid, at any replica."""
         code = base64.b32encode(secrets.token_bytes(PAIRING_BYTES)).decode().rstrip("=")
-        self._hash, self._until = _hash_code(code), self._now() + PAIRING_LIFETIME
+        try:
+            if not await self._keys.set_if_absent(PAIRING, _hash_code(code), PAIRING_LIFETIME):
+                return ""
+        except BusUnreachableError as error:
+            log.warning("no pairing code is offered: %s", error)
+            return ""
         grouped = "-".join(code[at : at + 4] for at in range(0, len(code), 4))
         link = f"{self._where}#code={grouped}"  # a fragment reaches no server, log or referrer
         log.warning(NO_ACCOUNT, link, grouped, PAIRING_LIFETIME // 60)
         return link
 
-    def verify(self, code: str, address: str) -> bool:
-        """Return whether `code` is the one in the log; `address` is "" if unknown. Raises ThrottledError."""
-        paces = [*block_backoffs(address, PAIRING_ADDRESS_BACKOFF), ("all", PAIRING_TOTAL_BACKOFF)]
-        self._throttle.take(paces)
-        right = hmac.compare_digest(_hash_code(code), self._hash) and self._now() < self._until
+    async def verify(self, code: str, address: str) -> bool:
+        """Return whether `code` is the one in the log; `address` is "" if unknown.
+
+        Raises ThrottledError, StateError.
+        """
+        paces = *block_backoffs(address, PAIRING_ADDRESS_BACKOFF), ("all", PAIRING_TOTAL_BACKOFF)
+        own = tuple((f"pairing {key}", pace) for key, pace in paces)
+        await self._throttle.take(own)
+        try:
+            hashed = await self._keys.get(PAIRING) or b""
+        except BusUnreachableError as error:
+            raise StateError(f"the pairing code can't be checked: {error}") from None
+        right = hmac.compare_digest(_hash_code(code), hashed)
         if right:
-            self._throttle.refund(1, *(key for key, _ in paces))
+            await self._throttle.refund(1, own)
         return right
 
-    def expire(self) -> None:
+    async def expire(self) -> None:
         """Drop the code: an account exists."""
-        self._hash, self._until = b"", 0.0
+        with contextlib.suppress(BusUnreachableError):  # it ends by itself, and creates no second account
+            await self._keys.delete(PAIRING)
 
 
 def _hash_code(code: str) -> bytes:

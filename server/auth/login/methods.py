@@ -19,6 +19,7 @@ from toolgate.server.policy.sign_in_methods import HEADER, PASSWORD, external_me
 from toolgate.server.state.people_rows import BUILT_IN
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Keys
     from toolgate.server.state.store import Store
 
 ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # results of a sign-in, in the log
@@ -75,7 +76,7 @@ class SignInMethods:
         it, or "" if the code is not new."""
         if self.accounts is None or self.pairing is None or not await self.accounts.is_empty():
             return None
-        return self.pairing.offer()
+        return await self.pairing.offer()
 
 
 def log_sign_in(outcome: str, way: str, address: str, name: str = "") -> None:
@@ -100,10 +101,11 @@ def build_sign_in(
     enterprise_issuers: Sequence[str] = (),
     header_secret: str = "",
     now: Callable[[], float] = time.time,
+    keys: "Keys | None" = None,
 ) -> SignInMethods:
     """Return the ways to sign in, from `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), client ids and
-    secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`. Raises
-    ValueError, which names the invalid option."""
+    secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`. With
+    `keys` all replicas count tries together. Raises ValueError, which names the invalid option."""
     chosen = _parse_ways(ways)
     external = [method.name for method in external_methods() if method.name in chosen]
     try:
@@ -117,10 +119,10 @@ def build_sign_in(
     has_accounts = PASSWORD.name in chosen
     return SignInMethods(
         sessions=LoginSessions(store, now),
-        pending_logins=PendingLogins(store, now),
+        pending_logins=PendingLogins(store, now, keys=keys),
         proxies=proxies,
-        accounts=Accounts(store, now=now) if has_accounts else None,
-        pairing=PairingCode(f"{public_url}/login") if has_accounts else None,
+        accounts=Accounts(store, now=now, keys=keys) if has_accounts else None,
+        pairing=PairingCode(f"{public_url}/login", keys=keys) if has_accounts else None,
         providers=_build_providers(chosen, credentials, allowlist, fetch),
         trusted_header=_build_trusted_header(chosen, proxies, allowlist, header_secret),
         enterprise_issuers=frozenset(enterprise_issuers),

@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from toolgate.server.auth.address_blocks import AddressLimiter
+from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.login.accounts import Person, save_person
 from toolgate.server.state import people_rows
 from toolgate.server.state.grant_rows import hash_secret
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Keys
     from toolgate.server.state.store import Connection, Store
 
 LIFETIME = 12 * 3600.0  # seconds: a working day
@@ -77,7 +78,7 @@ class LoginSessions:
             )
             save_person(connection, person, now)
 
-        await self._store.transact(put)
+        await self._store.transact(put, alone="accounts")
         return secret
 
     async def find(self, secret: str) -> LoginSession | None:
@@ -85,13 +86,13 @@ class LoginSessions:
         if not secret:
             return None
         hashed, now = hash_secret(secret), self._now()
-        row = await self._store.transact(lambda connection: people_rows.find_login(connection, hashed, now))
+        row = await self._store.read(lambda connection: people_rows.find_login(connection, hashed, now))
         return None if row is None else LoginSession(Person(row.issuer, row.subject, row.name, row.email), row.first)
 
     async def list_browsers(self, person: Person, secret: str) -> list[SignedInBrowser]:
         """Return the browsers in which a person is signed in, the newest first. `secret` is that of the asking one."""
         now, own = self._now(), hash_secret(secret)
-        rows = await self._store.transact(
+        rows = await self._store.read(
             lambda connection: people_rows.list_logins(connection, person.issuer, person.subject, now)
         )
         return [
@@ -110,10 +111,12 @@ class LoginSessions:
                 people_rows.end_login(connection, hashed)
             return bool(named)
 
-        return await self._store.transact(end)
+        return await self._store.transact(end, alone="accounts")
 
     async def end(self, secret: str) -> None:
-        await self._store.transact(lambda connection: people_rows.end_login(connection, hash_secret(secret)))
+        await self._store.transact(
+            lambda connection: people_rows.end_login(connection, hash_secret(secret)), alone=None
+        )
 
 
 class TooManyLoginsError(Exception):
@@ -134,15 +137,21 @@ class PendingLogin:
 class PendingLogins:
     """Browsers waiting at a provider, each found once by its state."""
 
-    def __init__(self, store: "Store", now: Callable[[], float] = time.time, most: int = MAX_PENDING) -> None:
+    def __init__(
+        self,
+        store: "Store",
+        now: Callable[[], float] = time.time,
+        most: int = MAX_PENDING,
+        keys: "Keys | None" = None,
+    ) -> None:
         self._store = store
         self._now = now
         self._most = most
-        self._limiter = AddressLimiter(PER_ADDRESS, PER_MINUTE, now)
+        self._limiter = SharedAddressLimiter("sign-ins", PER_ADDRESS, PER_MINUTE, now, keys)
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
         """Return the ticket for the cookie. `address` is the browser's, "" if unknown. Raises TooManyLoginsError."""
-        if address and not self._limiter.take(address):
+        if address and not await self._limiter.take(address):
             raise TooManyLoginsError
         ticket, now = secrets.token_urlsafe(32), self._now()
 
@@ -158,13 +167,15 @@ class PendingLogins:
             )
             people_rows.trim_pending_logins(connection, pending.consent_id, MAX_PER_CONSENT, self._most)
 
-        await self._store.transact(put)
+        await self._store.transact(put, alone="accounts")
         return ticket
 
     async def redeem(self, ticket: str) -> PendingLogin | None:
         """Return what waits under the ticket, once; None if it is used, expired or forged."""
         hashed, now = hash_secret(derive_state(ticket)), self._now()
-        row = await self._store.transact(lambda connection: people_rows.take_pending_login(connection, hashed, now))
+        row = await self._store.transact(
+            lambda connection: people_rows.take_pending_login(connection, hashed, now), alone=None
+        )
         return None if row is None else PendingLogin(row.provider, row.question, frozenset(row.scopes.split()))
 
 

@@ -1,7 +1,7 @@
 """Slow down guessing: each key has a few free tries, then each try makes the wait longer.
 
-The counts are in one process's memory. A restart drops them, but no guesser can cause one. Several servers on one state
-count separately.
+These counts are in one process's memory. A restart drops them, but no guesser can cause one. `shared_throttle.py`
+counts over all replicas.
 """
 
 import time
@@ -91,14 +91,22 @@ class Throttle:
         return count.last + pace.wait(count.tries) - now
 
 
+Paces = tuple[tuple[str, Backoff], ...]  # keys, each with its limit
+
+
 @dataclass(frozen=True, slots=True)
 class GuessAttempt:
     """A counted guess. `own`: keys of this guesser alone; `shared`: keys that other guessers share."""
 
-    own: tuple[str, ...]
-    shared: tuple[str, ...] = ()
+    own: Paces
+    shared: Paces = ()
     mark: str = ""  # counts guesses at this name from this address, without a limit
     origin: str = ""
+
+    @property
+    def paces(self) -> Paces:
+        """Return all that the guess counts for."""
+        return (*self.own, *self.shared, *([(self.mark, UNLIMITED)] if self.mark else ()))
 
 
 class GuessLimiter:
@@ -115,29 +123,37 @@ class GuessLimiter:
         self._all = all
         self._origins: dict[str, None] = {}  # by time of the last right guess, oldest first
 
+    def plan(self, name: str, address: str, device: str, origin: str) -> GuessAttempt:
+        """Return what a guess counts for. `origin` is "" unless a right guess came from there."""
+        if device or origin:
+            return GuessAttempt(((f"device {device}" if device else origin, self._name),), origin=origin)
+        blocks, origin = block_backoffs(address, self._address), name_origin(name, address)
+        mark = f"mark {origin}" if origin else ""
+        return GuessAttempt(((f"name {name}", self._name),), (*blocks, ("all", self._all)), mark, origin)
+
     def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
         """Count a guess. `name` is short. `address` is "" if unknown: a shared count would let one guesser lock all
         out. `device` proves an earlier sign-in to the name, or is "". Raises ThrottledError."""
-        origin = f"origin {name} {prefixes(address)[0]}" if address else ""
-        if device or origin in self._origins:
-            key = f"device {device}" if device else origin
-            self._throttle.take([(key, self._name)])
-            return GuessAttempt((key,), origin=origin)
-        blocks, whole, mark = block_backoffs(address, self._address), f"name {name}", f"mark {origin}" if origin else ""
-        marks = [(mark, UNLIMITED)] if mark else []
-        self._throttle.take([(whole, self._name), *blocks, ("all", self._all), *marks])
-        return GuessAttempt((whole,), (*(block for block, _ in blocks), "all"), mark, origin)
+        origin = name_origin(name, address)
+        attempt = self.plan(name, address, device, origin if origin in self._origins else "")
+        self._throttle.take(attempt.paces)
+        return attempt
 
     def forgive(self, attempt: GuessAttempt) -> None:
         """Undo a right guess: drop the name's tries, and elsewhere those for this name from this address."""
         tries = self._throttle.tries(attempt.mark) if attempt.mark else 1
-        self._throttle.refund(tries, *attempt.shared)
-        self._throttle.forget(*attempt.own, attempt.mark)
+        self._throttle.refund(tries, *(key for key, _ in attempt.shared))
+        self._throttle.forget(*(key for key, _ in attempt.own), attempt.mark)
         if attempt.origin:
             self._origins.pop(attempt.origin, None)
             self._origins[attempt.origin] = None
         while len(self._origins) > MAX_ORIGINS:
             del self._origins[next(iter(self._origins))]
+
+
+def name_origin(name: str, address: str) -> str:
+    """Return the key of guesses at a name from an address, or "" if that is unknown."""
+    return f"origin {name} {prefixes(address)[0]}" if address else ""
 
 
 def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:

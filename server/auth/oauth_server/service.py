@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from toolgate.server.auth.address_blocks import AddressLimiter
+from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.clients.document_copies import DOCUMENT_COPIES, DocumentCopy
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
@@ -53,11 +53,12 @@ from toolgate.server.auth.tokens.external_issuer import Fetch, IssuerKeys
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.principal import GrantKey, Principal, derive_subject
 from toolgate.server.state import client_rows, grant_rows
-from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.sealed_state import Sealer, SealingKey
 from toolgate.server.state.store import StateError, Store
 
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
+    from toolgate.server.bus.bus import Keys
     from toolgate.server.state.store import Connection
 
 SWEEP = 600.0  # seconds between two sweeps of what is over
@@ -86,11 +87,13 @@ T = TypeVar("T")
 class AuthorizationService:
     """One for each server. Its state is in `store`, except for what was fetched lately and the rates.
 
-    `public_url` is the issuer; `keys` sign the access tokens of `tokens`; `served()` lists the scopes in the order they
-    are shown. `configured_clients`: those of `clients_file`; `registration`: one of KINDS; `client_hosts`: hosts whose
-    metadata documents are taken, none for all; `enterprise_issuers`: issuers whose ID-JAG are taken. `fetch` is used
-    for what clients name, `fetch_trusted` for what the operator named. `can_sign_in` says whether a person could still
-    sign in; it is asked before anything is issued for them, and again by `find_valid_keys` and `revoke_barred_people`.
+    `public_url` is the issuer; `keys` sign the access tokens of `tokens`; `question_key` seals questions; `served()`
+    lists the scopes in the order they are shown. `configured_clients`: those of `clients_file`; `registration`: one of
+    KINDS; `client_hosts`: hosts whose metadata documents are taken, none for all; `enterprise_issuers`: issuers whose
+    ID-JAG are taken. `fetch` is used for what clients name, `fetch_trusted` for what the operator named. `can_sign_in`
+    says whether a person could still sign in; it is asked before anything is issued for them, and again by
+    `find_valid_keys` and `revoke_barred_people`. With `shared_keys` all replicas count registrations and documents
+    together.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class AuthorizationService:
         public_url: str,
         store: Store,
         keys: SigningKeys,
+        question_key: SealingKey,
         tokens: OwnTokens,
         served: Callable[[], Sequence[str]],
         fetch: Fetch,
@@ -110,6 +114,7 @@ class AuthorizationService:
         enterprise_issuers: Sequence[str] = (),
         document_copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
         now: Callable[[], float] = time.time,
+        shared_keys: "Keys | None" = None,
     ) -> None:
         self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, KINDS[registration], can_sign_in)
         self.grants = Grants(store, self._issuer.configured_clients, tokens.deny, now)
@@ -117,7 +122,7 @@ class AuthorizationService:
         self._keys = keys
         self._served = served
         self._now = now
-        self._questions = ConsentRequests(Sealer(store.folder / "keys" / "questions", None), public_url, now)
+        self._questions = ConsentRequests(Sealer(question_key, None), public_url, now)
         self._documents = MetadataDocuments(
             store,
             fetch,
@@ -126,11 +131,12 @@ class AuthorizationService:
             now,
             copies=document_copies,
             consequence=REGISTER_MEANWHILE if self._registers else COPIES_ALONE,
+            keys=shared_keys,
         )
         self._providers = {issuer: IssuerKeys(issuer, fetch_trusted or fetch, now) for issuer in enterprise_issuers}
         self._inputs = InputVerifier(self._issuer, store, keys, self._documents, self._providers, now)
-        self._registering = AddressLimiter(REGISTRATIONS, ALL_REGISTRATIONS, now)
-        self._malformed = AddressLimiter(MALFORMED, ALL_MALFORMED, now)
+        self._registering = SharedAddressLimiter("registrations", REGISTRATIONS, ALL_REGISTRATIONS, now, shared_keys)
+        self._malformed = SharedAddressLimiter("malformed registrations", MALFORMED, ALL_MALFORMED, now, shared_keys)
         self._swept = float("-inf")
 
     # Consent
@@ -253,10 +259,10 @@ class AuthorizationService:
         try:
             kept, secret = model.parse_registration(body, self._served())
         except ClientRejectedError as rejected:
-            if not self._malformed.take(address):
+            if not await self._malformed.take(address):
                 return error_response("too_many_requests")
             return error_response(rejected.error, rejected.description)
-        if not self._registering.take(address):
+        if not await self._registering.take(address):
             return error_response("too_many_requests")
         try:
             return await self._act(lambda server: endpoints.register(server, kept, secret))
@@ -294,7 +300,7 @@ class AuthorizationService:
         theirs: clients that find "none" among them don't use their secret."""
         if self._issuer.client_kinds & {"dynamic", "document"}:
             return model.AUTH_METHODS
-        added = await self._store.transact(client_rows.list_clients)
+        added = await self._store.read(client_rows.list_clients)
         known = [
             *self._issuer.configured_clients.values(),
             *(model.client_from_row(row) for row in added if row.kind == client_rows.CONFIGURED),
@@ -373,9 +379,10 @@ class AuthorizationService:
             return act(server), server.denied
 
         if now - self._swept >= SWEEP:
-            await self._store.transact(lambda connection: _sweep(connection, now))  # alone: a refusal doesn't undo it
+            # a transaction of its own: a refusal doesn't undo it
+            await self._store.transact(lambda connection: _sweep(connection, now), alone="oauth")
             self._swept = now
-        outcome, denied = await self._store.transact(transaction)
+        outcome, denied = await self._store.transact(transaction, alone="oauth")
         self._issuer.tokens.deny(denied)
         return outcome
 

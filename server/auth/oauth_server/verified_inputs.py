@@ -100,7 +100,7 @@ class InputVerifier:
         """Return the verified assertion of a known client that may sign."""
         issuer = self._issuer
         known, id = issuer.configured_clients, credentials.client
-        client = await self._store.transact(lambda connection: find_client(connection, known, id))
+        client = await self._store.read(lambda connection: find_client(connection, known, id))
         if not (client and client.kind in issuer.client_kinds and client.accepts_method(credentials.method)):
             return None
         keys = await self._documents.find_client_keys(client, credentials.secret, address)

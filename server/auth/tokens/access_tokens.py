@@ -162,6 +162,7 @@ class OwnTokens:
         self._verified = TokenCache()
         self._refreshed_at = float("-inf")  # last read of keys and denials
         self._refreshing = asyncio.Lock()
+        self.announce: Callable[[Collection[str]], None] = lambda _: None  # called with the ids that are denied here
 
     async def mint(self, subject: str, client: str, granted: Iterable[str]) -> AccessToken:
         """Return a new token, signed by the active key."""
@@ -187,8 +188,18 @@ class OwnTokens:
 
     def deny(self, jtis: Collection[str]) -> None:
         """Refuse tokens with these ids from now on. The caller has stored them for `denied`."""
+        self.note_denied(jtis)
+        if jtis:
+            self.announce(jtis)
+
+    def note_denied(self, jtis: Collection[str]) -> None:
+        """Refuse tokens with these ids: another process denied them."""
         self._denied.update(jtis)
         self._verified.deny(jtis)
+
+    def refresh_soon(self) -> None:
+        """Read keys and denials again before the next token counts."""
+        self._refreshed_at = float("-inf")
 
     def find_cached(self, key: bytes) -> Principal | None:
         now = self._now()

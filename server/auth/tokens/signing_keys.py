@@ -4,7 +4,7 @@ The first key is made when needed, a new one after thirty days or on demand (`ro
 for as long as a copy of the key set may be cached, so no verifier meets an unknown key. The old one stays published
 until all its tokens have expired. If a key may have leaked, all are dropped and the new one signs at once.
 
-Private parts are in the state database, sealed with a key file beside it. All processes on one state share them.
+Private parts are in the state database, sealed with a key of `SealingKeys`. All processes on one state share them.
 """
 
 import logging
@@ -40,7 +40,7 @@ class _KeyState:
 
 
 class SigningKeys:
-    """The keys of one process. `seal` outlives the process (`Sealer(state / "keys" / "signing", None)`)."""
+    """The keys of one process. `seal` outlives the process (`Sealer(keys.find("signing"), None)`)."""
 
     def __init__(self, store: "Store", seal: Sealer, now: Callable[[], float] = time.time) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class SigningKeys:
 
     async def public(self) -> list[jose.JoseKey]:
         """Read the keys of all valid tokens, the active one first. A key that is being replaced has `retired_at`."""
-        self._held = await self._store.transact(self._load)
+        self._held = await self._store.transact(self._load, alone="keys")
         return list(self._held.known)
 
     async def jwks(self) -> dict[str, Any]:
@@ -67,23 +67,25 @@ class SigningKeys:
 
         def add(connection: "Connection") -> tuple[str, _KeyState]:
             now = self._now()
+            self._seal.refresh(connection)
             if drop_old:
                 key_rows.remove_all_keys(connection)
             is_first = self._read_keys(connection, now) is None
             kid = self._add(connection, now, takes_over=now if is_first else now + ANNOUNCE_TIME)
             return kid, self._load(connection)
 
-        kid, self._held = await self._store.transact(add)
+        kid, self._held = await self._store.transact(add, alone="keys")
         return kid
 
     async def _fresh(self) -> _KeyState:
         held, now = self._held, self._now()
         if held is None or not 0 <= now - held.seen < LOOK or now >= held.due:
-            held = self._held = await self._store.transact(self._load)
+            held = self._held = await self._store.transact(self._load, alone="keys")
         return held
 
     def _load(self, connection: "Connection") -> _KeyState:
         now = self._now()
+        self._seal.refresh(connection)
         key_rows.remove_retired_keys(connection, now - KEEP)
         held = self._read_keys(connection, now)
         if held is None:
@@ -117,5 +119,5 @@ class SigningKeys:
         try:
             return replace(jose.load_key(self._seal.unseal(row.sealed, PURPOSE, row.kid)), retired_at=row.retired_at)
         except (InvalidParams, ValueError):
-            log.warning("the signing key %s can't be opened: the key file beside the database is another one", row.kid)
+            log.warning("the signing key %s can't be opened: the key that sealed it is another one", row.kid)
             return None

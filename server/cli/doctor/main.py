@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from toolgate.server import VERSION, progress
-from toolgate.server.cli.doctor import machine, nodes, serving, state, tools
+from toolgate.server import VERSION, build, progress
+from toolgate.server.cli.doctor import machine, nodes, serving, state, tools, webhooks
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
 from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
@@ -35,6 +35,7 @@ async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool
     from toolgate.server.cli.node import choose_addresses  # start-up
 
     config.listen = choose_addresses(config, listen)
+    build.check_server_options(config)
     rows = [(name, partial(look, config), ()) for name, look in NODE_CHECKS.items()]
     return await _run(
         config, rows, {"toolgate": VERSION, "node": " and ".join(map(str, config.listen))} if json else None
@@ -57,6 +58,7 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "state database": state.database,
     "signing key": state.signing_key,
     "audit": state.audit,
+    "webhooks": webhooks.endpoints,
     "clock": machine.clock,
     "disk space": machine.disk,
     "memory": machine.memory,

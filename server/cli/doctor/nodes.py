@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import os
 import stat
-from contextlib import closing
+from contextlib import aclosing, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,12 +55,33 @@ async def _check_node(config: Config, address: NodeAddress) -> CheckFinding:
             f"no node answers at {address}: {error}",
             f"start it with toolgate node --listen {address}, or correct --node; toolgate node doctor checks a machine",
         ) from None
+    await _check_name(config, address, welcome.name)
     node = link.NodeLink(address, welcome, certificate)
     try:
         load, seconds = await _measure(node)
     finally:
         await node.close()
     return note_end(judge_node(config, address, welcome, load, seconds), certificate)
+
+
+async def _check_name(config: Config, address: NodeAddress, name: str) -> None:
+    """Raise CheckError if the node's name is that of the node at another of the server's addresses."""
+    from toolgate.server.state import node_rows  # start-up
+    from toolgate.server.state.store import StateError
+    from toolgate.server.state.stores import open_store
+
+    addresses = {str(each) for each in config.node}
+    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+        try:
+            find = partial(node_rows.find_holder, name=name, addresses=addresses)
+            holder = None if store.is_empty() else await store.read(find)
+        except StateError:  # the check of the database says why
+            return
+    if holder not in (None, str(address)):
+        raise CheckError(
+            f"the node at {address} is refused: it says that it is {name}, which is at {holder}",
+            f"if {name} has moved, remove --node {holder}; otherwise inspect the machine at {address}",
+        )
 
 
 def note_end(finding: CheckFinding, certificate: "CertificateFile | None") -> CheckFinding:

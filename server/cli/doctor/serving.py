@@ -116,10 +116,10 @@ async def options(config: Config) -> str:
     """Check for options that a start would refuse."""
     if not config.is_remote:
         return "for stdio; add -t or -s and your other options to check those"
-    from toolgate.server import build, http_app  # start-up
+    from toolgate.server import build, http_checks  # start-up
 
     try:
-        http_app.check_http(config)
+        http_checks.check_http(config)
         if config.node:
             build.check_node_options(config)
     except UsageError as error:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 import time
+from contextlib import aclosing
 from pathlib import Path
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
@@ -21,12 +22,12 @@ async def signing_key(config: Config) -> CheckFinding:
     """Check that the key can be opened, and how old it is."""
     from toolgate.server.auth.tokens.signing_keys import AGE, PURPOSE  # start-up
     from toolgate.server.protocol.errors import InvalidParams
-    from toolgate.server.state import key_rows
+    from toolgate.server.state.errors import StateError
+    from toolgate.server.state.key_table import FixedKey
     from toolgate.server.state.sealed_state import Sealer
-    from toolgate.server.state.store import StateError
 
     try:
-        row = await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db")
+        row, stored = await _read_newest_key(config)
     except StateError as error:
         raise CheckSkippedError(str(error)) from None
     if row is None:
@@ -35,14 +36,42 @@ async def signing_key(config: Config) -> CheckFinding:
     file = config.state / "keys" / "signing"
     remedy = f"{RESTORE_KEYS}; otherwise the next start makes a new key, and everybody signs in again"
     try:
-        key_file.read_key(file)
-        Sealer(file, None).unseal(sealed, PURPOSE, kid)
+        key = key_file.read_key(file) if stored is None else stored
+        Sealer(FixedKey(key), None).unseal(sealed, PURPOSE, kid)
     except FileNotFoundError:
         raise CheckError(f"{file} is missing: the key that signs tokens can't be opened", remedy) from None
     except (OSError, InvalidParams) as error:
-        reason = describe_os_error(error) if isinstance(error, OSError) else f"{file} belongs to another state"
+        where = file if stored is None else "the key that seals it in PostgreSQL"
+        reason = describe_os_error(error) if isinstance(error, OSError) else f"{where} belongs to another state"
         raise CheckError(f"the key that signs tokens can't be opened: {reason}", remedy) from None
     return _judge_age(time.time() - made_at, AGE)
+
+
+async def _read_newest_key(config: Config) -> tuple[tuple[str, str, float] | None, bytes | None]:
+    """Return kid, sealed key and time of the newest key, if there is one, and what seals it, if PostgreSQL has that.
+
+    Raises StateError, and CheckError for another secret.
+    """
+    from toolgate.server.config.secret_file import read_secret  # start-up
+    from toolgate.server.state import key_rows
+    from toolgate.server.state.errors import StateError
+    from toolgate.server.state.key_table import KeyTable
+    from toolgate.server.state.stores import open_store
+
+    if config.database is None:
+        return await asyncio.to_thread(key_rows.read_newest_key, config.state / "state.db"), None
+    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+        row = next(iter(await store.read(key_rows.list_keys)), None)
+        if row is None:
+            return None, None
+        newest = (row.kid, row.sealed, row.made_at)
+        secret = read_secret(config)
+        if secret is None:
+            return newest, None
+        try:
+            return newest, (await store.read(KeyTable(store, secret).to_files)).get("signing", secret)
+        except StateError as error:
+            raise CheckError(str(error), "correct --secret") from None
 
 
 def _judge_age(age: float, lasting: float) -> CheckFinding:
@@ -105,16 +134,46 @@ def _check_folder(folder: Path) -> str:
 
 
 async def database(config: Config) -> str:
-    from toolgate.server.state.store import VERSION, StateError, Store, check_database
+    return await _check_file(config) if config.database is None else await _check_postgres(config)
 
-    store = Store(config.state)
+
+async def _check_postgres(config: Config) -> str:
+    from toolgate.server.state.errors import NewerStateError, StateError
+    from toolgate.server.state.stores import import_postgres
+    from toolgate.server.state.tables import VERSION
+
+    place = str(config.database)
+    try:
+        import_postgres()
+        from toolgate.server.state.postgres_schema import describe_database  # start-up, and then it imports asyncpg
+
+        server, version = await describe_database(config.database)
+    except NewerStateError as error:
+        raise CheckError(str(error), "use the newer one") from None
+    except StateError as error:
+        raise CheckError(f"{place}: {error}", "start it, or correct --database") from None
+    said = f"PostgreSQL {server} at {place}"
+    if version is None:
+        return f"{said}; the first start makes the tables"
+    if version < VERSION:
+        return f"{said}; version {version}, will be upgraded at the next start: make a backup first"
+    return f"{said}; version {version}"
+
+
+async def _check_file(config: Config) -> str:
+    from toolgate.server.state.errors import StateError
+    from toolgate.server.state.sqlite import check_database
+    from toolgate.server.state.sqlite_store import SqliteStore
+    from toolgate.server.state.tables import VERSION
+
+    store = SqliteStore(config.state)
     if store.is_empty():
         raise CheckSkippedError("none yet")
     try:
-        version = await asyncio.to_thread(check_database, store.path)
+        version, compatible_since = await asyncio.to_thread(check_database, store.path)
     except StateError as error:
         raise CheckError(str(error), "restore state.db and keys/ from a backup, or name another --state") from None
-    if version > VERSION:
+    if compatible_since > VERSION:
         raise CheckError(f"version {version} is from a newer Toolgate; this one knows {VERSION}", "use the newer one")
     if version < 1:
         raise CheckError("it was not made by Toolgate", "move it away, or name another folder with --state")

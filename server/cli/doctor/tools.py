@@ -5,7 +5,7 @@ import logging
 import shutil
 import subprocess
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from subprocess import DEVNULL, PIPE
@@ -68,13 +68,14 @@ async def rules(config: Config) -> CheckFinding:
     from toolgate.server import build as parts
     from toolgate.server import builtin_tools  # start-up
     from toolgate.server.policy.rule_check import RuleCheck
-    from toolgate.server.state.store import StateError, Store
+    from toolgate.server.state.store import StateError
+    from toolgate.server.state.stores import open_store
     from toolgate.tools.api.registry import Registry
     from toolgate.tools.builtin.skills.skills import Skills
 
     rules = parts.build_rules(config)
     try:
-        with closing(Store(config.state, upgrades=False)) as store:
+        async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
             callers = await parts.list_callers(config, store, rules)
     except StateError as error:
         raise CheckSkippedError(str(error)) from None

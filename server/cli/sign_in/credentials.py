@@ -21,6 +21,7 @@ from toolgate.server.cli.mcp_client.http import SignInRequiredError
 from toolgate.server.cli.sign_in.requests import LoginError, OAuthAnswer, OAuthRequests, normalize_url
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import InvalidParams, UsageError
+from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
 
 MARGIN = 60.0  # seconds before its expiry at which a token is renewed
@@ -55,7 +56,7 @@ class CredentialStore:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._sealer = Sealer(folder / "key", None)
+        self._sealer = Sealer(KeyFile(folder / "key"), None)
 
     def read(self, url: str, *, is_ending: bool = False) -> SignIn | None:
         """Return the sign-in to the server at `url`, or None. `is_ending` reads it to revoke its tokens, which others

@@ -38,7 +38,9 @@ class MoveError(Exception):
 async def move_workspace(store: Store, links: Sequence[NodeLink], principal: str, target: NodeLink) -> FinishedMove:
     """Move the workspace to the node of `target`; finish a move that ended before its end. Raises MoveError, and
     StateError."""
-    claimed = await store.transact(partial(node_rows.claim_placement, principal=principal, now=time.time()))
+    claimed = await store.transact(
+        partial(node_rows.claim_placement, principal=principal, now=time.time()), alone="nodes"
+    )
     if claimed is None:
         raise MoveError(f"{principal} is on no node yet: its first call chooses one")
     name, claim = claimed
@@ -49,7 +51,7 @@ async def move_workspace(store: Store, links: Sequence[NodeLink], principal: str
             raise MoveError(f"{principal} is on the node {name}, which does not answer: nothing was done")
         size, omission = await _carry(source, target, principal)
         if not await store.transact(
-            partial(node_rows.move_placement, principal=principal, target=target.name, claim=claim)
+            partial(node_rows.move_placement, principal=principal, target=target.name, claim=claim), alone="nodes"
         ):
             raise MoveError("another move of it began meanwhile: repeat the one that you want")
     try:

@@ -9,7 +9,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -50,22 +50,30 @@ class NodeUnreachableError(Exception):
 
 
 class NodeLink:
-    """The link to the node at `address`. `welcome` is its last word about itself, None before the first.
+    """The link to the node at `address`. `welcome` is its last word about itself, None before the first. `database` is
+    the id of the gateway's.
 
     `on_end` is called with each end of a task, and returns whether it was used. `check` is called with each welcome,
-    and raises NodeUnreachableError to refuse the node.
+    and raises NodeUnreachableError to refuse the node. `claimed_name` is what the node last called itself, also if it
+    was refused.
     """
 
     def __init__(
-        self, address: NodeAddress, welcome: Welcome | None, certificate: "CertificateFile | None" = None
+        self,
+        address: NodeAddress,
+        welcome: Welcome | None,
+        certificate: "CertificateFile | None" = None,
+        database: str = "",
     ) -> None:
         self.address = address
         self.certificate = certificate
         self.welcome = welcome
         self.is_connected = False
         self.on_end: Callable[[TaskEnded], bool] = lambda _: False
-        self.check: Callable[[NodeLink, Welcome], None] = lambda _, __: None
+        self.check: Callable[[NodeLink, Welcome], Awaitable[None]] = _accept
+        self.claimed_name = self.name
         self._name = secrets.token_hex(16)
+        self._database = database
         self._number = 0
         self._waiting = WaitingRequests()
         self._control = ControlMessages(self._write)
@@ -74,6 +82,7 @@ class NodeLink:
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._was_accepted = False  # by `check`, once at least
         self._lost_at = None if welcome is not None else -math.inf  # loop time since which the node does not answer
         self.failures = 0  # requests that ended without an answer
 
@@ -100,9 +109,13 @@ class NodeLink:
             self.failures += 1
             raise WorkspaceUnreachableError(f"the node at {self.address} can't be reached: nothing was done")
         loop = asyncio.get_running_loop()
+        try:
+            encoded = frames.encode_exactly(arguments)
+        except UnicodeEncodeError:  # replaced, it would be another command or another file's name
+            raise ToolError("a text holds half of a surrogate pair, which is not a character") from None
         self._start()
         self._number += 1
-        request = NodeRequest(self._number, principal, name, frames.encode_raw(arguments), is_call)
+        request = NodeRequest(self._number, principal, name, encoded, is_call)
         waiting = WaitingRequest(request, arguments.get("run_id") if is_call else None, loop.create_future())
         if not self._waiting.fits(waiting):
             raise ToolError(f"too much is under way to the node at {self.address}: try again")
@@ -191,17 +204,23 @@ class NodeLink:
             watch.cancel()
             self._disconnect(writer)
 
+    def _hello(self) -> messages.Hello:
+        return messages.Hello(messages.VERSION, RELEASE, self._name, self._database)
+
     async def _connect(self) -> tuple[CountingReader, asyncio.StreamWriter]:
         writer = None
         try:
             async with asyncio.timeout(GREETING):
                 reader, writer = await open_connection(self.address, self.certificate, GREETING)
-                writer.write(frames.encode_frame(messages.Hello(messages.VERSION, RELEASE, self._name)))
+                writer.write(frames.encode_frame(self._hello()))
                 welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
-            self.check(self, welcome)
+            self.claimed_name = welcome.name
+            await self.check(self, welcome)
         except BaseException as error:
             if writer is not None:
                 writer.transport.abort()
+            if isinstance(error, NodeUnreachableError) and not self._was_accepted:
+                self.welcome = None  # that of the start, which nothing has checked
             if isinstance(error, (OSError, EOFError, CertificateError)):
                 why = describe_failure(error, self.address)
                 raise NodeUnreachableError(f"no node answers at {self.address}: {why}") from None
@@ -219,7 +238,7 @@ class NodeLink:
                 self._control.clear()
         elif not welcome.knows_gateway:  # a request that is sent again would be performed again
             self._fail_sent("was out of reach too long: nothing was run elsewhere, and")
-        self.welcome = welcome
+        self.welcome, self._was_accepted = welcome, True
         self._writer, self.is_connected = writer, True
         self._control.send_again()
         for waiting in self._waiting:
@@ -337,6 +356,10 @@ class NodeLink:
             return  # the node has never heard of it
         about = (waiting.principal, waiting.run_id)
         self._control.send(Cancel(waiting.number, goes_on, *about) if goes_on else Cancel(waiting.number))
+
+
+async def _accept(_link: NodeLink, _welcome: Welcome) -> None:
+    """Accept any node."""
 
 
 def read_welcome(address: NodeAddress, message: Any) -> Welcome:

@@ -5,10 +5,11 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from toolgate.server.node.gateway.link import NodeLink
+from toolgate.server.config.node_address import NodeAddress
+from toolgate.server.node.gateway.link import NodeLink, NodeUnreachableError
 from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.state import node_rows
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import StateError, Store
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
@@ -25,6 +26,7 @@ class Placement:
         self.links = links
         self._store = store
         self._names: dict[str, str] = {}  # principal → name of its node
+        self._bound: dict[NodeAddress, str] = {}  # names that the database has for addresses
         self._refusals: dict[str, ToolError] = {}  # principal → why it has none
 
     def find_link(self, principal: str) -> NodeLink | None:
@@ -52,7 +54,7 @@ class Placement:
         Raises ToolError."""
         if principal not in self._names:
             try:
-                name = await self._store.transact(partial(node_rows.find_placement, principal=principal))
+                name = await self._store.read(partial(node_rows.find_placement, principal=principal))
                 if name is None and not chooses:
                     raise KeyError(f"{principal} is on no node")
                 self._note(principal, name or await self._choose(principal))
@@ -73,10 +75,33 @@ class Placement:
             raise ToolError(f"your workspace is being moved to another node: {NOTHING}; call again in a while")
         return link
 
+    async def bind_name(self, link: NodeLink, name: str) -> None:
+        """Bind a node's name to the address of the link, which the connection has verified.
+
+        The name belongs to the one of the links' addresses that has had it for the longest: another node can't take an
+        absent one's people by its name. A node that says another name gives its own up. Raises NodeUnreachableError.
+        """
+        if self._bound.get(link.address) == name:
+            return
+        rivals = [str(each.address) for each in self.links if each.claimed_name in ("", name)]
+        bind = partial(node_rows.bind_address, name=name, address=str(link.address), rivals=rivals, now=time.time())
+        try:
+            holder = await self._store.transact(bind, alone="nodes")
+        except StateError as error:
+            raise NodeUnreachableError(f"the node at {link.address} can't be checked: {error}") from None
+        if holder != str(link.address):
+            raise NodeUnreachableError(
+                f"the node at {link.address} is refused: it says that it is {name}, which is at {holder}; if {name} "
+                f"has moved, remove --node {holder}"
+            )
+        self._bound[link.address] = name
+
     async def note_node(self, link: NodeLink) -> None:
         """Note the name and address of a node that answers. Raises StateError."""
         now, address = time.time(), str(link.address)
-        await self._store.transact(lambda connection: node_rows.note_node(connection, link.name, address, now))
+        await self._store.transact(
+            lambda connection: node_rows.note_node(connection, link.name, address, now), alone=None
+        )
 
     def _note(self, principal: str, name: str) -> None:
         self._refusals.pop(principal, None)
@@ -100,7 +125,7 @@ class Placement:
             has_files=bool(holders),
             limits={link.name: link.welcome.max_people for link in links if link.welcome is not None},
         )
-        name = await self._store.transact(choose)
+        name = await self._store.transact(choose, alone="nodes")
         if name is None:
             raise ToolError(f"the nodes that answer take no new people: {NOTHING}; the operator can change that")
         return name

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -27,10 +27,9 @@ OWNERS = dict.fromkeys(NODE_METHODS, "node") | dict.fromkeys(PAGES, "pages")
 class RemoteFile:
     """A file at a node, read piece by piece."""
 
-    def __init__(self, workspace: "NodeWorkspace", path: str, size: int, read: Any) -> None:
+    def __init__(self, path: str, size: int, read: Callable[..., Awaitable[bytes]]) -> None:
         self.path = path
         self.size = size
-        self._workspace = workspace
         self._read = read
 
     def __enter__(self) -> Self:
@@ -40,11 +39,26 @@ class RemoteFile:
         pass
 
     async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the file's `size` bytes. Raises ToolError for a piece that is empty or larger than was asked for."""
         offset = 0
         while offset < self.size:
-            piece: bytes = await self._read(offset=offset, limit=min(PIECE, self.size - offset))
+            asked = min(PIECE, self.size - offset)
+            piece = await self._read(offset=offset, limit=asked)
+            _check_piece(piece, 1, asked)
             offset += len(piece)
             yield piece
+
+    async def read_all(self, limit: int) -> bytes:
+        """Read to the end, at most `limit` bytes, also a file of /proc, whose size is 0. Raises ToolError."""
+        if self.size:
+            return b"".join([piece async for piece in self.pieces()])
+        data = b""
+        while piece := await self._read(offset=len(data), limit=(asked := min(PIECE, limit + 1 - len(data)))):
+            _check_piece(piece, 0, asked)
+            data += piece
+            if len(data) > limit:
+                raise files.create_size_error(self.path, len(data), limit)
+        return data
 
 
 class NodeWorkspace:
@@ -127,6 +141,7 @@ class NodeWorkspace:
         while len(data) < limit:
             asked = min(PIECE, limit - len(data))
             piece: bytes = await self._call("workspace.read", run_id, offset + len(data), asked)
+            _check_piece(piece, 0, asked)
             data += piece
             if len(piece) < asked:
                 break
@@ -134,12 +149,14 @@ class NodeWorkspace:
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         with await self.open_file(path, limit, anywhere=anywhere) as file:
-            return b"".join([piece async for piece in file.pieces()])
+            return await file.read_all(limit)
 
     async def open_file(self, path: str, limit: int, *, anywhere: bool) -> RemoteFile:
         size, identity = await self._call("node.measure_file", path, limit, anywhere=anywhere)
+        if not 0 <= size <= limit:
+            raise ToolError(f"the node says that {path} has {size:,} bytes, where 0 to {limit:,} were asked for")
         read = partial(self._call, "node.read_piece", path=path, largest=limit, identity=identity, anywhere=anywhere)
-        return RemoteFile(self, path, size, read)
+        return RemoteFile(path, size, read)
 
     async def watch_path(self, path: Path) -> AsyncIterator[object]:
         """Yield each time the path changes."""
@@ -156,6 +173,11 @@ class NodeWorkspace:
     async def _end_watch(self, watch: int) -> None:
         with contextlib.suppress(ToolError):  # a node that can't be reached ends it by itself
             await self._call("node.end_watch", watch)
+
+
+def _check_piece(piece: bytes, least: int, most: int) -> None:
+    if not least <= len(piece) <= most:
+        raise ToolError(f"the node sent {len(piece):,} bytes where {least} to {most:,} were asked for")
 
 
 def _is_inside(value: object, root: Path) -> bool:

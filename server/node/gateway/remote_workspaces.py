@@ -8,9 +8,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 from toolgate.server.node.gateway.link import NodeLink, NodeUnreachableError
-from toolgate.server.node.gateway.monitor import NodeMonitor
+from toolgate.server.node.gateway.monitor import MAX_WORD, NodeMonitor
 from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.node.gateway.remote_workspace import NodeWorkspace
@@ -18,6 +19,7 @@ from toolgate.server.node.messages import TaskEnded, Welcome
 from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.node.people import MAX_GONE
 from toolgate.server.principal import LOCAL_NAME
+from toolgate.server.text import escape_unprintable
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.tools.api.errors import ToolError
@@ -26,6 +28,7 @@ from toolgate.tools.workspace.workspace import Workspace
 
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks
 NOTE_EVERY = 60.0  # seconds between two notes of a principal's calls
+MAX_NOTED = 1_000  # principals whose newest note is known: of more, calls are noted again sooner
 LEVELS = ("none", "uid", "bwrap")  # the weakest first
 
 log = logging.getLogger("toolgate.node")
@@ -50,12 +53,13 @@ class RemoteWorkspaces:
         self._file_changes = file_changes
         self._on_task_end = on_task_end
         self._needs_sandbox = needs_sandbox
-        self._workspaces: dict[str, NodeWorkspace] = {}
+        # for as long as something uses them: one numbers the watches of its principal
+        self._workspaces: WeakValueDictionary[str, NodeWorkspace] = WeakValueDictionary()
         self._noted: dict[str, float] = {}
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
         for link in self.links:
-            link.on_end, link.check = partial(self._take_end, link), self.check_welcome
+            link.on_end, link.check = partial(self._take_end, link), self._check_node
             if link.welcome is not None:
                 self.check_welcome(link, link.welcome)
 
@@ -63,21 +67,24 @@ class RemoteWorkspaces:
     def level(self) -> str:
         """The weakest level of the nodes."""
         levels = [link.welcome.level for link in self.links if link.welcome is not None]
-        return min(levels, key=lambda level: LEVELS.index(level) if level in LEVELS else -1, default="none")
+        return min(levels, key=_rank_level, default="none")
 
     def describe(self) -> str:
         told = [f"{link.welcome.description} at the node {link.address}" for link in self.links if link.welcome]
         return "; ".join(told)
 
     def get_or_open(self, principal: str) -> Workspace:
+        return self._get_or_open(principal)  # type: ignore[return-value]  # its methods are those of a table
+
+    def _get_or_open(self, principal: str) -> NodeWorkspace:
         found = self._workspaces.get(principal)
         if found is None:
             found = self._workspaces[principal] = NodeWorkspace(self._placement, principal)
-        return found  # type: ignore[return-value]  # its methods are those of a table
+        return found
 
     def get_pages(self, principal: str) -> PageMethods:
         """Return what reads pages at the principal's node."""
-        return self.get_or_open(principal)  # type: ignore[return-value]  # as above
+        return self._get_or_open(principal)  # pyright: ignore[reportReturnType]  # as above
 
     def find(self, principal: str) -> Workspace | None:
         return self._observe(principal)  # type: ignore[return-value]  # as above
@@ -87,7 +94,7 @@ class RemoteWorkspaces:
         return NodeWorkspace(self._placement, principal, is_call=False)
 
     def sandbox_level(self, principal: str) -> str | None:
-        link = self._placement.find_link(principal) if principal in self._workspaces else None
+        link = self._placement.find_link(principal)
         return link.welcome.level if link is not None and link.welcome is not None else None
 
     def count_running(self) -> tuple[int, int]:
@@ -99,8 +106,7 @@ class RemoteWorkspaces:
 
     async def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
         await self._placement.locate(principal)
-        self.get_or_open(principal)
-        workspace = self._workspaces[principal]
+        workspace = self._get_or_open(principal)
         is_there = path.is_relative_to(workspace.root)
         async for change in workspace.watch_path(path) if is_there else self._file_changes.follow(path):
             yield change
@@ -121,7 +127,10 @@ class RemoteWorkspaces:
         now = time.monotonic()
         if now - self._noted.get(principal, -NOTE_EVERY) < NOTE_EVERY:
             return
+        self._noted.pop(principal, None)
         self._noted[principal] = now
+        while len(self._noted) > MAX_NOTED:
+            del self._noted[next(iter(self._noted))]
         task = asyncio.get_running_loop().create_task(self._note_use(principal, on_message))
         self._notes.add(task)
         task.add_done_callback(self._notes.discard)
@@ -158,9 +167,18 @@ class RemoteWorkspaces:
                 f"the commands of the node at {link.address} are not sandboxed; beyond localhost, confirm it with "
                 "--accept-unsandboxed"
             )
+        before = "" if link.welcome is None else link.welcome.level
+        if _rank_level(welcome.level) < _rank_level(before):
+            now = escape_unprintable(welcome.level[:MAX_WORD])
+            log.warning("the node at %s isolates commands less than before: %s, not %s", link.address, now, before)
+
+    async def _check_node(self, link: NodeLink, welcome: Welcome) -> None:
+        """Raise NodeUnreachableError as `check_welcome`, and for a node that says the name of another."""
+        self.check_welcome(link, welcome)
+        await self._placement.bind_name(link, welcome.name)
 
     def _take_end(self, link: NodeLink, end: TaskEnded) -> bool:
-        if end.principal not in self._workspaces or self._placement.find_link(end.principal) is not link:
+        if self._placement.find_link(end.principal) is not link:
             return False
         self._on_task_end(end.principal, end.run)
         return True
@@ -186,3 +204,7 @@ class RemoteWorkspaces:
                 except ToolError as error:
                     log.warning("who is gone is not reported to the node at %s: %s", link.address, error.text)
             await asyncio.sleep(REPORT_EVERY)
+
+
+def _rank_level(level: str) -> int:
+    return LEVELS.index(level) if level in LEVELS else -1

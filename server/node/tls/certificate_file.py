@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolgate.server.node.tls.errors import EXPIRED, NOT_YET_VALID, PURPOSE, CertificateError
+from toolgate.server.state.key_file import is_private
 from toolgate.server.text import describe_os_error
 
 MAX_FILE = 2**18  # bytes; a key and two certificates take 3,000
@@ -163,8 +164,7 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
     """Raise CertificateError for a file that others may read. Root's may have a group, as a mounted secret has."""
     if not stat.S_ISREG(status.st_mode):
         raise CertificateError(f"{path} is not a file")
-    is_roots = status.st_uid == 0 and os.geteuid() != 0
-    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (0o027 if is_roots else 0o077):
+    if not is_private(status):
         raise CertificateError(f"{path} has a key that others can read or change: chown it to this user, and chmod 600")
 
 

@@ -57,7 +57,18 @@ class ResourceData(msgspec.Struct, frozen=True, tag="resource"):
     meta: dict[str, Any] | None = None
 
 
-PartData = ToolData | PromptData | ResourceData
+class EventData(msgspec.Struct, frozen=True, tag="event"):
+    name: str
+    title: str
+    description: str
+    input: dict[str, Any]
+    payload: dict[str, Any]
+    scope: str
+    source: str
+    meta: dict[str, Any] | None = None
+
+
+PartData = ToolData | PromptData | ResourceData | EventData
 
 
 # -- messages from the server
@@ -151,6 +162,15 @@ class ApiRequest(msgspec.Struct, frozen=True, tag="request", array_like=True):
     arguments: msgspec.Raw
 
 
+class EventNote(msgspec.Struct, frozen=True, tag="emitted", array_like=True):
+    """An event of a type of the plugin has happened to a principal whose calls the process has seen."""
+
+    name: str
+    principal: str
+    payload: msgspec.Raw
+    key: str | None
+
+
 class RequestWithdrawn(msgspec.Struct, frozen=True, tag="withdrawn", array_like=True):
     """The call no longer waits for the answer."""
 
@@ -172,5 +192,5 @@ class CallResult(msgspec.Struct, frozen=True, tag="ended", array_like=True):
 
 FROM_SERVER = msgspec.json.Decoder(BeginCall | CancelCall | ContextUpdate | ApiAnswer)
 FROM_WORKER = msgspec.json.Decoder(
-    PluginReady | LoadFailure | CancelReceived | ApiNote | ApiRequest | RequestWithdrawn | CallResult
+    PluginReady | LoadFailure | CancelReceived | ApiNote | EventNote | ApiRequest | RequestWithdrawn | CallResult
 )

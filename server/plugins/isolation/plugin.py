@@ -16,13 +16,14 @@ import msgspec
 from toolgate.server.calls.client import InputRequired
 from toolgate.server.plugins.isolation import api_server
 from toolgate.server.plugins.isolation.api_server import PluginCall
-from toolgate.server.plugins.isolation.messages import CallResult, PartData
+from toolgate.server.plugins.isolation.messages import CallResult, EventNote, PartData
 from toolgate.server.plugins.isolation.process import PluginNotLoadedError, PluginProcess
 from toolgate.server.plugins.isolation.remote_parts import create_remote_part
 from toolgate.server.plugins.loader import PluginLoadError
 from toolgate.server.rpc import errors
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Part
 
 log = logging.getLogger("toolgate.plugins")
@@ -233,11 +234,22 @@ class IsolatedPlugin:
         if isolation.is_closed:
             raise PluginLostError(f"plugin {self.name!r}: the server is shutting down")
         try:
-            process = PluginProcess(self.file, isolation.environment, isolation.log_arguments, self._handle_exit)
+            process = PluginProcess(
+                self.file, isolation.environment, isolation.log_arguments, self._handle_exit, self._emit
+            )
         except OSError as error:
             raise PluginLostError(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
         isolation.processes.add(process)
         return process
+
+    def _emit(self, note: EventNote) -> None:
+        """Emit an event of a type of this plugin."""
+        type = next((part for part in self.parts if isinstance(part, EventType) and part.name == note.name), None)
+        try:
+            if type is not None:
+                type.emit(note.principal, note.payload, note.key)
+        except ValueError as error:
+            log.warning("plugin %s: an event is dropped: %s", self.file, error)
 
     def _handle_exit(self, process: PluginProcess) -> None:
         self._isolation.processes.discard(process)

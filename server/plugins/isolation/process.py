@@ -48,7 +48,8 @@ class PluginNotLoadedError(Exception):
 
 
 class PluginProcess:
-    """One process, with logging arguments; `on_end(process)` is called after it and its calls have ended."""
+    """One process, with logging arguments; `on_end(process)` is called after it and its calls have ended, and
+    `on_event(note)` with each event of a principal that it knows."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class PluginProcess:
         environment: Mapping[str, str],
         logged: Sequence[str],
         on_end: "Callable[[PluginProcess], None]",
+        on_event: Callable[[messages.EventNote], None],
     ) -> None:
         self.file = file
         self.is_loaded = False
@@ -63,7 +65,9 @@ class PluginProcess:
         self.kill_reason: str | None = None  # why the server killed it; completes "it was stopped: …"
         self.status = ""  # how it ended
         self.exited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.principals: set[str] = set()  # whose calls it has seen
         self._on_end = on_end
+        self._on_event = on_event
         self._calls: dict[int, PluginCall] = {}
         self._cancel_timers: dict[int, asyncio.TimerHandle] = {}  # by call; each kills an overdue process
         self._last_id = 0
@@ -135,6 +139,7 @@ class PluginProcess:
         if not self.is_alive:
             raise ConnectionResetError
         self._calls[call.id] = call
+        self.principals.add(context.principal)
         self._writer.write(data)
         context.when_changed(lambda: self._send_update(call))
         return call
@@ -247,6 +252,8 @@ class PluginProcess:
                     self._end(self._calls[id], message)
             case messages.ApiNote(id, name, given) if id in self._calls:
                 await api_server.take_note(self._calls[id], name, given)
+            case messages.EventNote() if message.principal in self.principals:
+                self._on_event(message)
             case messages.ApiRequest():
                 self._request(message)
             case messages.RequestWithdrawn(id, number) if id in self._calls and number in self._calls[id].requests:

@@ -6,11 +6,12 @@ The original parts validate, cast and shape arguments and results in that proces
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Protocol
 
-from toolgate.server.plugins.isolation.messages import PartData, PromptData, ResourceData, ToolData
+from toolgate.server.plugins.isolation.messages import EventData, PartData, PromptData, ResourceData, ToolData
 from toolgate.tools.api.completion import Completion, Completions, to_completion
 from toolgate.tools.api.content import Contents, Message, Output, ResourceLink, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError
+from toolgate.tools.api.event import EventType
 from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
@@ -106,6 +107,15 @@ class RemoteResource(Resource):
         """Do nothing: the plugin's process verifies the original part."""
 
 
+class RemoteEvent(EventType):
+    """A type of events. The server checks arguments and payloads itself: the process is not trusted."""
+
+    def __init__(self, data: EventData) -> None:
+        words = (data.name, data.title, data.description)
+        super().__init__(RemoteFunction(data.source), *words, data.payload, scope=data.scope, meta=data.meta)
+        self.input = data.input
+
+
 class RemoteCompletions(Completions):
     """The completions of a remote part."""
 
@@ -131,6 +141,8 @@ def create_remote_part(data: PartData, plugin: RemotePlugin) -> Part:
             return RemotePrompt(data, plugin)
         case ResourceData():
             return RemoteResource(data, plugin)
+        case EventData():
+            return RemoteEvent(data)
 
 
 async def _never_called() -> Any:

@@ -19,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from toolgate.server.rpc import errors, frames
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
@@ -78,6 +80,9 @@ class PluginWorker:
         try:
             parts = (await self._modules.load(self._file)).parts
             self._parts = {(part.kind, part.key): part for part in parts}
+            for part in parts:
+                if isinstance(part, EventType):
+                    part.sink = partial(self._emit, part)
             self._send(messages.PluginReady([describe_part(part) for part in parts]))
         except PluginLoadError as error:
             if error.__cause__ is None:
@@ -93,6 +98,18 @@ class PluginWorker:
         if threading.get_ident() == self._thread:
             self._send(message, news=news)
         else:  # of a plain function
+            self._loop.call_soon_threadsafe(self._send, message)
+
+    def _emit(self, type: EventType, principal: str, payload: Any, key: str | None) -> None:
+        """Send an event to the server. The plugin learns here that a payload does not fit."""
+        data = frames.encode_raw(payload)
+        finding = type.check_payload(msgspec.json.decode(data))
+        if finding is not None:
+            raise ValueError(f"the payload of {type.name}: {finding}")
+        message = messages.EventNote(type.name, principal, data, key)
+        if threading.get_ident() == self._thread:
+            self._send(message)
+        else:
             self._loop.call_soon_threadsafe(self._send, message)
 
     async def request(self, id: int, name: str, given: Any) -> msgspec.Raw:
@@ -213,6 +230,8 @@ def describe_part(part: Part) -> messages.PartData:
             does = (part.lists is not None, part.watches is not None)
             extras = [_plain(extra) for extra in (part.annotations, part.icons, part.meta)]
             return messages.ResourceData(part.uri, *words, part.mime_type, part.scope, part.source, *does, *extras)
+        case EventType():
+            return messages.EventData(*words, part.input, part.payload, part.scope, part.source, _plain(part.meta))
 
 
 def find_questions(error: BaseException) -> list[int]:

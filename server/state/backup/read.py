@@ -28,7 +28,9 @@ from toolgate.server.state.backup.manifest import (
     Manifest,
     parse_manifest,
 )
-from toolgate.server.state.store import VERSION, StateError, check_database
+from toolgate.server.state.errors import StateError
+from toolgate.server.state.sqlite import check_database
+from toolgate.server.state.tables import VERSION
 from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError
 from toolgate.server.workspaces.unarchive import DAMAGED, ArchiveEntry, unpack_archive
 
@@ -127,7 +129,7 @@ def _check(folder: Path, manifest: Manifest) -> None:
     if not path.exists():
         return
     try:
-        version = check_database(path)
+        version, _ = check_database(path)
     except StateError as error:
         raise BackupError(f"in the backup, {error}") from None
     if version > VERSION:

@@ -74,7 +74,7 @@ def replace_state(staging: Path, state: Path) -> Path | None:
     checkpoint(state / DATABASE)  # a death between two renames would leave its log to another database
     os.sync()  # the new files: a name could reach the disk before its data, and an fsync for each takes longer
     moves = _Moves()
-    aside = _make_aside_folder(state)
+    aside = make_aside_folder(state) if _list_contents(state) else None
     try:
         if aside is not None:
             for name in sorted(_list_contents(state), key=lambda name: name != DATABASE):  # first, before its keys
@@ -126,9 +126,8 @@ def _list_contents(state: Path) -> list[str]:
     return [name for name in names if not (state / name).is_dir() or os.listdir(state / name)]
 
 
-def _make_aside_folder(state: Path) -> Path | None:
-    if not _list_contents(state):
-        return None
+def make_aside_folder(state: Path) -> Path:
+    """Return a new folder in `state` for what it had."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     return Path(tempfile.mkdtemp(prefix=f"{REPLACED}{stamp}-", dir=state))
 

@@ -34,6 +34,7 @@ from toolgate.server.state.backup.manifest import (
     BackupFile,
     Manifest,
 )
+from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.telemetry.audit.log import HEAD_FILE
 from toolgate.server.telemetry.audit.reader import AuditSnapshot
 from toolgate.server.workspaces.archive import pack_folder
@@ -43,8 +44,18 @@ LEVEL = 1  # of compression: most of the data is compressed already, or small
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def write_backup(state: Path, raw: IO[bytes], temp: Path, *, workspaces: bool, progress: TerminalProgress) -> Manifest:
-    """Write a backup of `state` to `raw`, and return its manifest. `temp` is a folder for temporary files.
+def write_backup(
+    state: Path,
+    database: DatabaseUrl | None,
+    secret: bytes | None,
+    raw: IO[bytes],
+    temp: Path,
+    *,
+    workspaces: bool,
+    progress: TerminalProgress,
+) -> Manifest:
+    """Write a backup of `state` and `database` to `raw`, and return its manifest. `secret` opens the keys in the
+    database; `temp` is a folder for temporary files.
 
     Raises BackupError, StateError, OSError and TimeoutError.
     """
@@ -52,14 +63,25 @@ def write_backup(state: Path, raw: IO[bytes], temp: Path, *, workspaces: bool, p
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=LEVEL) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar,
     ):
-        return _BackupWriter(state, tar, temp, progress).write(workspaces=workspaces)
+        return _BackupWriter(state, database, secret, tar, temp, progress).write(workspaces=workspaces)
 
 
 class _BackupWriter:
     """Adds the parts of `state` to `tar`, and notes each file for the manifest."""
 
-    def __init__(self, state: Path, tar: tarfile.TarFile, scratch: Path, progress: TerminalProgress) -> None:
+    def __init__(
+        self,
+        state: Path,
+        database: DatabaseUrl | None,
+        secret: bytes | None,
+        tar: tarfile.TarFile,
+        scratch: Path,
+        progress: TerminalProgress,
+    ) -> None:
         self.state = state
+        self.database = database
+        self.secret = secret
+        self.keys: dict[str, bytes] = {}  # from the database
         self.tar = tar
         self.room = scratch
         self.progress = progress
@@ -74,6 +96,8 @@ class _BackupWriter:
             self._add_entry(f"flags/{name}", io.BytesIO(), 0)
         with contextlib.suppress(FileNotFoundError):  # no node's state
             self._add_file(NODE_NAME, self.state / NODE_NAME)
+        for name, key in self.keys.items():
+            self._add_entry(f"keys/{name}", io.BytesIO(key), len(key))
         self._add_folder("keys")
         self._add_audit_log()
         self._add_folder("uses")
@@ -93,11 +117,17 @@ class _BackupWriter:
     def _add_database(self) -> tuple[int | None, list[str]]:
         """Return the version of the tables, and the flags of the same instant."""
         path, copy = self.state / DATABASE, self.room / DATABASE
-        if not path.exists():
+        if self.database is None and not path.exists():
             return None, []
         with self.progress.show("the database"):
-            schema, flags = snapshot.copy_with(path, copy, lambda: _list_names(self.state / "flags"))
-            sessions.remove_sessions(copy)
+            if self.database is not None:
+                from toolgate.server.state.backup import transfer  # start-up
+
+                exported = transfer.export_rows(self.database, self.secret, self.room)
+                schema, flags, self.keys = exported.schema, exported.flags, exported.keys
+            else:
+                schema, flags = snapshot.copy_with(path, copy, lambda: _list_names(self.state / "flags"))
+                sessions.remove_sessions(copy)
             self._add_file(DATABASE, copy)
         copy.unlink()
         return schema, flags
@@ -114,6 +144,8 @@ class _BackupWriter:
 
     def _add_folder(self, name: str) -> None:
         for file in _list_names(self.state / name):
+            if f"{name}/{file}" in self.files:  # a key of the database
+                continue
             with contextlib.suppress(FileNotFoundError):  # a flag or a use that ended meanwhile
                 self._add_file(f"{name}/{file}", self.state / name / file)
 

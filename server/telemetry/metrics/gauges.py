@@ -8,7 +8,7 @@ else from outside.
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
@@ -18,7 +18,11 @@ from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
 
+if TYPE_CHECKING:
+    from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
+
 Values = Iterable[tuple[tuple[str, ...], float]]
+Key = TypeVar("Key", bound=str | int)
 
 
 class MetricRow(NamedTuple):
@@ -127,6 +131,38 @@ def node_rows(workspaces: Workspaces) -> list[MetricRow]:
     ]
 
 
+def webhook_rows(subscriptions: "EventSubscriptions") -> list[MetricRow]:
+    """Return the rows of events by webhook."""
+    queue, verifier = subscriptions.queue, subscriptions.verifier
+    counters = queue.counters
+    return [
+        _gauge("toolgate_webhook_subscriptions", "Subscriptions by webhook.", lambda: [((), len(subscriptions))]),
+        _gauge(
+            "toolgate_webhook_subscriptions_waiting",
+            "Subscriptions with a delivery that is not acknowledged.",
+            lambda: [((), queue.pending)],
+        ),
+        _counter(
+            "toolgate_webhook_deliveries",
+            "Deliveries that ended.",
+            lambda: [(("acknowledged",), counters.delivered), (("refused",), counters.abandoned)],
+            "result",
+        ),
+        _counter("toolgate_webhook_failures", "Failed attempts.", lambda: _by_key(counters.failures), "reason"),
+        _counter(
+            "toolgate_webhook_lag_seconds",
+            "Time from events to their acknowledgement, summed up.",
+            lambda: [((), counters.lag)],
+        ),
+        _counter(
+            "toolgate_webhook_challenges",
+            "Challenges of endpoints.",
+            lambda: [(("verified",), verifier.verified), *_by_key(verifier.failures)],
+            "result",
+        ),
+    ]
+
+
 def http_rows(http: HttpGauges) -> list[MetricRow]:
     """Return the rows that only HTTP has."""
     by = "transport"
@@ -191,5 +227,5 @@ def _call_each(counts: Mapping[str, Callable[[], int]]) -> Values:
     return [((name,), count()) for name, count in counts.items()]
 
 
-def _by_key(counts: Mapping[str, int] | Mapping[int, int]) -> Values:
+def _by_key(counts: Mapping[Key, int]) -> Values:
     return [((str(key),), count) for key, count in counts.items()]

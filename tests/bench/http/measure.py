@@ -7,14 +7,18 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 
 from tests.bench.http.driver import Caller, Client, Dialect, Site, load
-from tests.bench.http.sides import OURS_SIGNED, WebSides
+from tests.bench.http.sides import OURS_SIGNED, OURS_STATELESS, WebSides
 from tests.bench.measure import Figures
+from tests.bench.sides import OURS
 
 CLIENTS = (1, 8, 64)
 CALLS = {clients: f"calls/s at {clients}" for clients in CLIENTS}
 P50 = {clients: f"p50 at {clients}" for clients in CLIENTS}
 P99 = {clients: f"p99 at {clients}" for clients in CLIENTS}
 CPU = {clients: f"CPU at {clients}" for clients in CLIENTS}
+SLICED_CALLS, SLICED_CPU = "calls/s in slices", "CPU in slices"
+CLOSE = (OURS, OURS_SIGNED, OURS_STATELESS)  # sides whose ratios are near 1
+SLICE = 0.1  # seconds: the machine's speed changes within a second by more than these sides differ
 OPENED, SESSION, STREAM, IDLE = "sessions/s", "KiB a session", "KiB a stream", "idle"
 ASKING = 8  # connections on which sessions are asked for
 ECHO = {"name": "echo", "arguments": {"text": "hello"}}
@@ -29,6 +33,7 @@ class WebEffort:
     seconds: float = 0.5
     warm: float = 0.2
     held_rounds: int = 2  # for the cost of sessions and streams, each with its own servers
+    slices: int = 100  # of each of the close sides
     held: int = 1_000  # sessions, and streams
     settle: float = 1.0  # seconds before memory is measured
     idle: float = 3.0  # seconds of idleness that are measured
@@ -46,6 +51,8 @@ def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> 
                     tell(f"HTTP round {turn} of {effort.rounds}: {clients} at once")
                     for name, site in sites.items():
                         _calls(site, sides.dialect(name), clients, effort, _adder(figures, name))
+            tell(f"HTTP, {effort.slices} short slices of each of our own")
+            _slices({name: sites[name] for name in CLOSE}, sides, effort, figures)
         for turn in range(1, effort.held_rounds + 1):
             tell(f"HTTP sessions and streams, {turn} of {effort.held_rounds}")
             with _started(
@@ -89,6 +96,24 @@ def _calls(site: Site, dialect: Dialect, clients: int, effort: WebEffort, add: C
     add(P99[clients], taken[len(taken) * 99 // 100] * 1e3)
     for client in connected:
         client.close()
+
+
+def _slices(sites: dict[str, Site], sides: WebSides, effort: WebEffort, figures: Figures) -> None:
+    """Measure 8 clients of each side in many short turns, on connections that stay open."""
+    with contextlib.ExitStack() as stack:
+        callers: dict[str, list[Caller]] = {}
+        for name, site in sites.items():
+            clients = [connect_client(site, sides.dialect(name)) for _ in range(8)]
+            for client in clients:
+                stack.callback(client.close)
+            callers[name] = [Caller(client, "tools/call", ECHO, HELLO) for client in clients]
+            load(callers[name], effort.warm)
+        for _ in range(effort.slices):
+            for name, site in sites.items():
+                before = site.cpu()
+                rate, taken = load(callers[name], SLICE)
+                figures.add(name, SLICED_CPU, (site.cpu() - before) / len(taken) * 1e6)
+                figures.add(name, SLICED_CALLS, rate)
 
 
 def connect_client(site: Site, dialect: Dialect) -> Client:

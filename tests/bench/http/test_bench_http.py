@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.bench.driver import Cores
 from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort, measure
@@ -10,6 +12,7 @@ from tests.bench.http.sides import DIALECTS, prepared
 from tests.bench.sides import FLOOR
 
 
+@pytest.mark.soak  # 50 s
 def test_the_benchmark_over_http_measures_all_sides_and_holds_them_against_the_targets(tmp_path: Path) -> None:
     told: list[str] = []
     cores = Cores()

@@ -23,7 +23,9 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.jose import JoseKey
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.api.services import Page
 from toolgate.tools.web.page import PageUnreachableError
@@ -168,12 +170,13 @@ def verifier(store: Store, keys: SigningKeys, clock: Clock, url: str = URL) -> O
 async def auth_server(folder: Path, clock: Clock | None = None, **options: Any) -> AsyncIterator[AuthServer]:
     clock, pages = clock or Clock(), Pages()
     url = options.pop("public_url", URL)
-    store = Store(folder / "state")
-    keys = SigningKeys(store, Sealer(folder / "state" / "keys" / "signing", None), clock)
+    store = SqliteStore(folder / "state")
+    keys = SigningKeys(store, Sealer(KeyFile(folder / "state" / "keys" / "signing"), None), clock)
     tokens = verifier(store, keys, clock, url)
     served = options.pop("served", lambda: scopes.SERVED)
+    questions = KeyFile(folder / "state" / "keys" / "questions")
     options = {"can_sign_in": lambda _person: True, **options}
-    authorization = AuthorizationService(url, store, keys, tokens, served, pages.fetch, now=clock, **options)
+    authorization = AuthorizationService(url, store, keys, questions, tokens, served, pages.fetch, now=clock, **options)
     try:
         yield AuthServer(authorization, store, keys, tokens, clock, pages)
     finally:

@@ -18,7 +18,9 @@ from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TYP
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state import grant_rows
+from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 
 T = TypeVar("T")
@@ -43,7 +45,7 @@ class Signed:
     def with_keys(self, work: Callable[[SigningKeys], Awaitable[T]]) -> T:
         """Run `work` in this process, on the server's own keys."""
         return self.with_store(
-            lambda store: work(SigningKeys(store, Sealer(self.site.state / "keys" / "signing", None)))
+            lambda store: work(SigningKeys(store, Sealer(KeyFile(self.site.state / "keys" / "signing"), None)))
         )
 
     def deny(self, jti: str) -> None:
@@ -70,7 +72,7 @@ class Signed:
 
     def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async def done() -> T:
-            store = Store(self.site.state)
+            store = SqliteStore(self.site.state)
             try:
                 return await work(store)
             finally:

@@ -28,7 +28,9 @@ from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state import client_rows
+from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
 from toolgate.transports.http.guard import RequestGuard
@@ -130,8 +132,8 @@ def sign_in_server(
     bound = socket.create_server(("127.0.0.1", 0))
     port = bound.getsockname()[1]
     url = public_url or f"http://127.0.0.1:{port}"
-    store, web = Store(folder / "state"), Web(["127.0.0.1"])
-    keys = SigningKeys(store, Sealer(folder / "state" / "keys" / "signing", None))
+    store, web = SqliteStore(folder / "state"), Web(["127.0.0.1"])
+    keys = SigningKeys(store, Sealer(KeyFile(folder / "state" / "keys" / "signing"), None))
     tokens = OwnTokens(url, (f"{url}/mcp", f"{url}/sse"), keys, functools.partial(list_denied_tokens, store))
     people = build_sign_in(store, web.fetch, url, ways, credentials or {}, allow_users, trusted_proxies)
     people = change(people, web)
@@ -144,6 +146,7 @@ def sign_in_server(
         url,
         store,
         keys,
+        KeyFile(folder / "state" / "keys" / "questions"),
         tokens,
         lambda: SERVED,
         web.fetch,

@@ -19,7 +19,7 @@ from tests.server.cli.test_user_and_client import PASSWORD
 from toolgate.server.auth.scopes import SERVED
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import grant_rows, people_rows
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
 from toolgate.server.telemetry.audit.log import AuditLog
 
@@ -189,7 +189,7 @@ def test_people_are_called_what_they_are_called(tmp_path: Path) -> None:
         grant_rows.save_person(connection, subject, seen_at=time.time(), **row)
 
     async def work() -> None:
-        store = Store(tmp_path / "state")
+        store = SqliteStore(tmp_path / "state")
         await store.transact(put)
         store.close()
 

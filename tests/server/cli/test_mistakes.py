@@ -65,7 +65,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--sandbox-uids 0-5 tools": ("--sandbox-uids", "40000-49999"),
     "--hold soon tools": ("--hold", "seconds", "'soon'"),
     "--log-format xml tools": ("--log-format", "text or json"),
-    "--database x tools": ("--database is not available",),
+    "--database x tools": ("--database does not belong here",),
     "--name= tools": ("--name", "1 to 64 printable"),
     "--deny Bash( tools": ("--deny", "'Bash(' is not a rule", "Bash(git push*)"),
     "--approve account:ada tools": ("--approve: 'account:ada' is a caller: add what", "account:ada=Bash"),

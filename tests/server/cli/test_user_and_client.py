@@ -24,7 +24,7 @@ from toolgate.server.config import load
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.principal import derive_subject
 from toolgate.server.state import grant_rows
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 
 PASSWORD = "correct horse"
 BACK = "http://127.0.0.1:5000/back"
@@ -159,7 +159,7 @@ def known_elsewhere(folder: Path, *rows: tuple[str, str, str]) -> None:
             row = {"client": "fern", "subject": subject, "scope": "tools:read", "resource": "r", "redirect_uri": "u"}
             grant_rows.mark_grant_used(connection, grant_rows.add_grant(connection, now, 900, **row), now)
 
-    store = Store(folder / "state")
+    store = SqliteStore(folder / "state")
     asyncio.run(store.transact(put))
     store.close()
 

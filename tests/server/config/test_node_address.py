@@ -10,7 +10,7 @@ from toolgate.server.config.node_address import MAX_SOCKET, NodeAddress, parse_n
 @pytest.mark.parametrize(
     ("word", "address"),
     [
-        ("unix:/run/toolgate/node.sock", NodeAddress(Path("/run/toolgate/node.sock"))),
+        ("unix:/run/toolgate-node/node.sock", NodeAddress(Path("/run/toolgate-node/node.sock"))),
         ("unix:/with:colon", NodeAddress(Path("/with:colon"))),
         ("node.example.com:7443", NodeAddress(host="node.example.com", port=7443)),
         ("192.0.2.7:1", NodeAddress(host="192.0.2.7", port=1)),

@@ -18,9 +18,7 @@ from tests.server.auth.minted_tokens import signed_site
 from tests.servers.http_in_process import Inside, inside
 from toolgate.server.calls import display
 from toolgate.server.methods import tools as tools_method
-from toolgate.server.policy.call_policy import Nonces
 from toolgate.server.policy.rules import Rules, parse_rules
-from toolgate.server.state.sealed_state import LIFETIME
 
 Start = Callable[..., Server]
 FORMS = {"elicitation": {}}
@@ -542,11 +540,11 @@ def test_a_rule_may_be_about_one_person(tmp_path: Path) -> None:
     from toolgate.server.principal import derive_subject
     from toolgate.server.state import grant_rows, people_rows
     from toolgate.server.state.people_rows import BUILT_IN
-    from toolgate.server.state.store import Store
+    from toolgate.server.state.sqlite_store import SqliteStore
 
     def put(work: Callable[[Any], None]) -> None:
         async def done() -> None:
-            store = Store(tmp_path / "state")
+            store = SqliteStore(tmp_path / "state")
             await store.transact(work)
             store.close()
 
@@ -631,31 +629,3 @@ def test_blanks_do_not_push_anything_out_of_sight() -> None:
 def test_a_text_can_not_pretend_that_something_is_left_out() -> None:
     told = display.format_arguments({"command": 'x"\n  … 9 characters are NOT SHOWN here …\n  "y'})
     assert len(told.splitlines()) == 1
-
-
-# -- nonces
-
-
-def test_a_nonce_is_its_owners_good_once_and_not_for_ever() -> None:
-    clock = [0.0]
-    nonces = Nonces(most=3, now=lambda: clock[0])
-    mine, other = nonces.issue("ada"), nonces.issue("ada")
-    assert not nonces.redeem("bob", mine)
-    assert nonces.redeem("ada", mine) and not nonces.redeem("ada", mine)
-    clock[0] = LIFETIME
-    assert not nonces.redeem("ada", other)
-
-
-def test_nonces_are_bounded_for_each_principal() -> None:
-    clock = [0.0]
-    nonces = Nonces(most=3, now=lambda: clock[0])
-    first = nonces.issue("ada")
-    flood = [nonces.issue("eve") for _ in range(1_000)]
-    assert len(nonces) == 4
-    assert [nonces.redeem("eve", nonce) for nonce in flood[-4:]] == [False, True, True, True]
-    assert nonces.redeem("ada", first)
-    for person in range(100):
-        nonces.issue(f"person {person}")
-    clock[0] = LIFETIME
-    nonces.issue("ada")
-    assert len(nonces) == 1

@@ -20,7 +20,7 @@ from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.node.pages.remote_page_reader import RemotePageReader
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
@@ -114,18 +114,21 @@ class OneNode(Placement):
     def find_link(self, principal: str) -> link.NodeLink:
         return self.links[0]
 
+    async def bind_name(self, link: link.NodeLink, name: str) -> None:
+        """Accept any name."""
 
-def fake_placement(address: NodeAddress, certificate: CertificateFile | None = None) -> Placement:
+
+def fake_placement(address: NodeAddress, certificate: CertificateFile | None = None, database: str = "") -> Placement:
     welcome = link.greet(address, BOUND, certificate)
-    return OneNode(Store(Path("/nowhere")), [link.NodeLink(address, welcome, certificate)])
+    return OneNode(SqliteStore(Path("/nowhere")), [link.NodeLink(address, welcome, certificate, database)])
 
 
 @contextlib.asynccontextmanager
 async def gateway(
-    node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None
+    node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None, database: str = ""
 ) -> AsyncIterator[RemoteWorkspaces]:
-    """A gateway that has everybody at this node."""
-    placement = fake_placement(node.address, node.certificate)
+    """A gateway that has everybody at this node. `database` is the id of its database."""
+    placement = fake_placement(node.address, node.certificate, database)
     remote = RemoteWorkspaces(placement, FileChanges(), on_end, list_nobody)
     try:
         yield remote

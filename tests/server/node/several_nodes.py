@@ -12,6 +12,7 @@ from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.placement import Placement
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
 from toolgate.server.state import node_rows
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.watch import FileChanges
 
@@ -34,7 +35,7 @@ async def several_gateway(store: Store, *nodes: NodeProcess) -> AsyncIterator[Re
 
 @contextlib.contextmanager
 def database(folder: Path) -> Iterator[Store]:
-    with contextlib.closing(Store(folder / "gateway")) as store:
+    with contextlib.closing(SqliteStore(folder / "gateway")) as store:
         yield store
 
 

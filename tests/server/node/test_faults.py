@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.clients.raw_client import ROOT
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_caller, remote_workspace, running_node
-from tests.tools.shell_commands import BOUND, alive, text_of, until
+from tests.tools.shell_commands import BOUND, Caller, alive, text_of, until
 from toolgate.server import VERSION
 from toolgate.server.node import messages
 from toolgate.server.rpc import frames
@@ -162,6 +163,26 @@ def test_a_node_ends_all_it_runs_and_removes_its_socket(tmp_path: Path) -> None:
         assert not node.socket.exists()
 
 
+def test_a_second_signal_ends_the_grace_of_a_node_and_all_it_runs(tmp_path: Path) -> None:
+    async def body(node: NodeProcess) -> None:
+        async with gateway(node) as remote:
+            mine: Any = remote.get_or_open(fake_principal())
+            command = "trap '' TERM; echo $$ > shell; sleep 500; sleep 500"
+            calling = asyncio.ensure_future(Caller(mine, Notices()).bash(command))
+            await until((mine.root / "shell").exists)
+            node.process.send_signal(signal.SIGTERM)
+            await until(lambda: not node.socket.exists())
+            began = time.monotonic()
+            node.process.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(node.process.wait, BOUND) == 0
+            assert time.monotonic() - began < 1.0
+            assert not alive(int((mine.root / "shell").read_text()))
+            assert (await asyncio.wait_for(calling, BOUND)).is_error
+
+    with running_node(tmp_path, "--sandbox", "none", "--grace", "60") as node:
+        asyncio.run(body(node))
+
+
 def send_raw(node: NodeProcess, *pieces: bytes) -> bytes:
     """Return all that the node answers until it closes the connection."""
     with socket.socket(socket.AF_UNIX) as line:
@@ -194,6 +215,7 @@ PRINCIPAL = "u-" + "0" * 40
         (HELLO, frame(["request", "one", PRINCIPAL, "workspace.run", {}])),
         (HELLO, frame(["request", 1, "../../etc", "workspace.run", {}])),
         (frame(["ping"]),),
+        (frame(["hello", messages.VERSION, "0", "a-gateway", "../../etc"]),),
         (HELLO, b"\x00\x00\x00\x02\xff\xff"),
     ],
 )
@@ -203,7 +225,7 @@ def test_a_gateway_that_breaks_the_rules_is_refused_with_a_reason(node: NodeProc
 
 
 def test_a_newer_gateway_is_answered_in_the_highest_version_of_both(node: NodeProcess) -> None:
-    answer = send_raw(node, frame(["hello", 99, "99.0", "", "a field of version 99"]))
+    answer = send_raw(node, frame(["hello", 99, "99.0", "", "", "a field of version 99"]))
     welcome = messages.FROM_NODE.decode(answer[frames.LENGTH.size :])
     assert isinstance(welcome, messages.Welcome) and welcome.version == messages.VERSION
 

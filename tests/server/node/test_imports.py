@@ -34,6 +34,7 @@ asyncio.run(main())
 print(json.dumps(sorted(name for name in sys.modules if name.startswith("toolgate."))))
 """
 OF_NODES = "toolgate.server.node"
+OF_REPLICAS = "toolgate.server.bus"
 OF_COMMANDS = (
     "toolgate.tools.sandbox.levels.",
     "toolgate.tools.cgroups",
@@ -65,6 +66,12 @@ HTTP = (("http", "true"), ("auth", "none"))
 @pytest.mark.parametrize("options", [(("sandbox", "none"),), (*HTTP, ("sandbox", "none"))], ids=["stdio", "http"])
 def test_a_server_without_nodes_loads_nothing_of_them(tmp_path: Path, options: Sequence[tuple[str, Any]]) -> None:
     assert [name for name in served(tmp_path, *options) if name.startswith(OF_NODES)] == []
+
+
+def test_over_stdio_nothing_of_replicas_is_loaded_and_without_redis_nothing_of_it(tmp_path: Path) -> None:
+    assert [name for name in served(tmp_path, ("sandbox", "none")) if name.startswith(OF_REPLICAS)] == []
+    of_redis = OF_REPLICAS + ".redis.", "toolgate.transports.http.replicas"
+    assert [name for name in served(tmp_path / "http", *HTTP, ("sandbox", "none")) if name.startswith(of_redis)] == []
 
 
 def test_a_server_with_a_node_loads_nothing_that_confines_commands(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from toolgate.server.node.gateway.carry import FinishedMove, MoveError, move_wor
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.state import node_rows
 from toolgate.server.state.store import Store
+from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceInUseError
 from toolgate.tools.api.errors import ToolError
 
 
@@ -183,12 +184,21 @@ def test_what_can_not_be_done_is_a_sentence(
         ["attic", str(nodes[0].address), "yes", "0.1.0", "none", "1", "0", "yes"],
         ["lighthouse", "?", "no", "-", "-", "1", "-", "no"],
     ]
+    assert said("drain", "lighthouse")[0] == 0  # which no server has reached
+    listed = said("list")[1].splitlines()
+    assert listed[-1].split() == ["lighthouse", "?", "no", "-", "-", "1", "-", "yes"]
     assert said("drain", "attic", "--undo") == (0, "the node attic gets new people again")
     assert said("move", stranger, "attic") == (
         1,
         f"toolgate: {stranger} is on no node yet: its first call chooses one",
     )
     assert said("move", "ada", "attic") == (1, "toolgate: there is no person 'ada': see toolgate workspace list")
+    assert said("move", "local", "attic") == (1, "toolgate: local is on no node yet: its first call chooses one")
+    with database(tmp_path) as store:
+        asyncio.run(place_at(store, "local", "attic"))
+    reason = "a workspace without sign-in belongs to its node"
+    refused = f"toolgate: local stays where it is: the node attic does not give it away: {reason}"
+    assert said("move", "local", "cellar") == (1, refused)
     assert said("move", person, "lighthouse") == (
         1,
         "toolgate: the node lighthouse does not answer: nothing was moved",
@@ -204,3 +214,35 @@ def test_what_can_not_be_done_is_a_sentence(
     )
     assert said("move", person, "attic") == (0, f"{person} is on the node attic")
     assert files_of(nodes[1], person) == ["file"]
+
+
+def test_packing_ends_soon_after_the_gateway_is_gone(nodes: list[NodeProcess], tmp_path: Path) -> None:
+    person = fake_principal()
+    attic = nodes[0].state
+
+    def is_packing() -> bool:
+        return any(archive.stat().st_size for archive in attic.glob(f"moves/{person}-*"))
+
+    def is_locked() -> bool:
+        try:
+            with PrincipalFolders(attic).hold_lock():
+                return False
+        except WorkspaceInUseError:
+            return True
+
+    async def body() -> None:
+        folder = attic / "workspaces" / person
+        folder.mkdir()
+        (folder / "large").write_bytes(os.urandom(2**20) * 160)  # packed in five seconds
+        link = greet_nodes(nodes[0])[0]
+        move = asyncio.ensure_future(remote_methods.request(link, person, "node.begin_move"))
+        await until(is_packing)
+        assert is_locked()
+        await link.close()
+        await asyncio.gather(move, return_exceptions=True)
+        async with asyncio.timeout(2.0):
+            await until(lambda: not is_locked())
+        assert not list(attic.glob(f"moves/{person}-*")) and files_of(nodes[0], person) == ["large"]
+        (folder / "large").unlink()
+
+    asyncio.run(body())

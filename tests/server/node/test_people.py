@@ -6,12 +6,23 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
+import pytest
+
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
 from tests.tools.shell_commands import BOUND, until
+from toolgate.server.node.databases import (
+    DATABASE_ID,
+    MAX_DATABASES,
+    KnownDatabases,
+    find_database_id,
+    make_database_id,
+)
 from toolgate.server.node.gateway import remote_methods
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.people import MAX_PRINCIPALS, GatewayPeople, GonePrincipals
 from toolgate.tools.api.errors import ToolError
+
+OURS, THEIRS = "0a" * 16, "1b" * 16  # ids of databases
 
 
 def gateways(*gone: Collection[str] | None) -> tuple[GonePrincipals, list[GatewayPeople]]:
@@ -59,6 +70,57 @@ def test_a_gateway_that_has_left_says_nothing_and_whom_it_served_stays() -> None
     assert not principals.is_known and set(principals) == set()
 
 
+def test_nobody_is_gone_at_a_node_that_gateways_of_two_databases_have_used(tmp_path: Path) -> None:
+    file = tmp_path / "uses" / "databases"
+
+    def report(*databases: str) -> GonePrincipals:
+        """Return who is gone in a new life of the node, where gateways of these databases all say that Ada is."""
+        principals = GonePrincipals(KnownDatabases(file))
+        for each in databases:
+            people = GatewayPeople(each)
+            principals.add(people)
+            people.gone = {"ada"}
+        return principals
+
+    assert set(report(OURS)) == set(report(OURS, OURS)) == {"ada"}
+    assert set(report(OURS, "")) == set()
+    assert set(report(OURS)) == {"ada"}
+    assert set(report(OURS, THEIRS)) == set()
+    again = report(OURS)  # the other database's gateway may still serve Ada, and is away
+    assert again.is_known and set(again) == set() and "ada" not in again
+    file.unlink()
+    assert set(report(OURS)) == {"ada"}
+
+
+def test_a_node_remembers_a_bounded_number_of_databases(tmp_path: Path) -> None:
+    databases = KnownDatabases(tmp_path / "databases")
+    for number in range(MAX_DATABASES + 5):
+        databases.note(f"{number:032x}")
+    kept = KnownDatabases(tmp_path / "databases")
+    assert kept.ids == databases.ids == {f"{number:032x}" for number in range(MAX_DATABASES)}
+
+
+def test_a_damaged_list_of_databases_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "databases").write_text(f"{OURS}\nada\n")
+    with pytest.raises(ValueError, match="is damaged"):
+        KnownDatabases(tmp_path / "databases")
+
+
+def test_a_database_is_remembered_when_the_disk_can_be_written_again(tmp_path: Path) -> None:
+    (tmp_path / "uses").write_text("in the way")
+    databases = KnownDatabases(tmp_path / "uses" / "databases")
+    databases.note(OURS)
+    (tmp_path / "uses").unlink()
+    databases.note(OURS)
+    assert KnownDatabases(tmp_path / "uses" / "databases").ids == {OURS}
+
+
+def test_the_id_of_a_database_is_made_once(tmp_path: Path) -> None:
+    assert find_database_id(tmp_path) == ""
+    made = make_database_id(tmp_path)
+    assert DATABASE_ID.fullmatch(made) and made == make_database_id(tmp_path) == find_database_id(tmp_path)
+
+
 def test_a_gateway_is_known_to_serve_a_bounded_number_of_people() -> None:
     people = GatewayPeople()
     for number in range(MAX_PRINCIPALS + 5):
@@ -73,7 +135,7 @@ def test_a_gone_persons_workspace_is_archived_and_an_idle_ones_is_said_at_their_
         return (node.state / "uses" / f"{name}.word").exists() and any((node.state / "archive").glob(f"{name}*"))
 
     async def fill(node: NodeProcess) -> None:
-        async with gateway(node) as remote:
+        async with gateway(node, database=OURS) as remote:
             for each in (gone, idle, present):
                 await remote.get_or_open(each).execute("echo kept > file", wait=BOUND, limit=100)
                 await remote.prepare(each, lambda _, __: None)
@@ -81,7 +143,8 @@ def test_a_gone_persons_workspace_is_archived_and_an_idle_ones_is_said_at_their_
 
     async def come_back(node: NodeProcess) -> None:
         messages: list[tuple[str, str]] = []
-        async with gateway(node) as remote:
+        assert (node.state / "uses" / "databases").read_text() == f"{OURS}\n"
+        async with gateway(node, database=OURS) as remote:
             assert node.stop() == 0
             starting = asyncio.create_task(asyncio.to_thread(node.start))
             await report(remote.links[0])  # before the node cleans, which it does 3 s after its start

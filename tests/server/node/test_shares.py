@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_workspace, running_node
 from tests.server.node.test_faults import frame
-from tests.tools.shell_commands import BOUND
+from tests.tools.shell_commands import BOUND, until
 from toolgate.server.node import gateway_session, messages
+from toolgate.server.node.server import MAX_ARRIVING
 from toolgate.server.rpc import frames
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.open_file import PIECE
@@ -20,7 +21,9 @@ from toolgate.tools.workspace.open_file import PIECE
 FILE = 2**23  # bytes
 REQUESTS = 200  # of a piece each
 PINGS = 200_000
-SPARE = 100  # MiB that a node may need beside what it holds for one gateway
+UNFINISHED = 40  # messages
+PART = 2**23  # bytes of each
+SPARE = 16  # MiB that a node may need for a gateway that reads nothing
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +79,11 @@ def test_a_gateway_that_reads_nothing_costs_only_itself(node: NodeProcess) -> No
         before = resident(node)
         async with remote_workspace(node) as mine, raw_gateway(node, "reads-nothing") as stuck:
             await stuck.ask_for_pieces(mine)
+            path = str(mine.root / "big.bin")
             for _ in range(10):
                 assert (await mine.execute("echo well", wait=BOUND, limit=100))[1].excerpt.text == "well\n"
-            assert resident(node) < before + gateway_session.MAX_ANSWERS // 2**20 + SPARE
+                assert len(await mine.read_file(path, FILE, anywhere=False)) == FILE
+            assert resident(node) < before + SPARE
 
     asyncio.run(body())
 
@@ -111,7 +116,7 @@ def test_one_persons_reads_leave_room_for_anothers_in_the_same_gateway(node: Nod
                     assert answer.error is None
                     pieces += 1
             assert b"well" in bytes(answer.result)
-            assert pieces * PIECE <= gateway_session.MAX_ANSWERS / 2
+            assert pieces * PIECE <= gateway_session.MAX_PIECES / 2
 
     asyncio.run(body())
 
@@ -170,5 +175,21 @@ def test_one_person_can_not_take_all_requests_of_a_link(node: NodeProcess) -> No
             await remote.kill(ada.root.name)
             done = await asyncio.gather(*waits, return_exceptions=True)
             assert sum(each is True for each in done) == 2_500
+
+    asyncio.run(body())
+
+
+def test_many_large_messages_that_do_not_end_take_bounded_memory(node: NodeProcess) -> None:
+    async def body() -> None:
+        before = resident(node)
+        async with AsyncExitStack() as stack:
+            for number in range(UNFINISHED):
+                stuck = await stack.enter_async_context(raw_gateway(node, f"stops-{number}"))
+                stuck.writer.write(frames.LENGTH.pack(frames.MAX_FRAME) + bytes(PART))
+            await until(lambda: resident(node) - before > PART // 2**20)
+            async with remote_workspace(node) as mine:
+                for _ in range(10):
+                    assert await mine.list() == []
+            assert resident(node) - before < 2 * (MAX_ARRIVING * PART // 2**20) + SPARE
 
     asyncio.run(body())

@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.server.node.nodes import NodeProcess, fake_principal, gateway, running_node
+from tests.server.node.several_nodes import greet_nodes
 from tests.tools.shell_commands import BOUND
 from toolgate.server import build
 from toolgate.server.cli import backup, workspace
 from toolgate.server.config import load
 from toolgate.server.config.load import Config
+from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.state import node_rows
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
+from toolgate.server.workspaces.node_report import NodeLoad
 
-ADDRESS = "unix:/run/toolgate/node.sock"
+ADDRESS = "unix:/run/toolgate-node/node.sock"
 
 
 def config_of(state: Path) -> Config:
@@ -28,23 +32,38 @@ async def write_file(node: NodeProcess, principal: str) -> None:
         await remote.get_or_open(principal).execute("echo kept > file", wait=BOUND, limit=100)
 
 
+async def count_people(node: NodeProcess) -> int:
+    """Return how many people the node says that it has."""
+    (it,) = greet_nodes(node)
+    try:
+        load: NodeLoad = await request(it, "local", "node.measure_load")
+        return load.people
+    finally:
+        await it.close()
+
+
 def test_a_nodes_workspaces_are_listed_archived_backed_up_and_restored_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     busy, idle = fake_principal(), fake_principal()
     with running_node(tmp_path, "--sandbox", "none", "--name", "one") as node:
         asyncio.run(write_file(node, busy))
-        (node.state / "workspaces" / idle).mkdir()
-        (node.state / "workspaces" / idle / "file").write_text("kept\n")
+        for name in (idle, "local"):  # `local`: of a gateway without sign-in
+            (node.state / "workspaces" / name).mkdir()
+            (node.state / "workspaces" / name / "file").write_text("kept\n")
         config = config_of(node.state)
         assert workspace.list_workspaces(config) == 0
         assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [
-            ["?", name] for name in sorted((busy, idle))
+            ["?", name] for name in sorted((busy, idle, "local"))
         ]
+        assert asyncio.run(count_people(node)) == 3
         assert workspace.archive(config, who=idle) == 0
         assert workspace.restore(config, who=idle) == 0
         with pytest.raises(OSError, match="a running server or node uses"):
             workspace.remove(config, who=busy)
+        for change in (workspace.archive, workspace.remove):
+            assert change(config, who="local") == 1
+            assert "belongs to the user without sign-in" in capsys.readouterr().err
         assert workspace.remove(config, who="ada") == 1
         assert "a node knows no names of people" in capsys.readouterr().err
         file = tmp_path / "node.tar.gz"
@@ -57,14 +76,14 @@ def test_a_nodes_workspaces_are_listed_archived_backed_up_and_restored_there(
         node.kill()  # its lock and its socket stay
         assert {"node.lock", "node.name"} <= set(os.listdir(node.state)) and node.socket.exists()
         assert backup.backup(config, file=str(file), with_workspaces=True) == 0
-        assert "2 workspaces" in capsys.readouterr().out
+        assert "3 workspaces" in capsys.readouterr().out
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     (fresh / "node.lock").touch()  # a node was started here once
     assert backup.restore(config_of(fresh), file=str(file), replace=False) == 0
     assert "token revoke" not in capsys.readouterr().err
     assert (fresh / "node.name").read_text() == "one\n" and "node.sock" not in os.listdir(fresh)
-    for name in (busy, idle):
+    for name in (busy, idle, "local"):
         assert (fresh / "workspaces" / name / "file").read_text() == "kept\n"
 
 
@@ -81,7 +100,7 @@ def test_a_servers_state_says_at_which_node_a_workspace_is(tmp_path: Path, capsy
                 )
             )
 
-    with closing(Store(state)) as store:
+    with closing(SqliteStore(state)) as store:
         asyncio.run(note(store))
     (state / "workspaces" / here).mkdir(parents=True)  # of the time before the nodes
     config = config_of(state)

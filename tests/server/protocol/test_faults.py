@@ -313,6 +313,7 @@ class Sent:
     """A channel that records its messages."""
 
     can_ask = False
+    is_full = False
 
     def __init__(self) -> None:
         self.messages: list[Outbound] = []

@@ -10,6 +10,7 @@ from toolgate.server.calls.pending_questions import PendingQuestions
 from toolgate.server.protocol.messages import Notification, Outbound
 from toolgate.server.protocol.revisions import REVISIONS
 from toolgate.server.protocol.session import Call, Session
+from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
 
 FIRST, BEAT = 0.25, 1.0  # seconds
@@ -35,7 +36,7 @@ def waiting(folder: Path) -> tuple[CallClient, Heard]:
     session.revision = REVISIONS["2025-11-25"]
     heard = Heard()
     call = Call(1, "tools/call", {"_meta": {"progressToken": "t"}}, session, heard)
-    caller = CallClient(call, Sealer(folder / "key"), PendingQuestions(), 45.0, True)
+    caller = CallClient(call, Sealer(KeyFile(folder / "key")), PendingQuestions(), 45.0, True)
     caller.start_heartbeat(FIRST, BEAT)
     return caller, heard
 

@@ -65,6 +65,7 @@ def test_capabilities_declare_what_is_served(connect: Start) -> None:
         "prompts": {"listChanged": True},
         "resources": {"subscribe": True, "listChanged": True},
         "logging": {},
+        "events": {},
     }
     assert connect().hello["capabilities"] == {**served, "completions": {}}
     assert connect(revision="2024-11-05").hello["capabilities"] == served

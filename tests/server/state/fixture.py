@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,16 @@ from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.server.state import approval_rows, client_rows, grant_rows, node_rows, people_rows
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
+from toolgate.server.state.key_file import KeyFile
+from toolgate.server.state.key_table import KeyTable
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.sessions import SessionDetails, SessionRecords, StoredEvent, encode_details
-from toolgate.server.state.store import VERSION, Store
+from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.store import Store
+from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows
+from toolgate.server.state.tables import VERSION
 from toolgate.server.state.task_rows import TaskRows
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.state.working_directories import WorkingDirectories
@@ -43,7 +50,7 @@ def made(folder: Path) -> str:
 
 
 async def _use(folder: Path) -> None:
-    store, fired = Store(folder), asyncio.Event()
+    store, fired = SqliteStore(folder), asyncio.Event()
     clock = CallbackTimer(store, lambda _: fired.set())
     for principal in ("local", "u-5f0c6bd6"):
         await _work(store, clock, principal)
@@ -53,12 +60,14 @@ async def _use(folder: Path) -> None:
     await TaskRows(store, clock.processes, time.time, "digest-of-the-server").add("d-1", "local", LONG, b"{}")
     await _serve(store, clock)
     await store.transact(_place)
+    await store.transact(partial(_await_events, EventRows(store, EventLimits(), time.time)))
     person = await Accounts(store).add("ada", "correct horse battery")
-    await SigningKeys(store, Sealer(folder / "keys" / "signing", None)).rotate()
+    await SigningKeys(store, Sealer(KeyFile(folder / "keys" / "signing"), None)).rotate()
     await store.transact(lambda connection: _sign_in(connection, person.subject))
     asked = ApprovalRequest("Bash", "rm -r build", "", "your workspace", "Bash(rm *)", "6e" * 32, "")
     await RememberedApprovals(store).add("local", asked, "Claude", "always")
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
+    await KeyTable(store, b"k" * 32).load()
     await clock.stop()
     store.close()
 
@@ -67,8 +76,22 @@ def _place(connection: Any) -> None:
     """Store two nodes, and the principal of the one that takes new people."""
     node_rows.note_node(connection, "attic", "unix:/run/toolgate/attic.sock", time.time())
     node_rows.note_node(connection, "cellar", "cellar.example:7443", time.time())
-    node_rows.set_draining(connection, "attic", draining=True)
-    node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False)
+    node_rows.bind_address(connection, "attic", "unix:/run/toolgate/attic.sock", [], time.time())
+    node_rows.set_draining(connection, "attic", "", draining=True)
+    node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False, limits={})
+
+
+def _await_events(rows: EventRows, connection: Any) -> None:
+    """Store an event that a poll and a subscription wait for."""
+    wanted = EventFilter("local", "command.ended", "{}")
+    rows.read_page(connection, wanted, None, 1)
+    subscriptions, far = SubscriptionRows(rows), time.time() + LONG
+    fresh = StoredSubscription(
+        "sub_1", "local", "local", '"g-1"', BACK, "command.ended", '{"id":7}', "AQ==", far, time.time()
+    )
+    made, begin, _ = subscriptions.begin(connection, fresh, None, 0.0, 1)
+    subscriptions.activate(connection, made, begin, 0.0)
+    rows.record(connection, Occurrence("local", "command.ended", "evt_1", b'{"id":7}'))
 
 
 async def _serve(store: Store, clock: CallbackTimer) -> None:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.server.state.test_store import with_store
+from tests.server.state.each_store import ON_EACH, ON_SQLITE, with_store
 from toolgate.server.state import tables
 from toolgate.server.state.batch import WriteBatch
-from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sessions import SessionRecords
 from toolgate.server.state.store import StateError, Store
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+pytestmark = ON_EACH
 HALF = "\ud800"  # of a surrogate pair: JSON may carry one, UTF-8 has no such character
 
 
@@ -27,7 +27,8 @@ def written(connection: "Connection") -> list[str]:
 
 def test_what_cant_be_written_of_one_session_keeps_no_other_out(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        records = SessionRecords(store, ProcessRegistry(tmp_path / "processes"), "")
+        processes = store.open_processes()
+        records = SessionRecords(store, processes, "")
         await records.add("first", ("", "", ""), b"{}")
         told = await asyncio.gather(
             records.add("before", ("issuer", "ada", "client"), b"{}"),
@@ -38,6 +39,7 @@ def test_what_cant_be_written_of_one_session_keeps_no_other_out(tmp_path: Path) 
         )
         assert [type(one) for one in told] == [type(None), StateError, StateError, type(None)]
         assert await store.transact(written) == ["after", "before", "first"]
+        processes.close()
 
     with_store(tmp_path, body)
 
@@ -61,6 +63,7 @@ def test_half_a_write_is_taken_back_whole(tmp_path: Path) -> None:
     with_store(tmp_path, body)
 
 
+@ON_SQLITE
 def test_a_transaction_ended_by_a_full_disk_fails_all_its_writes(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         batch = WriteBatch(store)

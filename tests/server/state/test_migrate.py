@@ -19,12 +19,14 @@ from tests.clients.raw_client import eventually
 from tests.server.cli.test_cli import run
 from tests.server.state import fixture
 from toolgate.server.state import grant_rows, migrate, people_rows, tables
-from toolgate.server.state import store as store_module
+from toolgate.server.state import sqlite_store as store_module
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sqlite import connect, disconnect
-from toolgate.server.state.store import VERSION, NewerStateError, StateError, Store
+from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.store import NewerStateError, StateError, Store
+from toolgate.server.state.tables import VERSION
 from toolgate.server.state.todos import TodoStore
 
 FIXTURES = Path(__file__).parent / "fixtures"  # a database of each version, with rows in every table
@@ -58,7 +60,7 @@ def rows(database: Path) -> Rows:
 
 def opened(folder: Path, work: Callable[[Store], Any]) -> Any:
     async def body() -> Any:
-        store = Store(folder / "state")
+        store = SqliteStore(folder / "state")
         try:
             await store.prepare()
             return await asyncio.wait_for(work(store), 60)
@@ -100,6 +102,7 @@ def test_a_database_of_each_version_is_upgraded_with_all_that_is_in_it(
     database = made(tmp_path, number)
     before = rows(database)
     assert all(before.values()), "every table of a fixture has rows"
+    before.pop("schema_version", None)  # the one row that an upgrade changes
 
     async def used(store: Store) -> None:
         (report, tidy) = await TodoStore(store, "local", "").all()
@@ -127,6 +130,15 @@ def test_a_database_of_each_version_is_upgraded_with_all_that_is_in_it(
     assert differences(database) == [], todo
     copies = sorted(database.parent.glob("state.db.before-*"))
     assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if number < VERSION else [])
+
+
+def test_nodes_of_version_4_keep_their_names_at_their_addresses(tmp_path: Path) -> None:
+    database = made(tmp_path, 4)
+    opened(tmp_path, lambda store: store.read(lambda _: None))
+    after = rows(database)
+    assert {(row["address"], row["name"], row["since"]) for row in after["node_address"]} == {
+        (row["address"], row["name"], row["seen_at"]) for row in after["node"]
+    }
 
 
 def test_the_present_version_is_the_last_migration_and_has_a_fixture(
@@ -323,6 +335,25 @@ def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_a
     assert [row["name"] for row in rows(database)["task"]][-1] == "before"
 
 
+def test_one_goes_on_where_a_newer_toolgate_only_adds_to_it(tmp_path: Path) -> None:
+    database = made(tmp_path)
+
+    async def work(store: Store) -> None:
+        tasks = TodoStore(store, "local", "")
+        await tasks.create("before")
+        with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("ALTER TABLE task ADD COLUMN colour VARCHAR")
+            other.execute("UPDATE schema_version SET version = 99")  # compatible since this one
+            other.execute("PRAGMA user_version = 99")
+        await tasks.create("after")
+
+    opened(tmp_path, work)
+    assert tasks(tmp_path)[-2:] == ["before", "after"]  # one that starts then
+    assert version(database) == 99
+    told = run(tmp_path, "doctor", "--browser", "none", "--state", "state").stdout
+    assert "whole; version 99" in told
+
+
 @pytest.mark.parametrize("words", [(), ("-t", "--port", "0"), ("user", "add", "ada")])
 def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, words: tuple[str, ...]) -> None:
     database = made(tmp_path)
@@ -336,10 +367,11 @@ def test_a_newer_state_is_refused_as_a_wrong_command_line_is(tmp_path: Path, wor
 ORDINARY = """
 import asyncio, sys
 from pathlib import Path
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 
 async def main():
-    store = Store(Path(sys.argv[1]))
+    store = SqliteStore(Path(sys.argv[1]))
     await store.prepare()
     await store.transact(lambda _: None)
     print([name for name in sys.modules if name.startswith("alembic")])

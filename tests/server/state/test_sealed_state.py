@@ -1,8 +1,10 @@
 """Sealed states with equal bytes and different texts."""
 
+import asyncio
 import base64
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from toolgate.server.auth.oauth_server.consent_requests import ConsentRequests
 from toolgate.server.cli import oauth_client
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import key_file
+from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import LIFETIME, MAX_STATE, Sealer
+from toolgate.server.state.sealing_keys import KeyFolder
 
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
@@ -28,7 +32,7 @@ def sealed(seal: Sealer, padding: str) -> tuple[str, str]:
 
 @pytest.mark.parametrize("padding", ["=", "=="])
 def test_a_state_whose_unused_bits_were_changed_is_refused(tmp_path: Path, padding: str) -> None:
-    seal = Sealer(tmp_path / "key")
+    seal = Sealer(KeyFile(tmp_path / "key"))
     value, state = sealed(seal, padding)
     assert seal.unseal(state, "me", "it") == value
     last = len(state) - len(padding) - 1
@@ -41,7 +45,7 @@ def test_a_state_whose_unused_bits_were_changed_is_refused(tmp_path: Path, paddi
 
 
 def test_a_state_in_the_other_alphabet_is_refused(tmp_path: Path) -> None:
-    seal = Sealer(tmp_path / "key")
+    seal = Sealer(KeyFile(tmp_path / "key"))
     state = seal.seal("x" * 10_000, "me", "it")
     other = state.replace("-", "+").replace("_", "/")
     assert other != state
@@ -51,13 +55,13 @@ def test_a_state_in_the_other_alphabet_is_refused(tmp_path: Path) -> None:
 
 def test_what_an_earlier_key_sealed_is_opened_for_as_long_as_it_may_come_back(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "request-state"
-    running, states = Sealer(file), []
+    running, states = Sealer(KeyFile(file)), []
     for number in range(3):  # each key, and each process, knows those before
         states.append(running.seal(number, "me", "it"))
         key = file.read_bytes()
-        oauth_client.rotate_sealing_keys(tmp_path, drop_old=False)
+        asyncio.run(oauth_client.rotate_sealing_keys(KeyFolder(tmp_path / "keys"), drop_old=False))
         assert file.read_bytes() != key
-    for seal in (running, Sealer(file)):
+    for seal in (running, Sealer(KeyFile(file))):
         assert [seal.unseal(state, "me", "it") for state in states] == [0, 1, 2]
         with pytest.raises(InvalidParams):
             seal.unseal(states[0], "you", "it")
@@ -67,21 +71,21 @@ def test_what_an_earlier_key_sealed_is_opened_for_as_long_as_it_may_come_back(tm
     for path in before:  # as they are when that time is over: a server that has run since then knows it too
         os.rename(path, path.with_name("request-state.before-1"))
     key_file.rotate_key(file, LIFETIME)
-    for seal in (running, Sealer(file)):
+    for seal in (running, Sealer(KeyFile(file))):
         with pytest.raises(InvalidParams):
             seal.unseal(last, "me", "it")
     assert not (file.parent / "request-state.before-1").exists()
 
 
 def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path) -> None:
-    running = Sealer(tmp_path / "keys" / "request-state")
-    questions = ConsentRequests(Sealer(tmp_path / "keys" / "questions", None), "https://tools.example")
+    running = Sealer(KeyFile(tmp_path / "keys" / "request-state"))
+    questions = ConsentRequests(Sealer(KeyFile(tmp_path / "keys" / "questions"), None), "https://tools.example")
     state = running.seal("it", "me", "it")
     question, _ = questions.seal("client_id=1")
-    oauth_client.rotate_sealing_keys(tmp_path, drop_old=False)
+    asyncio.run(oauth_client.rotate_sealing_keys(KeyFolder(tmp_path / "keys"), drop_old=False))
     assert running.unseal(state, "me", "it") == "it"
     assert (found := questions.open(question)) is not None and found.query == "client_id=1"
-    oauth_client.rotate_sealing_keys(tmp_path, drop_old=True)
+    asyncio.run(oauth_client.rotate_sealing_keys(KeyFolder(tmp_path / "keys"), drop_old=True))
     with pytest.raises(InvalidParams):
         running.unseal(state, "me", "it")
     assert questions.open(question) is None
@@ -90,17 +94,17 @@ def test_with_the_old_keys_dropped_nothing_they_sealed_is_opened(tmp_path: Path)
 
 
 def test_no_key_is_made_by_rotating_and_a_damaged_one_is_told(tmp_path: Path) -> None:
-    oauth_client.rotate_sealing_keys(tmp_path, drop_old=True)
+    asyncio.run(oauth_client.rotate_sealing_keys(KeyFolder(tmp_path / "keys"), drop_old=True))
     assert not (tmp_path / "keys").exists()
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys" / "questions").write_bytes(b"short")
     with pytest.raises(OSError, match="is damaged"):
-        oauth_client.rotate_sealing_keys(tmp_path, drop_old=False)
+        asyncio.run(oauth_client.rotate_sealing_keys(KeyFolder(tmp_path / "keys"), drop_old=False))
 
 
 def test_a_state_is_good_for_its_lifetime_and_no_longer(tmp_path: Path) -> None:
     now = began = 1_800_000_000.0
-    seal = Sealer(tmp_path / "key", now=lambda: now)
+    seal = Sealer(KeyFile(tmp_path / "key"), now=lambda: now)
     state = seal.seal("it", "me", "it")
     for age in (0.0, LIFETIME - 0.001, LIFETIME):
         now = began + age
@@ -111,12 +115,12 @@ def test_a_state_is_good_for_its_lifetime_and_no_longer(tmp_path: Path) -> None:
 
 
 def test_a_state_without_a_lifetime_does_not_expire(tmp_path: Path) -> None:
-    state = Sealer(tmp_path / "key", None).seal("it", "me", "it")
-    assert Sealer(tmp_path / "key", None, now=lambda: 2.0**40).unseal(state, "me", "it") == "it"
+    state = Sealer(KeyFile(tmp_path / "key"), None).seal("it", "me", "it")
+    assert Sealer(KeyFile(tmp_path / "key"), None, now=lambda: 2.0**40).unseal(state, "me", "it") == "it"
 
 
 def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
-    seal = Sealer(tmp_path / "key")
+    seal = Sealer(KeyFile(tmp_path / "key"))
     raw = base64.urlsafe_b64decode(seal.seal("it", "me", "it"))
     for other in (b"2" + raw[1:], raw[:1], b"", raw[:12], raw[:-1]):
         with pytest.raises(InvalidParams):
@@ -128,4 +132,13 @@ def test_a_state_of_another_format_is_refused(tmp_path: Path) -> None:
 )
 def test_what_is_no_state_is_refused(tmp_path: Path, state: object) -> None:
     with pytest.raises(InvalidParams):
-        Sealer(tmp_path / "key").unseal(state, "me", "it")
+        Sealer(KeyFile(tmp_path / "key")).unseal(state, "me", "it")
+
+
+def test_servers_with_one_process_id_make_one_key(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as servers:  # in containers on one volume
+        for number in range(50):
+            file = tmp_path / f"key-{number}"
+            keys = set(servers.map(lambda _: key_file.load_or_create_key(file), range(8)))  # noqa: B023
+            assert keys == {file.read_bytes()}
+    assert [path for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -15,20 +15,21 @@ from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import PATIENCE
-from toolgate.server.state import store as store_module
+from toolgate.server.state import sqlite_store as store_module
 from toolgate.server.state import tables
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.todos import TodoStore
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.todos import TodoStore
 
 async def main(folder, principal, count):
-    store = Store(Path(folder))
+    store = SqliteStore(Path(folder))
     tasks = TodoStore(store, principal, "")
     made = 0
     while count == 0 or made < count:
@@ -51,7 +52,7 @@ def writer(folder: Path, principal: str, count: int = 0) -> "subprocess.Popen[st
 
 def with_store(folder: Path, body: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
     async def run() -> Any:
-        store = Store(folder)
+        store = SqliteStore(folder)
         try:
             return await asyncio.wait_for(body(store), 20)
         finally:
@@ -190,11 +191,12 @@ sys.stdin.read()
 CLOSER = """
 import asyncio, sys, time
 from pathlib import Path
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.todos import TodoStore
 
 async def main():
-    store = Store(Path(sys.argv[1]))
+    store = SqliteStore(Path(sys.argv[1]))
     if sys.argv[2] == "warm":  # what the first transaction imports is there
         await TodoStore(store, "b", "").all()
     print("up", flush=True)
@@ -236,21 +238,6 @@ def test_a_held_database_does_not_hold_up_the_end(tmp_path: Path, state: str) ->
             assert "Fatal" not in errors and "never retrieved" not in errors
             holder.communicate()
     assert held(tmp_path, "a") == []
-
-
-def test_what_waits_when_the_store_is_closed_is_still_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolgate.server.state.store.CLOSE_WITHIN", PATIENCE)
-
-    async def body(store: Store) -> None:
-        tasks = TodoStore(store, "a", "")
-        await tasks.create("first")
-        waiting = [asyncio.create_task(tasks.create(str(number))) for number in range(10)]
-        await asyncio.sleep(0)
-        store.close()
-        assert [task.name for task in await asyncio.gather(*waiting)] == [str(number) for number in range(10)]
-
-    with_store(tmp_path, body)
-    assert len(held(tmp_path, "a")) == 11
 
 
 def test_a_state_that_is_removed_while_open_is_created_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -332,19 +319,6 @@ def test_the_text_of_an_error_names_no_path(tmp_path: Path, caplog: pytest.LogCa
     assert str(tmp_path) in caplog.text
 
 
-def test_a_transaction_that_raises_is_undone(tmp_path: Path) -> None:
-    async def body(store: Store) -> None:
-        def half(connection: Any) -> None:
-            connection.execute(tables.task.insert().values(principal="a", name="x", completed=False))
-            raise LookupError("on purpose")
-
-        with pytest.raises(LookupError, match="on purpose"):
-            await store.transact(half)
-        assert await TodoStore(store, "a", "").all() == []
-
-    with_store(tmp_path, body)
-
-
 def test_a_cancelled_caller_leaves_the_store_working(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         tasks = TodoStore(store, "a", "")
@@ -367,20 +341,13 @@ def test_a_cancelled_caller_leaves_the_store_working(tmp_path: Path) -> None:
     with_store(tmp_path, body)
 
 
-def test_a_closed_store_says_so(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.close()
-    with pytest.raises(StateError, match="shutting down"):
-        asyncio.run(TodoStore(store, "a", "").all())
-
-
 def test_a_flag_is_seen_without_a_database(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         await store.transact(lambda _: store.set_flag("plan", "a/../b", True))
 
     with_store(tmp_path, body)
     (tmp_path / "state.db").unlink()
-    store = Store(tmp_path)
+    store = SqliteStore(tmp_path)
     assert store.has_flag("plan", "a/../b")
     assert not store.has_flag("plan", "a")
     assert not store.has_flag("plan", "")

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.server.state.each_store import ON_EACH, ON_SQLITE, open_store
 from toolgate.server.calls.tasks import LIFETIME, CallTask, CallTasks
 from toolgate.server.state import task_rows as ledger_module
-from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.store import StateError, Store
 from toolgate.tools import ToolError
+
+pytestmark = ON_EACH
 
 
 class Process:
@@ -19,8 +21,8 @@ class Process:
 
     def __init__(self, folder: Path, serves: Callable[[str], bool] = lambda principal: True, server: str = "") -> None:
         self.time = 1_000_000.0
-        self.store = Store(folder)
-        self.processes = ProcessRegistry(folder / "processes")
+        self.store = open_store(folder)
+        self.processes = self.store.open_processes()
         self.deferrals = CallTasks(self.store, self.processes, serves, lambda: self.time, server)
         self.again: list[tuple[str, bytes]] = []
         self.deferrals.rerun = lambda deferral, how: self.again.append((deferral.kept.id, how))
@@ -35,9 +37,9 @@ class Process:
         await asyncio.sleep(0)  # that it was read is written down beside, before whatever comes next
         return None if kept is None else kept.status
 
-    def die(self) -> None:
+    async def die(self) -> None:
         self.processes.close()
-        self.store.close()
+        await self.store.aclose()
 
 
 def run(folder: Path, body: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
@@ -46,7 +48,7 @@ def run(folder: Path, body: Callable[[Process], Coroutine[Any, Any, None]]) -> N
         try:
             await asyncio.wait_for(body(process), 20)
         finally:
-            process.die()
+            await process.die()
 
     asyncio.run(bounded())
 
@@ -74,12 +76,12 @@ def test_what_has_expired_is_cleared_away(tmp_path: Path) -> None:
         assert count == 1
         process.time += LIFETIME
         await process.deferrals.resume()  # as at the start
-        assert not process.store.has_flag(ledger_module.FLAG, "")
         assert await process.status(last.kept.id) is None
 
     run(tmp_path, body)
 
 
+@ON_SQLITE
 def test_where_there_is_none_no_database_is_opened(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         await process.deferrals.resume()
@@ -227,7 +229,7 @@ def test_tasks_of_a_server_with_other_options_are_left_to_their_own_kind(tmp_pat
         first, same = Process(tmp_path, server="a"), Process(tmp_path, server="a")
         harmless = await first.deferrals.begin("ada", "echo", b"how")
         harmful = await first.deferrals.begin("ada", "echo", None)
-        first.die()
+        await first.die()
         await process.deferrals.resume()
         assert await process.status(harmful.kept.id) == "working"
         assert process.again == []
@@ -235,7 +237,7 @@ def test_tasks_of_a_server_with_other_options_are_left_to_their_own_kind(tmp_pat
         assert same.again == [(harmless.kept.id, b"how")]
         process.time += LIFETIME
         assert await process.status(harmless.kept.id) is None
-        same.die()
+        await same.die()
 
     run(tmp_path, body)
 
@@ -248,7 +250,7 @@ def test_a_living_process_keeps_its_own_and_a_dead_ones_are_taken_over(tmp_path:
         await process.deferrals.resume()
         assert process.again == []
         assert await process.status(harmful.kept.id) == "working"
-        first.die()
+        await first.die()
         assert await process.status(harmful.kept.id) == "failed"  # found out by asking
         assert process.again == [(harmless.kept.id, b"how")]
         assert process.deferrals.find_running("ada", harmless.kept.id) is not None
@@ -260,17 +262,18 @@ def test_what_is_not_served_here_is_left_to_others(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first, picky = Process(tmp_path), Process(tmp_path, lambda principal: principal == "bob")
         id = (await first.deferrals.begin("ada", "echo", b"how")).kept.id
-        first.die()
+        await first.die()
         await picky.deferrals.resume()
         assert picky.again == []
         assert await picky.status(id) == "working"
         await process.deferrals.resume()
         assert process.again == [(id, b"how")]
-        picky.die()
+        await picky.die()
 
     run(tmp_path, body)
 
 
+@ON_SQLITE
 def test_a_full_disk_is_told_before_a_task_is_and_an_outcome_is_not_lost_with_it(tmp_path: Path) -> None:
     async def limit(store: Store, pages: str) -> None:
         await store.transact(lambda connection: connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}").all())

@@ -1,12 +1,12 @@
 """Todos and plans in the state: ownership and persistence."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.server.state.each_store import ON_EACH, ON_SQLITE, open_store, with_store
 from toolgate.server.state import todos as tasks_module
 from toolgate.server.state.plans import ACTIVE_FLAG, EXISTS_FLAG, PlanStore
 from toolgate.server.state.store import Store
@@ -14,16 +14,7 @@ from toolgate.server.state.todos import TodoStore
 from toolgate.tools import ToolError
 from toolgate.tools.api.services import PlanState, Todo, TodoStep
 
-
-def with_store(folder: Path, body: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
-    async def run() -> Any:
-        store = Store(folder)
-        try:
-            return await asyncio.wait_for(body(store), 20)
-        finally:
-            store.close()
-
-    return asyncio.run(run())
+pytestmark = ON_EACH
 
 
 def test_tasks_steps_and_the_current_one_survive_a_restart(tmp_path: Path) -> None:
@@ -91,7 +82,7 @@ def test_an_unknown_step_is_a_lookup_error_but_no_unknown_task(tmp_path: Path) -
 
 def test_two_clients_at_once_lose_no_step(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
-        other = Store(store.folder)
+        other = open_store(store.folder)
         try:
             await TodoStore(store, "a", "").create("x")
             adds = [TodoStore(use, "a", "").add(1, f"{n}") for n in range(20) for use in (store, other)]
@@ -100,7 +91,7 @@ def test_two_clients_at_once_lose_no_step(tmp_path: Path) -> None:
             assert [step.number for step in task.steps] == list(range(1, 41))
             assert sorted(step.text for step in task.steps) == sorted([f"{n}" for n in range(20)] * 2)
         finally:
-            other.close()
+            await other.aclose()
 
     with_store(tmp_path, body)
 
@@ -180,8 +171,9 @@ def test_a_plan_that_ended_stays_readable_until_it_is_reset(tmp_path: Path, sess
     with_store(tmp_path, body)
 
 
+@ON_SQLITE
 def test_a_sessions_plan_is_its_own_and_touches_no_database(tmp_path: Path) -> None:
-    async def body(store: Store) -> None:
+    async def body(store: Any) -> None:
         plan = PlanStore(store, "a", "session-1")
         await plan.enter("tidy up", None)
         assert await plan.active()
@@ -194,6 +186,7 @@ def test_a_sessions_plan_is_its_own_and_touches_no_database(tmp_path: Path) -> N
     with_store(tmp_path, body)
 
 
+@ON_SQLITE
 def test_an_ended_plan_costs_the_others_no_database(tmp_path: Path) -> None:
     async def ends(store: Store) -> None:
         plan = PlanStore(store, "a", "")
@@ -211,6 +204,7 @@ def test_an_ended_plan_costs_the_others_no_database(tmp_path: Path) -> None:
     assert with_store(tmp_path, asks) is False
 
 
+@ON_SQLITE
 def test_a_flag_left_over_by_a_crash_does_no_harm(tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         for flag in (ACTIVE_FLAG, EXISTS_FLAG):

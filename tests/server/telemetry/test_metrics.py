@@ -6,6 +6,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,12 +27,13 @@ from tests.server.auth.sign_in_server import Browser
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
-from toolgate.server.http_app import check_http
+from toolgate.server.http_checks import check_http
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
-from toolgate.server.telemetry.metrics.gauges import MetricRow, node_rows
+from toolgate.server.telemetry.metrics.gauges import MetricRow, node_rows, webhook_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
+from toolgate.server.webhooks.delivery_queue import DeliveryCounters
 from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
 
 DEPLOY = ROOT / "deploy"
@@ -43,6 +45,11 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """Run a server that anybody on this machine may call."""
     with site(tmp_path_factory.mktemp("metrics"), *PROBE, "--limit", "calls:tools:workflow=2") as listening:
         yield listening
+
+
+class FakeSubscriptions(SimpleNamespace):
+    def __len__(self) -> int:
+        return 1
 
 
 def told(listening: Site, **headers: str) -> Told:
@@ -276,6 +283,12 @@ def test_the_dashboard_and_the_alerts_ask_for_what_there_is(busy: Site) -> None:
     metrics = Metrics(lambda: ())
     node = NodeReport("unix:/node.sock", "one", True, "1", "bwrap", NodeLoad(1, 1, 1, 1, 1), 0.1, 1, 1)
     metrics.add_rows(node_rows(SimpleNamespace(list_nodes=lambda: [node])))  # type: ignore[arg-type]  # all it uses
+    counters, failures = DeliveryCounters(failures=Counter(timeout=1)), Counter(timeout=1)
+    subscriptions = FakeSubscriptions(
+        queue=SimpleNamespace(pending=1, counters=counters),
+        verifier=SimpleNamespace(verified=1, failures=failures),
+    )
+    metrics.add_rows(webhook_rows(subscriptions))  # type: ignore[arg-type]  # all it uses
     body += metrics.render()
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE))
     there = {name for name, kind in kinds.items() if kind != "histogram"}

@@ -21,7 +21,7 @@ from toolgate.server.principal import Principal, derive_subject
 from toolgate.server.protocol.session import Session
 from toolgate.server.state import grant_rows
 from toolgate.server.state.people_rows import BUILT_IN
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.workspaces import archive as packing
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.last_used import LastUsed
@@ -145,7 +145,7 @@ def test_the_workspace_of_a_removed_account_is_archived(tmp_path: Path) -> None:
         row = {"issuer": BUILT_IN, "known_as": "a1", "name": "ada", "seen_at": time.time()}
         grant_rows.save_person(connection, derive_subject(BUILT_IN, "a1"), **row)
 
-    store = Store(state)
+    store = SqliteStore(state)
     asyncio.run(store.transact(put))
     store.close()
     filled(state, name)
@@ -355,7 +355,7 @@ def test_the_omissions_of_an_archive_are_reported(tmp_path: Path) -> None:
         (["archive"], 2, "WHO is missing"),
         (["archive", "ada"], 1, "there is no person 'ada'"),
         (["archive", "../../etc"], 1, "there is no person"),
-        (["remove", "local"], 1, "there is no person"),
+        (["remove", "local"], 1, "local has no workspace"),
         (["remove", BOB], 1, "has no workspace"),
         (["restore", BOB], 1, "no archive"),
         (["restore", "../archive/x.tar.gz"], 1, "there is no person"),

@@ -80,7 +80,7 @@ def test_every_engine_is_asked_and_read_in_its_own_format(name: str) -> None:
     (request,) = (one for one in requests if one.path in (f"/{name}", f"/{name}/search"))
     asked = parse_qs(urlsplit(request.target).query) or _body(request)
     assert any("frobs & é" in value for values in asked.values() for value in values)
-    assert request.headers["user-agent"] == "mozilla/5.0 (compatible; toolgate; +https://me.example/bot)"
+    assert request.headers["user-agent"] == "Mozilla/5.0 (compatible; toolgate; +https://me.example/bot)"
     assert [name for name in KEYS if f"key-of-{name}" in str(request.headers)] == ([name] if name in KEYS else [])
 
 

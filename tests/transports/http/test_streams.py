@@ -491,3 +491,16 @@ def test_a_stream_is_bounded_in_bytes_but_a_large_message_waits_for_its_reader()
         assert stream.last == 14
 
     on_a_loop(body)
+
+
+def test_a_large_answer_drops_no_answer_that_its_reader_waits_for() -> None:
+    def body(stream: EventStream) -> None:
+        stream.send(Result(1, {}))
+        for id in (2, 3):
+            stream.send(Result(id, {"x": "x" * 2 * MAX_BYTES}))
+        assert len(stream.events_after(0)) == 3 and not stream.has_gap(0)
+        stream.sent = stream.last  # from now on they wait only for a reader that lost them
+        stream.send(Result(4, {}))
+        assert len(stream.events_after(0)) == 2
+
+    on_a_loop(body)

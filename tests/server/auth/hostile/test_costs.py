@@ -12,7 +12,7 @@ from tests.server.auth.authorization_in_process import basic
 from tests.server.auth.hostile.target import FORM
 from tests.server.auth.sign_in_server import DOCUMENT, Browser, SignInServer, sign_in_server
 from toolgate.server.auth.login.accounts import Accounts, SignInError
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 
 MOST = 0.5  # seconds of processor time, the test's own too; a name took 4 and more
 # Marks of two classes, which Unicode's canonical order mixes: to sort n of them takes n * n steps
@@ -83,7 +83,7 @@ def test_a_throttled_sign_in_stays_cheap(server: SignInServer) -> None:
 def test_no_account_has_a_long_name_or_password(long: dict[str, str], tmp_path: Path) -> None:
     given = {"name": "ada", "password": "correct horse", **long}
     with at_little_cost(), pytest.raises(SignInError, match="characters"):
-        asyncio.run(Accounts(Store(tmp_path / "state")).add(**given))
+        asyncio.run(Accounts(SqliteStore(tmp_path / "state")).add(**given))
 
 
 def test_a_client_secret_costs_no_more_either(server: SignInServer) -> None:

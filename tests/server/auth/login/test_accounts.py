@@ -27,6 +27,7 @@ from toolgate.server.auth.login.throttle import (
     ThrottledError,
 )
 from toolgate.server.state import people_rows
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 
 GOOD = "correct horse"
@@ -44,7 +45,7 @@ class Time:
 
 def with_store(folder: Path, body: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
     async def run() -> Any:
-        store = Store(folder / "state")
+        store = SqliteStore(folder / "state")
         try:
             return await asyncio.wait_for(body(store), 60)
         finally:
@@ -394,63 +395,63 @@ def test_right_origins_are_remembered_up_to_a_limit() -> None:
 def test_the_pairing_code_is_128_bits_and_only_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     pairing = PairingCode("https://gate.example/login")
-    pairing.offer()
-    pairing.offer()  # the one there is still holds
+    asyncio.run(pairing.offer())
+    asyncio.run(pairing.offer())  # the one there is still holds
     found = re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)
     assert len(found) == 1
     assert "https://gate.example/login" in caplog.text
     assert len(found[0].replace("-", "")) * 5 >= 128
     assert found[0].replace("-", "") not in repr(vars(pairing))
-    assert not pairing.verify("", "192.0.2.1")
-    assert not pairing.verify("A" * 26, "192.0.2.1")
-    assert pairing.verify(found[0].lower().replace("-", " "), "192.0.2.1")
-    pairing.expire()
-    assert not pairing.verify(found[0], "192.0.2.1")
+    assert not asyncio.run(pairing.verify("", "192.0.2.1"))
+    assert not asyncio.run(pairing.verify("A" * 26, "192.0.2.1"))
+    assert asyncio.run(pairing.verify(found[0].lower().replace("-", " "), "192.0.2.1"))
+    asyncio.run(pairing.expire())
+    assert not asyncio.run(pairing.verify(found[0], "192.0.2.1"))
 
 
 def test_sec_17_one_network_of_ipv6_guesses_at_the_pairing_code_as_one() -> None:
     pairing = PairingCode("https://gate.example/login", now=Time())
-    pairing.offer()
+    asyncio.run(pairing.offer())
     for host in range(5):
-        assert not pairing.verify("A" * 26, f"2001:db8::{host}")
+        assert not asyncio.run(pairing.verify("A" * 26, f"2001:db8::{host}"))
     with pytest.raises(ThrottledError):
-        pairing.verify("A" * 26, "2001:db8::ffff")
-    assert not pairing.verify("A" * 26, "2001:db8:0:1::1")
-    assert not pairing.verify("A" * 26, "2001:db8:0:1::1")
+        asyncio.run(pairing.verify("A" * 26, "2001:db8::ffff"))
+    assert not asyncio.run(pairing.verify("A" * 26, "2001:db8:0:1::1"))
+    assert not asyncio.run(pairing.verify("A" * 26, "2001:db8:0:1::1"))
 
 
 def test_sec_17_new_networks_of_one_block_do_not_keep_the_operator_from_pairing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     pairing = PairingCode("https://gate.example/login", now=Time())
-    pairing.offer()
+    asyncio.run(pairing.offer())
     for net in range(300):
         with contextlib.suppress(ThrottledError):
-            pairing.verify("A" * 26, f"2001:db8:1:{net * 256 % 65_536 + net // 256:x}::1")
-    assert pairing.verify(re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)[0], "2001:db8:2::1")
+            asyncio.run(pairing.verify("A" * 26, f"2001:db8:1:{net * 256 % 65_536 + net // 256:x}::1"))
+    assert asyncio.run(pairing.verify(re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)[0], "2001:db8:2::1"))
 
 
 def test_a_pairing_code_holds_ten_minutes_and_then_another_is_offered(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     clock = Time()
     pairing = PairingCode("https://gate.example/login", now=clock)
-    pairing.offer()
+    asyncio.run(pairing.offer())
     clock.now += 601
     codes = re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)
-    assert not pairing.verify(codes[0], "192.0.2.1")
-    pairing.offer()
+    assert not asyncio.run(pairing.verify(codes[0], "192.0.2.1"))
+    asyncio.run(pairing.offer())
     codes = re.findall(r"pairing code ([A-Z2-7-]+)", caplog.text)
     assert len(codes) == 2
-    assert pairing.verify(codes[1], "192.0.2.1")
+    assert asyncio.run(pairing.verify(codes[1], "192.0.2.1"))
 
 
 def test_sec_17_the_pairing_code_is_guessed_slowly(caplog: pytest.LogCaptureFixture) -> None:
     pairing = PairingCode("https://gate.example/login", now=Time())
-    pairing.offer()
+    asyncio.run(pairing.offer())
     for _ in range(5):
-        assert not pairing.verify("AAAA", "192.0.2.1")
+        assert not asyncio.run(pairing.verify("AAAA", "192.0.2.1"))
     with pytest.raises(ThrottledError):
-        pairing.verify("AAAA", "192.0.2.1")
+        asyncio.run(pairing.verify("AAAA", "192.0.2.1"))
 
 
 def test_of_two_first_accounts_at_once_there_is_one(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from toolgate.server.auth.oauth_server.responses import OAuthResponse
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import Principal, derive_subject
-from toolgate.server.state.store import Store
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.tools.web.fetch import Web
 
 FORM = {"oidc": (CLIENT, SECRET), "github": (CLIENT, SECRET)}
@@ -236,7 +236,7 @@ def test_one_address_sends_few_browsers_away_a_minute(tmp_path: Path, idp: Provi
 
 def test_of_all_that_were_sent_away_the_newest_are_waited_for(tmp_path: Path) -> None:
     async def body() -> list[bool]:
-        store = Store(tmp_path / "state")
+        store = SqliteStore(tmp_path / "state")
         ticks = itertools.count(1_000_000.0)
         departures = PendingLogins(store, lambda: next(ticks), most=5)
         tickets = [await departures.start(PendingLogin("oidc", "", frozenset())) for _ in range(8)]

@@ -26,7 +26,7 @@ from toolgate.server.cli.doctor.report import CheckError
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.config import load
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import store
+from toolgate.server.state import sqlite_store, tables
 
 NO_BROWSER = ("doctor", "--browser", "none")  # starting one takes most of the time
 LOCAL = ("--registration", "dynamic")  # no client's document is fetched then
@@ -95,8 +95,9 @@ def test_looking_upgrades_no_database(
 ) -> None:
     run(tmp_path, "user", "add", "ada", "--state", "state", stdin="correct horse")
     before = {path: path.read_bytes() for path in (tmp_path / "state").iterdir() if path.is_file()}
-    version = store.VERSION
-    monkeypatch.setattr(store, "VERSION", version + 1)  # as the next Toolgate looks at it
+    version = tables.VERSION
+    for module in (tables, sqlite_store):
+        monkeypatch.setattr(module, "VERSION", version + 1)  # as the next Toolgate looks at it
     config = load.load({"state": str(tmp_path / "state")}, {})
     found = asyncio.run(main.MACHINE_CHECKS["state database"](config))
     assert f"version {version}, will be upgraded at the next start" in str(found)

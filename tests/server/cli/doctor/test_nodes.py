@@ -3,6 +3,8 @@
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from toolgate.server.config import load
 from toolgate.server.config.node_address import NodeAddress, name_socket
 from toolgate.server.node.messages import Welcome
 from toolgate.server.node.tls.certificate_file import GATEWAY, CertificateFile
+from toolgate.server.state import node_rows
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.workspaces.node_report import NodeLoad
 
 QUIET = ("doctor", "--registration", "dynamic", "-t", "--auth", "none", "--port", "0")
@@ -64,6 +68,18 @@ def test_what_is_at_the_address_is_named(node: NodeProcess, tmp_path: Path, caps
     told = check(capsys, tmp_path / "deserted")
     assert "connection refused" in told and "start it with toolgate node" in told
     assert "all permissions of the node's user" in check(capsys, node.socket)  # its level is none
+
+
+def test_a_node_that_says_the_name_of_another_is_refused(
+    node: NodeProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = f"unix:{tmp_path}/absent"
+    bind = partial(node_rows.bind_address, name="one", address=absent, rivals=[], now=1.0)
+    with closing(SqliteStore(tmp_path)) as store:
+        asyncio.run(store.transact(bind))
+    config = load.load({"http": "true", "state": str(tmp_path), "node": [f"unix:{node.socket}", absent]}, {})
+    asyncio.run(main.run_checks(nodes.node_checks(config)[:1]))
+    assert f"is refused: it says that it is one, which is at {absent}" in capsys.readouterr().out
 
 
 def welcome(level: str = "bwrap", release: str = VERSION) -> Welcome:

@@ -20,6 +20,9 @@ from tests.server.node.nodes import NodeProcess, running_node
 from toolgate.server import build
 from toolgate.server.cli import main
 from toolgate.server.config import load
+from toolgate.server.config.node_address import NodeAddress
+from toolgate.server.node.databases import find_database_id
+from toolgate.tools.api.errors import ToolError
 
 pytestmark = pytest.mark.programs("bwrap", "rg")
 
@@ -63,6 +66,10 @@ def test_commands_run_at_the_node_and_a_directory_persists(server: Site, node: N
             assert "bwrap" in str((await me.call_tool("BackgroundBash", {"command": "true"})).content)
 
     asyncio.run(body())
+
+
+def test_the_node_knows_the_servers_database(server: Site, node: NodeProcess) -> None:
+    assert find_database_id(server.state) in (node.state / "uses" / "databases").read_text().split()
 
 
 def test_a_background_task_is_started_read_listed_and_killed(server: Site) -> None:
@@ -163,6 +170,25 @@ def test_what_is_the_nodes_is_refused_beside_a_node(
     assert main.run(["-t", "--auth", "none", "--node", f"unix:{tmp_path}/none.sock", *state, *words]) == 2
     said = capsys.readouterr().err
     assert f"{words[0]} " in said and "give it to toolgate node, not beside --node" in said
+
+
+@pytest.mark.parametrize("limit", ["calls=5", "calls:tools:shell=5"])
+def test_a_limit_of_calls_is_refused_at_a_node(limit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = ["--state", str(tmp_path / "state")]
+    for command in (["node"], ["node", "doctor"]):
+        assert main.run([*command, *state, "--listen", "unix:/dev/null/node.sock", "--limit", limit]) == 2
+        assert f"--limit {limit} is the server's: give it to the server with --node" in capsys.readouterr().err
+
+
+def test_a_refused_address_names_the_nodes_option_at_a_node() -> None:
+    config = load.load({})
+    config.listen = (NodeAddress(Path("/node.sock")),)
+
+    async def body() -> None:
+        with pytest.raises(ToolError, match=r"can allow it with the node's --allow-private 127\.0\.0\.1"):
+            await build.build_web(config).fetch("http://127.0.0.1/")
+
+    asyncio.run(body())
 
 
 def test_a_node_that_is_missing_is_named_with_what_starts_one(

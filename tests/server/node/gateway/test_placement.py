@@ -2,23 +2,30 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
+import sys
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from tests.server.node.nodes import NodeProcess, fake_principal, list_nobody, running_node
+from tests.server.node.nodes import NodeProcess, OneNode, fake_principal, list_nobody, running_node
 from tests.server.node.several_nodes import database, place_at, several_gateway
 from tests.tools.shell_commands import BOUND, until
 from toolgate.server import build
 from toolgate.server.config.load import load
+from toolgate.server.config.node_address import NodeAddress
+from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
-from toolgate.server.node.messages import TaskEnded
+from toolgate.server.node.messages import Answer, TaskEnded, Welcome
 from toolgate.server.node.name import NAME_FILE, find_or_choose_name
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import node_rows
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
@@ -57,10 +64,10 @@ def test_a_draining_node_gets_no_new_people(nodes: list[NodeProcess], tmp_path: 
             assert await where(remote, stays) == "attic"
             for at in remote.links:
                 await store.transact(partial(node_rows.note_node, name=at.name, address=str(at.address), now=0.0))
-            await store.transact(partial(node_rows.set_draining, name="attic", draining=True))
+            await store.transact(partial(node_rows.set_draining, name="attic", address="", draining=True))
             assert [await where(remote, fake_principal()) for _ in range(3)] == ["cellar"] * 3
             assert await where(remote, stays) == "attic"
-            await store.transact(partial(node_rows.set_draining, name="cellar", draining=True))
+            await store.transact(partial(node_rows.set_draining, name="cellar", address="", draining=True))
             with pytest.raises(ToolError, match="take no new people: nothing was done"):
                 await where(remote, fake_principal())
             await store.transact(partial(node_rows.note_node, name="attic", address="elsewhere", now=0.0))
@@ -97,7 +104,7 @@ def test_a_node_takes_as_many_people_as_it_may(nodes: list[NodeProcess], tmp_pat
             assert await where(remote, first) == "alone"
             with pytest.raises(ToolError, match="take no new people: nothing was done"):
                 await where(remote, fake_principal())
-        with contextlib.closing(Store(tmp_path / "other database")) as other:
+        with contextlib.closing(SqliteStore(tmp_path / "other database")) as other:
             async with several_gateway(other, small) as remote:  # whose people are others
                 assert await where(remote, second) == "alone"
                 with pytest.raises(ToolError, match=r"this node is full: it takes 1 \(--max-people\)"):
@@ -244,3 +251,34 @@ def test_a_name_is_kept_whatever_the_host_is_called_later(tmp_path: Path, monkey
     (tmp_path / NAME_FILE).write_text("../etc\n")
     with pytest.raises(ValueError, match="holds no name"):
         find_or_choose_name(tmp_path, None)
+
+
+class AnsweringLink(link.NodeLink):
+    """Stands in for a node that answers each request at once, with nothing."""
+
+    async def request(self, principal: str, name: str, arguments: dict[str, Any], *, is_call: bool = True) -> Answer:
+        return Answer(1, msgspec.Raw(b"null"))
+
+
+def test_people_who_are_idle_take_no_memory_of_the_gateway(tmp_path: Path) -> None:
+    async def meet(remote: RemoteWorkspaces, number: int) -> None:
+        for _ in range(number):
+            person = fake_principal()
+            await remote.prepare(person, lambda _, text: None)
+            remote.get_or_open(person)
+            await asyncio.sleep(0)
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    async def body(store: Store) -> None:
+        links = [AnsweringLink(NodeAddress(tmp_path / "node.sock"), Welcome(1, "0", "epoch", "none", "", "/", None))]
+        remote = RemoteWorkspaces(OneNode(store, links), FileChanges(), lambda _, run: None, list_nobody)
+        await meet(remote, 1_500)  # more than are held
+        gc.collect()
+        before = sys.getallocatedblocks()
+        await meet(remote, 10_000)
+        gc.collect()
+        assert sys.getallocatedblocks() - before < 5_000  # less than one for each
+        await remote.close()
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))

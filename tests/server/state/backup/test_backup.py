@@ -30,13 +30,19 @@ from toolgate.server.state import lock, snapshot
 from toolgate.server.state.backup import manifest as contents
 from toolgate.server.state.backup import read, restore, write
 from toolgate.server.state.backup.manifest import BackupError
-from toolgate.server.state.store import VERSION, StateError, Store
+from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.store import StateError
+from toolgate.server.state.tables import VERSION
 from toolgate.server.workspaces import archive as packing
 
 SILENT = TerminalProgress(None)
 LIST = {"action": "list", "query": ""}
 LATER = {"action": "set", "message": "later", "delay_seconds": 3600}
 ADA = "u-" + "ad" * 20
+
+
+def of_state(folder: Path) -> load.Config:
+    return load.load({"state": str(folder)}, {})
 
 
 def lasting(database: Path) -> dict[str, Any]:
@@ -138,7 +144,7 @@ def backed_up(of: Path, *, workspaces: bool = True) -> bytes:
     room, raw = of.parent / "room", io.BytesIO()
     room.mkdir()
     with lock.hold_exclusive(of):
-        write.write_backup(of, raw, room, workspaces=workspaces, progress=SILENT)
+        write.write_backup(of, None, None, raw, room, workspaces=workspaces, progress=SILENT)
     room.rmdir()  # nothing is left there
     return raw.getvalue()
 
@@ -295,7 +301,7 @@ def test_a_database_that_is_replaced_is_folded_into_one_file_first(
 def test_a_new_database_reads_no_log_of_another(tmp_path: Path) -> None:
     database, log = unfolded(tmp_path)
     database.unlink()
-    store = Store(database.parent)
+    store = SqliteStore(database.parent)
     try:
         told = asyncio.run(store.transact(lambda held: held.exec_driver_sql("PRAGMA quick_check").scalar_one()))
     finally:
@@ -577,8 +583,8 @@ def test_a_state_and_a_folder_for_backups_may_be_links(small: Path, tmp_path: Pa
     for name in ("state", "backups"):
         (tmp_path / name).mkdir()
         (tmp_path / f"to-{name}").symlink_to(name)
-    backup._to_file(small / "state", str(tmp_path / "to-backups" / "b"), False, SILENT)
-    backup._restore_from(tmp_path / "to-state", str(tmp_path / "backups" / "b"), False, SILENT)
+    backup._to_file(of_state(small / "state"), str(tmp_path / "to-backups" / "b"), False, SILENT)
+    backup._restore_from(of_state(tmp_path / "to-state"), str(tmp_path / "backups" / "b"), False, SILENT)
     assert lasting(tmp_path / "state" / "state.db") == lasting(small / "state" / "state.db")
 
 
@@ -614,8 +620,8 @@ def test_a_workspace_that_cant_be_packed_is_named_and_the_rest_is_kept(
     (held / "workspaces" / big / "data").write_bytes(b"data" * 2**14)
     monkeypatch.setattr(packing, "MAX_BYTES", 2**15)
     with pytest.raises(BackupError, match=rf"except for workspaces/{big} \(the folder is too large"):
-        backup._to_file(held, str(tmp_path / "b"), True, SILENT)
-    backup._restore_from(tmp_path / "new", str(tmp_path / "b"), False, SILENT)
+        backup._to_file(of_state(held), str(tmp_path / "b"), True, SILENT)
+    backup._restore_from(of_state(tmp_path / "new"), str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path / "new" / "workspaces") == [ADA]
     assert f"missing, since it could not be packed: workspaces/{big}" in capsys.readouterr().err
 
@@ -632,10 +638,10 @@ def test_what_a_backup_leaves_out_is_told(tmp_path: Path) -> None:
 
 def test_no_backup_is_made_of_a_state_that_is_being_replaced(small: Path, tmp_path: Path) -> None:
     with lock.hold_exclusive(small / "state"), pytest.raises(lock.StateInUseError, match="it is being restored"):
-        backup._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
+        backup._to_file(of_state(small / "state"), str(tmp_path / "b"), False, SILENT)
     assert os.listdir(tmp_path) == []
     with lock.hold_shared(small / "state"):
-        backup._to_file(small / "state", str(tmp_path / "b"), False, SILENT)
+        backup._to_file(of_state(small / "state"), str(tmp_path / "b"), False, SILENT)
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
@@ -652,7 +658,7 @@ def test_a_backup_into_a_file_that_others_can_read_says_so(
     path.chmod(mode)
     with path.open("w") as file, monkeypatch.context() as patch:
         patch.setattr("sys.stdout", file)
-        backup._to_stream(small / "state", "-", False, SILENT)
+        backup._to_stream(of_state(small / "state"), "-", False, SILENT)
     assert ("other users can read the output file" in capsys.readouterr().err) == told
     assert restored(path.read_bytes(), tmp_path / "new") is None
 

@@ -1,0 +1,169 @@
+"""Record what happens to principals who wait for it, and read it again.
+
+An event is written down before anybody is told of it. For a principal without interest that costs a stat.
+"""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from toolgate.server.events.errors import EventError
+from toolgate.server.protocol.messages import encode_value
+from toolgate.server.state.event_rows import (
+    FLAG,
+    EventFilter,
+    EventLimits,
+    EventPage,
+    EventRows,
+    Occurrence,
+    Position,
+)
+from toolgate.server.state.store import StateError, Store
+from toolgate.tools.api.event import EventType
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection
+
+MAX_PAYLOAD = 64 * 2**10  # bytes of JSON: an event wakes an agent, which reads the rest with a tool
+SWEEP_INTERVAL = 3_600.0  # seconds between two searches for what is too old
+MAX_WRITES = 1_000  # events that wait to be recorded: more of them come from a loop that never ends
+STOPPING = 1.0  # seconds for the last events to be recorded
+
+log = logging.getLogger("toolgate.events")
+
+
+class EventLog:
+    """The logs of all principals of one server. `now`: seconds since the epoch."""
+
+    def __init__(self, store: Store, limits: EventLimits | None = None, now: Callable[[], float] = time.time) -> None:
+        self.store = store
+        self.rows = EventRows(store, limits or EventLimits(), now)
+        self.on_news: list[Callable[[str, str], None]] = []  # called in the loop: principal, and name of the type
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._writes: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Announce events recorded within others' transactions, from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def has_interest(self, principal: str) -> bool:
+        """Return whether any event of the principal may be wanted. Costs a stat, and never opens the database."""
+        return self.store.has_flag(FLAG, principal)
+
+    def record(self, connection: "Connection", principal: str, type: EventType, key: str | None, payload: Any) -> None:
+        """Record an event within the transaction that makes it happen, in the store's thread.
+
+        `key` tells it from the others of its type: one that is recorded again is the same event. Without a `key` it is
+        another event each time.
+        """
+        if not self.has_interest(principal):
+            return
+        try:
+            occurrence = make_occurrence(principal, type, key or secrets.token_hex(16), payload)
+        except EventError as error:  # what happens must not fail for it
+            log.warning("an event %s of %s is lost: %s", type.name, principal, error)
+            return
+        if self.rows.record(connection, occurrence) is not None and self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._announce, principal, type.name)
+
+    async def emit(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
+        """Record an event, then announce it. Without a `key` each call is another event. Raises StateError."""
+        if self.has_interest(principal):
+            occurrence = make_occurrence(principal, type, key or secrets.token_hex(16), payload)
+            found = await self.store.transact(
+                lambda connection: self.rows.record(connection, occurrence), alone="events"
+            )
+            if found is not None:
+                self._announce(principal, type.name)
+
+    def emit_soon(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
+        """Emit an event in a task of its own. A failure is logged: what happened has happened."""
+        if not self.has_interest(principal):
+            return
+        if len(self._writes) >= MAX_WRITES:
+            log.warning("an event %s of %s is lost: %d others wait", type.name, principal, MAX_WRITES)
+            return
+        self.run_soon(self.emit(principal, type, payload, key))
+
+    def run_soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work in a task of its own. A failure is logged."""
+        task = asyncio.get_running_loop().create_task(_log_failure(work))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    def take_plugin_event(self, type: EventType, principal: str, payload: Any, key: str | None) -> None:
+        """Emit an event of a plugin, from whichever thread. Raises ValueError for a payload that does not fit."""
+        try:
+            data = make_occurrence(principal, type, key or "", payload).data
+            finding = type.check_payload(msgspec.json.decode(data))
+        except (EventError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError, TypeError) as error:
+            raise ValueError(f"the payload of {type.name}: {error}") from None
+        if finding is not None:
+            raise ValueError(f"the payload of {type.name}: {finding}")
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self.emit_soon, principal, type, msgspec.Raw(data), key)
+
+    async def read_page(
+        self, wanted: EventFilter, after: Position | None, most: int, not_before: float = 0.0
+    ) -> EventPage:
+        """Return events after a position, as `EventRows.read_page`. Raises StateError."""
+        return await self.store.transact(
+            lambda connection: self.rows.read_page(connection, wanted, after, most, not_before),
+            alone="events",
+        )
+
+    async def run_sweeps(self) -> None:
+        """Drop what is too old, now and at intervals until cancelled."""
+        while True:
+            if self.store.has_flag(FLAG, ""):
+                try:
+                    await self._clear_flags(await self.store.transact(self.rows.sweep))
+                except StateError as error:
+                    log.warning("old events are not dropped yet: %s", error)
+            await asyncio.sleep(SWEEP_INTERVAL)
+
+    async def forget(self, principal: str) -> None:
+        """Drop all events, interests and subscriptions of a principal."""
+        if self.has_interest(principal):
+            await self.store.transact(lambda connection: self.rows.drop_log(connection, principal))
+            await self._clear_flags([principal])
+
+    async def close(self) -> None:
+        """Wait a second at most for events to be recorded."""
+        self._loop = None
+        if self._writes:
+            await asyncio.wait(list(self._writes), timeout=STOPPING)
+
+    async def _clear_flags(self, principals: Sequence[str]) -> None:
+        """Remove flags once nothing needs them: a missing one would lose events."""
+        if principals:
+            await self.store.transact(lambda connection: self.rows.clear_flags(connection, principals))
+
+    def _announce(self, principal: str, type: str) -> None:
+        for notify in self.on_news:
+            notify(principal, type)
+
+
+async def _log_failure(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except (StateError, EventError) as error:
+        log.warning("an event is lost: %s", error)
+
+
+def make_occurrence(principal: str, type: EventType, key: str, payload: Any) -> Occurrence:
+    """Return what happened, under an id that depends on nothing else. Raises EventError if the payload is too large."""
+    data = encode_value(payload)
+    if len(data) > MAX_PAYLOAD:
+        raise EventError("InvalidParams", f"the payload of {type.name} has {len(data)} bytes, over {MAX_PAYLOAD}")
+    digest = hashlib.sha256(encode_value([principal, type.name, key]))
+    return Occurrence(principal, type.name, f"evt_{digest.hexdigest()[:32]}", data)

@@ -1,0 +1,160 @@
+"""Hold the parts of events that the methods of one server share."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from toolgate.server.events.cursors import CursorCoder
+from toolgate.server.events.errors import EventError
+from toolgate.server.events.log import EventLog
+from toolgate.server.events.sources import EventSources
+from toolgate.server.events.streams import HEARTBEAT, EventStreams
+from toolgate.server.events.watchers import EventWatchers
+from toolgate.server.state.event_rows import FLAG, EventLimits
+from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.store import StateError, Store
+from toolgate.server.workspaces.workspaces import Workspaces
+from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.event import find_break
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.builtin.events import command_ended
+
+if TYPE_CHECKING:
+    from toolgate.server.events.subscriptions import EventSubscriptions, SubscriptionLimits
+    from toolgate.server.principal import GrantKey
+    from toolgate.server.webhooks.retry_schedule import RetrySchedule
+    from toolgate.server.webhooks.sender import WebhookSender
+
+log = logging.getLogger("toolgate.events")
+
+
+class EventService:
+    """The events of one server.
+
+    keys: the server's keys
+    serves: whether this process serves a principal
+    heartbeat: seconds between two heartbeats of a stream
+    now: seconds since the epoch
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keys: SealingKeys,
+        workspaces: Workspaces,
+        serves: Callable[[str], bool],
+        limits: EventLimits | None = None,
+        *,
+        heartbeat: float = HEARTBEAT,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.now = now
+        self.subscriptions: EventSubscriptions | None = None  # until webhooks are open
+        self._keys = keys
+        self._serves = serves
+        self._workspaces = workspaces
+        self.log = EventLog(store, limits, now)
+        self.cursors = CursorCoder(keys.find("event-cursor"))
+        self.streams = EventStreams(self.log, self.cursors, heartbeat)
+        self.sources = EventSources(self.log, workspaces.find)
+        self.watchers = EventWatchers(self.log, workspaces.get_or_open, workspaces.watch_path, serves)
+
+    async def _emit_lost_commands(self) -> None:
+        """Tell of the commands that ended with an earlier server, which could not tell. Those told already stay one."""
+        if not self.log.store.has_flag(FLAG, ""):
+            return
+        kind = [command_ended.name]
+        try:
+            found = await self.log.store.read(lambda connection: self.log.rows.list_interests(connection, kind))
+        except StateError as error:
+            log.warning("commands that ended with the server before are not told: %s", error)
+            return
+        for principal in dict.fromkeys(wanted.principal for wanted in found):
+            if self._serves(principal):
+                await self._emit_lost_commands_of(principal)
+
+    async def _emit_lost_commands_of(self, principal: str) -> None:
+        oldest = self.now() - self.log.rows.limits.age
+        try:
+            runs = await self._workspaces.get_or_open(principal).list()
+        except (ToolError, OSError) as error:  # of its node, or its folder
+            log.warning("commands of %s that ended with the server before are not told: %s", principal, error)
+            return
+        for run in runs:
+            if run.status == "lost" and run.started > oldest:
+                self.sources.emit_command_end(principal, run)
+
+    def open_webhooks(
+        self,
+        sender: "WebhookSender",
+        find_valid: "Callable[[Collection[GrantKey]], Awaitable[Collection[GrantKey]]]",
+        limits: "SubscriptionLimits | None" = None,
+        schedule: "RetrySchedule | None" = None,
+    ) -> None:
+        """Deliver by webhook, too. `find_valid(grants)` returns those that still allow access. Come before `run`."""
+        from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: stdio has no webhooks
+
+        key = self._keys.find("event-secrets")
+        self.subscriptions = EventSubscriptions(self.log, self.cursors, sender, key, find_valid, limits, schedule)
+
+    async def run(self) -> None:
+        """Do what is due at intervals, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._emit_lost_commands())
+            if self.subscriptions is not None:
+                group.create_task(self.subscriptions.run_start())
+            group.create_task(self.log.run_sweeps())
+            group.create_task(self.watchers.run_refreshes())
+
+    async def forget(self, principal: str) -> None:
+        """End all that a principal waits for, and drop its events."""
+        self.streams.terminate_principal(principal)
+        self.watchers.forget(principal)
+        if self.subscriptions is not None:
+            await self.subscriptions.terminate_principal(principal)
+        await self.log.forget(principal)
+
+    def bind_types(self, registry: Registry) -> None:
+        """Take the events that plugins emit."""
+        for type in registry.events.values():
+            if type.plugin is not None:
+                type.sink = partial(self.log.take_plugin_event, type)
+
+    def follow_registry(self, before: Registry, after: Registry) -> None:
+        """End the streams and subscriptions of types that are gone, or whose schemas no longer fit."""
+        for name, old in before.events.items():
+            new = after.events.get(name)
+            broken = None if new is None else find_break(old, new)
+            if new is None:
+                self._terminate_type(name, EventError("NotFound", f"the event {name} is gone", kind="event"))
+            elif broken is not None:
+                message = f"the {broken} of {name} has changed"
+                self._terminate_type(name, EventError("Unsupported", message, feature=broken, reason="schema_changed"))
+
+    def _terminate_type(self, name: str, error: EventError) -> None:
+        self.streams.terminate_type(name, error)
+        if self.subscriptions is not None:
+            self.log.run_soon(self.subscriptions.terminate_type(name, error))
+
+    def rights(self) -> Iterator["GrantKey"]:
+        """Yield what the access of each stream and subscription depends on."""
+        yield from self.streams.rights()
+        if self.subscriptions is not None:
+            yield from self.subscriptions.rights()
+
+    async def terminate_rights(self, rights: Collection["GrantKey"]) -> None:
+        """End the streams and subscriptions of revoked grants."""
+        self.streams.terminate_rights(rights)
+        if self.subscriptions is not None:
+            await self.subscriptions.terminate_rights(rights)
+
+    async def close(self) -> None:
+        """Record what has just happened, and watch for nothing more."""
+        await self.watchers.close()
+        await self.sources.close()
+        await self.log.close()
+        if self.subscriptions is not None:
+            await self.subscriptions.close()

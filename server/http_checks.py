@@ -1,0 +1,46 @@
+"""Check the options of HTTP before a server starts. Imports no web framework: `doctor` checks them, too."""
+
+from urllib.parse import urlsplit
+
+from toolgate.server.config.load import Config
+from toolgate.server.config.types import is_loopback
+from toolgate.server.protocol.errors import UsageError
+from toolgate.server.telemetry.metrics.token import read_token
+
+
+def check_http(config: Config) -> None:
+    """Raise UsageError for options that can't be served, and for those that would give strangers a shell."""
+    _check_replicas(config)
+    if config.metrics_token is not None:
+        read_token(config.metrics_token)
+    if config.auth != "none":
+        from toolgate.server.auth import setup as access  # start-up
+
+        access.check_config(config)
+    public = urlsplit(config.public_url or "http://127.0.0.1").hostname or ""
+    if config.auth == "none":
+        if not is_loopback(config.host):
+            raise UsageError(f"--host: --auth none serves on loopback only, not on {config.host}")
+        if not is_loopback(public):
+            raise UsageError(f"--public-url: --auth none serves on loopback only, not under {config.public_url}")
+    if not config.is_public:
+        return
+    if config.public_url is None:
+        raise UsageError("--public-url is missing: beyond localhost it is required, the https URL that clients use")
+    if config.sandbox_level == "none" and not config.accept_unsandboxed:
+        raise UsageError(
+            "--sandbox none: commands have all the server's permissions; beyond localhost, confirm it with "
+            "--accept-unsandboxed"
+        )
+
+
+def _check_replicas(config: Config) -> None:
+    if config.redis is None:
+        return
+    if config.database is None:
+        raise UsageError("--redis needs --database: servers that share sessions must share the rest of the state, too")
+    if not config.node:
+        raise UsageError(
+            "--redis needs --node: with commands in the servers, each person would have one sandbox and one set of "
+            "background tasks per server"
+        )

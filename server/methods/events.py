@@ -1,0 +1,182 @@
+"""Answer the methods of MCP Events: list the types, poll, stream, subscribe.
+
+Source: SEP-3415 (extension io.modelcontextprotocol/events).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from toolgate.server.events.errors import EventError
+from toolgate.server.events.format import format_event
+from toolgate.server.events.params import (
+    PollParams,
+    SubscribeParams,
+    UnsubscribeParams,
+    encode_canonical,
+    find_type,
+    make_filter,
+    not_before,
+    read_params,
+    served_types,
+)
+from toolgate.server.methods.lists import page_end, page_start
+from toolgate.server.principal import LOCAL
+from toolgate.server.protocol import serialization
+from toolgate.server.protocol.errors import MAX_SHOWN, InternalError, format_name
+from toolgate.server.protocol.request_meta import EVENTS
+from toolgate.server.protocol.session import Call
+from toolgate.server.server import Server
+from toolgate.server.state.event_rows import EventFilter, Position
+from toolgate.server.state.store import StateError
+
+if TYPE_CHECKING:
+    from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
+
+DELIVERY = ["poll", "push"]
+WEBHOOK = "webhook"
+MOST = 500  # events in one answer
+USUAL = 100
+NEXT_POLL = 5_000  # ms: a client that wants to know sooner opens a stream
+
+Answer = dict[str, Any]
+
+
+def answers(function: Callable[[Server, Call], Awaitable[Answer]]) -> Callable[[Server, Call], Awaitable[Answer]]:
+    """Turn the errors of events into those that the client knows."""
+
+    @wraps(function)
+    async def answer(server: Server, call: Call) -> Answer:
+        try:
+            return await function(server, call)
+        except EventError as error:
+            raise error.to_rpc(is_declared=call.session.has_extension(EVENTS)) from None
+        except StateError as error:
+            raise InternalError(str(error)) from None
+
+    return answer
+
+
+async def list_types(server: Server, call: Call) -> Answer:
+    """Return the types of events, by name."""
+    served = served_types(server.registry, _served_tools(server))
+    names = sorted(served)
+    begin = page_start(call.params.get("cursor"), "events", names)
+    end, following = page_end(begin, "events", names)
+    listed = [serialization.format_event_type(served[name], call.revision) for name in names[begin:end]]
+    has_webhook = server.events.subscriptions is not None and call.session.principal != LOCAL.name
+    delivery = [*DELIVERY, WEBHOOK] if has_webhook else DELIVERY
+    page: Answer = {"events": [{**spelled, "delivery": delivery} for spelled in listed]}
+    if following is not None:
+        page["nextCursor"] = following
+    return serialization.add_cache_hints(page, call.revision, serialization.CACHE_FOR)
+
+
+@answers
+async def poll(server: Server, call: Call) -> Answer:
+    """Return the events since the cursor, or a first cursor."""
+    await server.policy.require_rate(call)
+    params = read_params(call.params, PollParams)
+    wanted, after = _read_filter(server, call, params)
+    events = server.events
+    await events.watchers.require(wanted)
+    most = min(params.max_events or USUAL, MOST)
+    page = await events.log.read_page(wanted, after, most, not_before(params, events.now()))
+    return {
+        "events": [format_event(found) for found in page.events],
+        "cursor": events.cursors.format_cursor(wanted.principal, page.position),
+        "truncated": page.is_truncated,
+        "hasMore": page.has_more,
+        "nextPollMs": NEXT_POLL,
+    }
+
+
+@answers
+async def stream(server: Server, call: Call) -> Answer:
+    """Send events until the client cancels or the server ends; the result marks an orderly end."""
+    await server.policy.require_rate(call)
+    params = read_params(call.params, PollParams)
+    wanted, after = _read_filter(server, call, params)
+    events, session = server.events, call.session
+    await events.watchers.require(wanted)
+    opened = events.streams.open(
+        call.id,
+        call.channel,
+        wanted,
+        session.right,
+        is_shared=session.owner != LOCAL.owner,
+        is_declared=session.has_extension(EVENTS),
+    )
+    call.params.clear()  # frees memory: a thousand streams may stay open for days
+    timer = None
+    if session.until is not None:
+        timer = asyncio.get_running_loop().call_later(session.until - events.now(), opened.end)
+    try:
+        return await opened.run(after, not_before(params, events.now()))
+    finally:
+        if timer is not None:
+            timer.cancel()
+        events.streams.close(opened)
+
+
+@answers
+async def subscribe(server: Server, call: Call) -> Answer:
+    """Subscribe by webhook, or refresh a subscription; the result comes after the endpoint is verified."""
+    await server.policy.require_rate(call)
+    params = read_params(call.params, SubscribeParams)
+    subscriptions = _require_webhooks(server, call, params)
+    wanted, after = _read_filter(server, call, params)
+    events, session, endpoint = server.events, call.session, params.delivery
+    request = subscriptions.make_request(
+        wanted,
+        owner=session.owner,
+        right=session.right,
+        url=endpoint.url,
+        secret=endpoint.secret or "",
+        after=after,
+        not_before=not_before(params, events.now()),
+        ttl=params.ttl,
+        until=session.until,
+    )
+    await events.watchers.require(wanted)
+    return await subscriptions.subscribe(request)
+
+
+@answers
+async def unsubscribe(server: Server, call: Call) -> Answer:
+    """End a subscription. Clients that do not know the extension by its name expect success for an unknown one, too."""
+    await server.policy.require_rate(call)
+    params = read_params(call.params, UnsubscribeParams)
+    subscriptions = _require_webhooks(server, call, params)
+    arguments = {name: value for name, value in (params.arguments or {}).items() if value is not None}
+    wanted = EventFilter(call.session.principal, params.name, encode_canonical(arguments).decode())
+    found = await subscriptions.unsubscribe(wanted, call.session.owner, params.delivery.url)
+    if not found and call.session.has_extension(EVENTS):
+        raise EventError("NotFound", "there is no such subscription", kind="subscription")
+    return {}
+
+
+def _require_webhooks(server: Server, call: Call, params: UnsubscribeParams) -> "EventSubscriptions":
+    """Return the subscriptions. Raises EventError where there are none, for this caller or at all."""
+    mode, subscriptions = params.delivery.mode, server.events.subscriptions
+    if mode != WEBHOOK or subscriptions is None:
+        message = f"no events are delivered by {format_name(mode)} here"
+        raise EventError("Unsupported", message, feature="deliveryMode", value=mode[:MAX_SHOWN])
+    if call.session.principal == LOCAL.name:
+        raise EventError("Forbidden", "a subscription by webhook needs a caller who has signed in: poll or stream")
+    return subscriptions
+
+
+def _read_filter(
+    server: Server, call: Call, params: PollParams | SubscribeParams
+) -> tuple[EventFilter, Position | None]:
+    """Return what the caller waits for, and from where. Raises EventError and InvalidParams."""
+    principal = call.session.principal
+    type = find_type(server.registry, _served_tools(server), params.name)
+    wanted = make_filter(principal, type, params.arguments)
+    return wanted, None if params.cursor is None else server.events.cursors.parse_cursor(principal, params.cursor)
+
+
+def _served_tools(server: Server) -> frozenset[str]:
+    return frozenset(server.policy.rules.without_denied(server.registry.tools))

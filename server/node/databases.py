@@ -1,0 +1,90 @@
+"""Name a gateway's database, and remember at a node which databases its gateways have.
+
+Gateways of one database agree on who is gone. Those of two do not, and one that is away can't object.
+"""
+
+import hashlib
+import logging
+import re
+from pathlib import Path
+
+from toolgate.server.state import key_file
+
+DATABASE_ID = re.compile("[0-9a-f]{32}")
+MAX_DATABASES = 16  # that a node remembers: two already change what it does, so further ones tell it nothing
+DATABASES_FILE = Path("uses/databases")  # in the node's state, and in its backups
+
+log = logging.getLogger("toolgate.node")
+
+
+def make_database_id(state: Path) -> str:
+    """Return the id of the database in a gateway's `state`, made once and part of its backups. Raises OSError."""
+    return _to_id(key_file.load_or_create_key(_name_key(state)))
+
+
+def derive_database_id(secret: bytes) -> str:
+    """Return the id of the database whose servers have the secret of --secret."""
+    return _to_id(secret + b"database")
+
+
+def find_database_id(state: Path) -> str:
+    """Return the id of the database in a gateway's `state`, or "" where no gateway has made it. Raises OSError."""
+    try:
+        return _to_id(key_file.read_key(_name_key(state)))
+    except FileNotFoundError:
+        return ""
+
+
+def _name_key(state: Path) -> Path:
+    return state / "keys" / "database"
+
+
+def _to_id(key: bytes) -> str:
+    return hashlib.sha256(key).hexdigest()[:32]
+
+
+class KnownDatabases:
+    """The `ids` of the databases of all gateways that a node has served, kept in `file`; without one in memory.
+
+    Raises OSError and ValueError for a file that can't be read.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self.ids: set[str] = set()
+        self._is_kept = True
+        if file is not None and file.exists():
+            self.ids.update(_read_ids(file))
+            self._warn_of_several()
+
+    def note(self, id: str) -> None:
+        """Remember a database. Never raises."""
+        if id not in self.ids:
+            if len(self.ids) >= MAX_DATABASES:
+                return
+            self.ids.add(id)
+            self._is_kept = False
+            self._warn_of_several()
+        if self._is_kept or self._file is None:
+            return
+        try:
+            key_file.replace_file(self._file, "".join(f"{each}\n" for each in sorted(self.ids)).encode())
+            self._is_kept = True
+        except OSError as error:  # the next connection tries again
+            log.warning("%s can't be written: %s", self._file, error.strerror)
+
+    def _warn_of_several(self) -> None:
+        if len(self.ids) > 1:
+            log.warning(
+                "servers with %d different databases have used this node, so nobody counts as gone here; if only one "
+                "is in use, stop the node, remove %s and start it again",
+                *(len(self.ids), self._file),
+            )
+
+
+def _read_ids(file: Path) -> list[str]:
+    with file.open("rb") as opened:
+        words = opened.read(MAX_DATABASES * 40).decode("ascii", "replace").split()
+    if not all(map(DATABASE_ID.fullmatch, words)):
+        raise ValueError(f"{file} is damaged: remove it if servers with only one database use this node")
+    return words

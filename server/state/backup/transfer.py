@@ -1,0 +1,228 @@
+"""Move the rows of a state between PostgreSQL and an SQLite file, the form that backups have.
+
+The highest numbers of rows move, too, so that none is given twice. Sessions stay behind, as in every backup.
+"""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from toolgate.server.policy import remembered_approvals
+from toolgate.server.state import (
+    callback_timer,
+    event_rows,
+    key_file,
+    migrate,
+    plans,
+    sqlite,
+    tables,
+    task_rows,
+    working_directories,
+)
+from toolgate.server.state.backup.manifest import DATABASE, BackupError
+from toolgate.server.state.backup.restore import make_aside_folder, replace_state
+from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.state.key_table import NAMES, KeyTable
+from toolgate.server.state.sealing_keys import SEALED, has_keys
+from toolgate.server.state.sqlite_store import SqliteStore, flag_file
+from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_store
+
+if TYPE_CHECKING:
+    from toolgate.server.state.store import Connection
+
+BATCH = 500  # rows in memory at a time
+WITHIN = 3_600.0  # seconds for all of them
+
+
+class ExportedState(msgspec.Struct, frozen=True):
+    """What a state on SQLite has in files, from PostgreSQL: the names of flags, and sealing keys by name."""
+
+    schema: int
+    flags: list[str]
+    keys: dict[str, bytes]
+
+
+def export_rows(database: DatabaseUrl, secret: bytes | None, folder: Path) -> ExportedState:
+    """Write the rows of one moment to a new database in `folder`. Raises BackupError and StateError."""
+
+    async def work() -> ExportedState:
+        async with aclosing(open_store(folder, database, upgrades=False, within=WITHIN)) as store:
+            return await store.read(partial(_export, folder, _open_table(store, secret)))
+
+    return asyncio.run(work())
+
+
+def _export(folder: Path, table: KeyTable | None, source: "Connection") -> ExportedState:
+    keys = _read_keys(table, source)
+    _write_file(source, folder)
+    flags = sorted(flag_file(kind, key) for kind, key in _list_flags(source))
+    return ExportedState(tables.VERSION, flags, keys)
+
+
+def _open_table(store: Store, secret: bytes | None) -> KeyTable | None:
+    return None if secret is None else KeyTable(store, secret)
+
+
+def _read_keys(table: KeyTable | None, connection: "Connection") -> dict[str, bytes]:
+    """Return the sealing keys as files. Raises BackupError where there are some, and no secret."""
+    if table is not None:
+        return table.to_files(connection)
+    if has_keys(connection):
+        raise BackupError(SEALED)
+    return {}
+
+
+def replace_both(
+    staging: Path, state: Path, database: DatabaseUrl, secret: bytes | None, *, replace: bool
+) -> Path | None:
+    """Replace the rows in PostgreSQL and the contents of the state folder by the backup in STAGING/come.
+
+    Return the folder with the previous contents and rows, if there were any: without `replace` there are none. A
+    failure changes neither. Raises BackupError, StateError and OSError.
+    """
+    come, before = staging / "come", staging / "before"
+
+    async def work() -> Path | None:
+        if (come / DATABASE).exists():
+            async with aclosing(SqliteStore(come)) as file:
+                await file.prepare()  # of an older version
+        async with aclosing(open_store(state, database, within=WITHIN)) as store:
+            table = _open_table(store, secret)
+
+            def replace_all(rows: "Connection") -> Path | None:
+                keys = _read_keys(table, rows)
+                _replace_rows(rows, come, before, replace=replace)
+                if table is not None:
+                    table.from_files(rows, _take_keys(come / "keys"))
+                return _replace_files(come, before, state, keys)
+
+            return await store.transact(replace_all)
+
+    return asyncio.run(work())
+
+
+def _replace_files(come: Path, before: Path, state: Path, keys: Mapping[str, bytes]) -> Path | None:
+    """Replace the contents of the state folder. Return the folder with the previous ones, rows and `keys`."""
+    (come / DATABASE).unlink(missing_ok=True)
+    shutil.rmtree(come / "flags", ignore_errors=True)  # files of SQLite
+    aside = replace_state(come, state)
+    if before.exists():
+        aside = aside or make_aside_folder(state)
+        (before / DATABASE).rename(aside / DATABASE)
+        for name, key in keys.items():
+            key_file.create_file(aside / "keys" / name, key)
+    return aside
+
+
+def _take_keys(folder: Path) -> dict[str, bytes]:
+    """Return the files of the keys that PostgreSQL has, and remove them."""
+    found: dict[str, bytes] = {}
+    for path in folder.glob("*") if folder.is_dir() else ():
+        if key_file.parse_name(path.name)[0] in NAMES:
+            found[path.name] = key_file.read_key(path)
+            path.unlink()
+    return found
+
+
+def _write_file(source: "Connection", folder: Path) -> None:
+    file = folder / DATABASE
+    os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+    target = sqlite.connect(file)
+    try:
+        with target.begin():
+            migrate.create_tables(target)
+            _copy_rows(source, target)
+        raw: Any = target.connection.driver_connection
+        raw.execute("PRAGMA journal_mode = DELETE")  # one file, without a log
+    finally:
+        sqlite.disconnect(target)
+
+
+def _replace_rows(target: "Connection", come: Path, before: Path, *, replace: bool) -> None:
+    """Replace the rows by those in `come`, and move earlier ones to a file in `before`."""
+    from toolgate.server.state import postgres_schema  # start-up, and it imports asyncpg
+
+    target.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 0")  # files are moved meanwhile
+    if postgres_schema.is_in_use(target):
+        raise BackupError("a server uses the database: stop it first")
+    if any(target.execute(table.select().limit(1)).first() for table in _list_tables()):
+        if not replace:
+            raise BackupError("the database is not empty: --replace moves its rows to a file")
+        before.mkdir(mode=0o700)
+        _write_file(target, before)
+    for table in reversed(_list_tables(sessions=True)):
+        target.execute(table.delete())
+    if (come / DATABASE).exists():
+        source = sqlite.connect(come / DATABASE)
+        try:
+            with source.begin():
+                _copy_rows(source, target)
+        finally:
+            sqlite.disconnect(source)
+
+
+def _list_tables(*, sessions: bool = False) -> list[Any]:
+    """Return the tables that move, each after those that it refers to."""
+    stay = [tables.schema_version, tables.sealing_key]
+    stay += [] if sessions else [tables.session, tables.session_message]
+    return [table for table in tables.metadata.sorted_tables if table not in stay]
+
+
+def _copy_rows(source: "Connection", target: "Connection") -> None:
+    streamed = {"stream_results": True, "yield_per": BATCH}
+    for table in _list_tables():
+        for rows in source.execute(table.select(), execution_options=streamed).mappings().partitions(BATCH):
+            target.execute(table.insert(), [dict(row) for row in rows])
+        if table.dialect_options["sqlite"]["autoincrement"]:
+            _set_last_number(target, table.name, _read_last_number(source, table.name))
+
+
+def _read_last_number(connection: "Connection", table: str) -> int:
+    """Return the highest number that was given to a row."""
+    if connection.dialect.name == "sqlite":
+        found = connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).scalar()
+    else:
+        found = connection.exec_driver_sql(
+            f"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {table}_id_seq"  # noqa: S608
+        ).scalar()
+    return int(found or 0)
+
+
+def _set_last_number(connection: "Connection", table: str, number: int) -> None:
+    if number == 0:
+        return
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+        connection.exec_driver_sql("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, number))
+    else:
+        connection.exec_driver_sql(f"SELECT setval('{table}_id_seq', {number})")
+
+
+def _list_flags(connection: "Connection") -> list[tuple[str, str]]:
+    """Return kind and key of each flag that the rows need."""
+    flags = [
+        (kind, "")
+        for kind, table in (
+            (callback_timer.PENDING, tables.callback),
+            (event_rows.FLAG, tables.event_log),
+            (task_rows.FLAG, tables.deferral),
+            (working_directories.FLAG, tables.place),
+        )
+        if connection.execute(table.select().limit(1)).first()
+    ]
+    for row in connection.execute(tables.plan.select()):
+        flags += [(plans.EXISTS_FLAG, row.principal), *([(plans.ACTIVE_FLAG, row.principal)] if row.active else [])]
+    for kind, column in (
+        (remembered_approvals.FLAG, tables.approval.c.principal),
+        (event_rows.FLAG, tables.event_log.c.principal),
+    ):
+        flags += [(kind, principal) for principal in connection.execute(tables.select(column).distinct()).scalars()]
+    return flags

@@ -1,0 +1,305 @@
+"""Store the events of each principal, in order and within limits, and what each principal waits for.
+
+An event gets a row only if its principal has interest in it: a poll or a stream within the retention time, or a
+subscription. The number of an event is its place in its principal's log. Events that are dropped for a limit leave
+their number in `since` of each interest, so a reader that missed one learns of it.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from toolgate.server.state import tables
+from toolgate.server.state.store import Store
+from toolgate.tools.api.event import matches
+
+FLAG = "events"  # flags: this principal, or any, has a log
+MAX_INTERESTS = 256  # of a principal: one more drops the one that was used longest ago
+FRESH = 0.75  # an interest is renewed when less than this part of the retention time is left: most polls write nothing
+MAX_SCANNED = 2_000  # events that one page looks at
+MAX_PAGE = 2**20  # bytes of the payloads of one page
+TRIMMED = 64  # events looked at together when some are dropped
+PENDING = 300.0  # seconds: many times what an endpoint may take to answer the challenge
+FRESH_DELIVERY = {"attempts": 0, "due_at": 0.0}
+
+
+class EventLimits(msgspec.Struct, frozen=True):
+    """The limits of a principal's log: events, bytes of payloads, and seconds."""
+
+    count: int = 20_000
+    size: int = 16 * 2**20
+    age: float = 86_400.0
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """What happened to a principal. `id` stands for the occurrence: a repeated one is the same event."""
+
+    principal: str
+    type: str
+    id: str
+    data: bytes  # JSON object
+
+
+class LoggedEvent(msgspec.Struct, frozen=True):
+    number: int
+    id: str
+    type: str
+    data: bytes
+    happened_at: float
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A place in the log `log`: after the event `number`."""
+
+    log: str
+    number: int
+
+
+class EventPage(msgspec.Struct, frozen=True):
+    """Events after a position. `is_truncated`: some before them were skipped."""
+
+    events: Sequence[LoggedEvent]
+    position: Position
+    is_truncated: bool = False
+    has_more: bool = False
+
+
+class EventFilter(msgspec.Struct, frozen=True):
+    """The events of one type for a principal, as far as they match the arguments (canonical JSON)."""
+
+    principal: str
+    type: str
+    arguments: str
+
+
+class EventRows:
+    """The rows of all logs. Each method runs inside a transaction. `now`: seconds since the epoch."""
+
+    def __init__(self, store: Store, limits: EventLimits, now: Callable[[], float]) -> None:
+        self.store = store
+        self.limits = limits
+        self.now = now
+
+    def record(self, connection: "tables.Connection", occurrence: Occurrence) -> LoggedEvent | None:
+        """Store an event, with its deliveries. Return None if nobody waits for it, or it is stored already."""
+        principal, payload = occurrence.principal, msgspec.json.decode(occurrence.data)
+        subscriptions = list(self._subscriptions(connection, principal, occurrence.type, payload))
+        has_reader = any(self._interests(connection, principal, occurrence.type, payload, self.now()))
+        if not subscriptions and not has_reader:
+            return None
+        log = self._open_log(connection, principal)
+        found = LoggedEvent(log.last + 1, occurrence.id, occurrence.type, occurrence.data, self.now())
+        if not tables.add_row(connection, tables.event, {"principal": principal, **msgspec.structs.asdict(found)}):
+            return None
+        counts = {"event_count": log.event_count + 1, "byte_count": log.byte_count + len(found.data)}
+        self._save_log(connection, principal, last=found.number, **counts)
+        rows = [{"subscription": id, "number": found.number, **FRESH_DELIVERY} for id in subscriptions]
+        if rows:
+            connection.execute(tables.event_delivery.insert(), rows)
+        self.trim(connection, principal)
+        return found
+
+    def read_page(
+        self,
+        connection: "tables.Connection",
+        wanted: EventFilter,
+        after: Position | None,
+        most: int,
+        not_before: float = 0.0,
+    ) -> EventPage:
+        """Return at most `most` events after a position, none that happened before `not_before`; without a position
+        the present one. The filter becomes an interest, or a renewed one."""
+        since = self._renew_interest(connection, wanted)
+        log = self._open_log(connection, wanted.principal)
+        if after is None:
+            return EventPage((), Position(log.name, log.last))
+        is_known = after.log == log.name and after.number <= log.last
+        begin = after.number if is_known else 0
+        is_truncated = not is_known or begin < since
+        oldest = max(not_before, self.now() - self.limits.age)
+        arguments = msgspec.json.decode(wanted.arguments)
+        events, size, end = list[LoggedEvent](), 0, begin
+        for count, found in enumerate(self._read_events(connection, wanted, begin)):
+            is_full = len(events) == most or (events and size + len(found.data) > MAX_PAGE)
+            if is_full or count == MAX_SCANNED:
+                return EventPage(events, Position(log.name, end), is_truncated, has_more=True)
+            end = found.number
+            if not matches(arguments, msgspec.json.decode(found.data)):
+                continue
+            if found.happened_at < oldest:
+                is_truncated = True
+                continue
+            events.append(found)
+            size += len(found.data)
+        return EventPage(events, Position(log.name, log.last), is_truncated)
+
+    def last_number(self, connection: "tables.Connection", principal: str) -> Position:
+        """Return the present end of the principal's log."""
+        log = self._open_log(connection, principal)
+        return Position(log.name, log.last)
+
+    def trim(self, connection: "tables.Connection", principal: str) -> None:
+        """Drop the oldest events beyond the limits."""
+        event, oldest = tables.event, self.now() - self.limits.age
+        mine = event.c.principal == principal
+        while True:
+            log = self._open_log(connection, principal)
+            count, size, dropped = log.event_count, log.byte_count, list[LoggedEvent]()
+            rows = connection.execute(event.select().where(mine).order_by(event.c.number).limit(TRIMMED))
+            for found in map(_to_event, rows):
+                if count <= self.limits.count and size <= self.limits.size and found.happened_at >= oldest:
+                    break
+                count, size = count - 1, size - len(found.data)
+                dropped.append(found)
+            if not dropped:
+                return
+            connection.execute(event.delete().where(mine, event.c.number <= dropped[-1].number))
+            self._save_log(connection, principal, event_count=count, byte_count=size)
+            for found in dropped:
+                self._note_dropped(connection, principal, found)
+
+    def sweep(self, connection: "tables.Connection") -> list[str]:
+        """Drop what is too old, in all logs, and the logs that nobody reads any more. Return whose those were.
+
+        A subscription that has waited for its endpoint for `PENDING` seconds was left by a server that was killed.
+        """
+        interest, subscription, now = tables.event_interest, tables.event_subscription, self.now()
+        connection.execute(interest.delete().where(interest.c.until <= now))
+        is_left = ~subscription.c.active & (subscription.c.made_at <= now - PENDING)
+        connection.execute(subscription.delete().where((subscription.c.expires_at <= now) | is_left))
+        names = list(connection.execute(tables.select(tables.event_log.c.principal)).scalars())
+        for principal in names:
+            self.trim(connection, principal)
+        dropped = [principal for principal in names if not self._is_read(connection, principal)]
+        for principal in dropped:
+            self.drop_log(connection, principal)
+        return dropped
+
+    def drop_log(self, connection: "tables.Connection", principal: str) -> None:
+        """Drop all events, interests and subscriptions of a principal."""
+        parts = (
+            tables.event,
+            tables.event_interest,
+            tables.event_subscription,
+            tables.event_endpoint,
+            tables.event_log,
+        )
+        for table in parts:
+            connection.execute(table.delete().where(table.c.principal == principal))
+
+    def clear_flags(self, connection: "tables.Connection", principals: Sequence[str]) -> None:
+        """Remove the flags of logs that an earlier transaction has dropped."""
+        table = tables.event_log
+        for principal in principals:
+            mine = tables.select(table.c.principal).where(table.c.principal == principal)
+            if connection.execute(mine).first() is None:
+                self.store.set_flag(FLAG, principal, False)
+        if connection.execute(tables.select(table.c.principal).limit(1)).first() is None:
+            self.store.set_flag(FLAG, "", False)
+
+    def note_gap(self, connection: "tables.Connection", wanted: EventFilter) -> None:
+        """Note for the readers of a filter that events may have been missed, which are in no log."""
+        log = self._open_log(connection, wanted.principal)
+        key = msgspec.structs.asdict(wanted)
+        interest, subscription = tables.event_interest, tables.event_subscription
+        connection.execute(subscription.update().filter_by(**key).values(has_gap=True))
+        found = connection.execute(interest.update().filter_by(**key).values(since=log.last + 1))
+        if found.rowcount:
+            self._save_log(connection, wanted.principal, last=log.last + 1)
+
+    def list_interests(self, connection: "tables.Connection", types: Sequence[str]) -> list[EventFilter]:
+        """Return what principals wait for among these types, by any way."""
+        interest, subscription = tables.event_interest, tables.event_subscription
+        polled = interest.select().where(interest.c.type.in_(types), interest.c.until > self.now())
+        subscribed = subscription.select().where(subscription.c.type.in_(types))
+        rows = [*connection.execute(polled), *connection.execute(subscribed)]
+        return list({EventFilter(row.principal, row.type, row.arguments): None for row in rows})
+
+    def _read_events(self, connection: "tables.Connection", wanted: EventFilter, begin: int) -> Iterator[LoggedEvent]:
+        event = tables.event
+        mine = (event.c.principal == wanted.principal) & (event.c.type == wanted.type) & (event.c.number > begin)
+        rows = event.select().where(mine).order_by(event.c.number).limit(MAX_SCANNED + 1)
+        return map(_to_event, connection.execute(rows))
+
+    def _open_log(self, connection: "tables.Connection", principal: str) -> Any:
+        """Return the principal's log; a new one sets the flags."""
+        table = tables.event_log
+        found = connection.execute(table.select().where(table.c.principal == principal)).first()
+        if found is not None:
+            return found
+        row = {"principal": principal, "name": secrets.token_hex(8), "last": 0, "event_count": 0, "byte_count": 0}
+        connection.execute(table.insert().values(row))
+        for key in ("", principal):
+            self.store.set_flag(FLAG, key, True)
+        return connection.execute(table.select().where(table.c.principal == principal)).one()
+
+    def _save_log(self, connection: "tables.Connection", principal: str, **values: int) -> None:
+        table = tables.event_log
+        connection.execute(table.update().where(table.c.principal == principal).values(values))
+
+    def _renew_interest(self, connection: "tables.Connection", wanted: EventFilter) -> int:
+        """Note that the principal waits for these events. Return the number up to which some may be missing.
+
+        A new interest gets a number of its own: a cursor from before it must show that events were not recorded.
+        """
+        table, now = tables.event_interest, self.now()
+        key = msgspec.structs.asdict(wanted)
+        row = connection.execute(table.select().filter_by(**key)).first()
+        until = now + self.limits.age
+        if row is not None and row.until > now:
+            if row.until < now + FRESH * self.limits.age:
+                connection.execute(table.update().filter_by(**key).values(until=until))
+            return int(row.since)
+        log = self._open_log(connection, wanted.principal)
+        self._save_log(connection, wanted.principal, last=log.last + 1)
+        tables.write_row(connection, table, key, {"since": log.last + 1, "until": until})
+        self._drop_oldest_interests(connection, wanted.principal)
+        return int(log.last) + 1
+
+    def _drop_oldest_interests(self, connection: "tables.Connection", principal: str) -> None:
+        table = tables.event_interest
+        mine = table.select().where(table.c.principal == principal).order_by(table.c.until.desc(), table.c.since.desc())
+        for row in connection.execute(mine.offset(MAX_INTERESTS)).all():
+            connection.execute(table.delete().filter_by(principal=principal, type=row.type, arguments=row.arguments))
+
+    def _interests(
+        self, connection: "tables.Connection", principal: str, type: str, payload: Any, now: float
+    ) -> Iterator[str]:
+        """Yield the arguments of the interests in an event with this payload."""
+        table = tables.event_interest
+        rows = table.select().where(table.c.principal == principal, table.c.type == type, table.c.until > now)
+        for row in connection.execute(rows).all():
+            if matches(msgspec.json.decode(row.arguments), payload):
+                yield row.arguments
+
+    def _subscriptions(self, connection: "tables.Connection", principal: str, type: str, payload: Any) -> Iterator[str]:
+        """Yield the ids of the live subscriptions to an event with this payload."""
+        table, now = tables.event_subscription, self.now()
+        rows = table.select().where(table.c.principal == principal, table.c.type == type, table.c.active)
+        for row in connection.execute(rows).all():
+            if row.expires_at > now and matches(msgspec.json.decode(row.arguments), payload):
+                yield row.id
+
+    def _note_dropped(self, connection: "tables.Connection", principal: str, dropped: LoggedEvent) -> None:
+        """Note for each reader of an event that it is gone."""
+        interest, payload = tables.event_interest, msgspec.json.decode(dropped.data)
+        for arguments in list(self._interests(connection, principal, dropped.type, payload, 0.0)):
+            this = interest.update().filter_by(principal=principal, type=dropped.type, arguments=arguments)
+            connection.execute(this.where(interest.c.since < dropped.number).values(since=dropped.number))
+        delivery, subscription = tables.event_delivery, tables.event_subscription
+        mine = tables.select(subscription.c.id).where(subscription.c.principal == principal)
+        waiting = delivery.delete().where(delivery.c.number == dropped.number, delivery.c.subscription.in_(mine))
+        ids = list(connection.execute(waiting.returning(delivery.c.subscription)).scalars())
+        if ids:
+            connection.execute(subscription.update().where(subscription.c.id.in_(ids)).values(has_gap=True))
+
+    def _is_read(self, connection: "tables.Connection", principal: str) -> bool:
+        parts = (tables.event_interest, tables.event_subscription)
+        rows = (table.select().where(table.c.principal == principal).limit(1) for table in parts)
+        return any(connection.execute(row).first() is not None for row in rows)
+
+
+def _to_event(row: Any) -> LoggedEvent:
+    return LoggedEvent(row.number, row.id, row.type, row.data, row.happened_at)

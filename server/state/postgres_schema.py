@@ -1,0 +1,92 @@
+"""Create and upgrade the tables in PostgreSQL.
+
+Both are one transaction, while no other one runs: of several servers that start at once one does it.
+"""
+
+import logging
+
+from sqlalchemy import Connection, inspect
+
+from toolgate.server.state import migrate, postgres, tables
+from toolgate.server.state.database_url import DatabaseUrl
+from toolgate.server.state.errors import StateError, newer_state_error
+
+WITHIN = "60s"  # for another server's upgrade
+OPTION = "--database"
+OTHERS = (
+    "FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user "
+    f"AND application_name = '{postgres.PROGRAM}' AND pid <> pg_backend_pid()"
+)
+
+log = logging.getLogger(__name__)
+
+
+def prepare_schema(connection: Connection, *, upgrades: bool) -> bool:
+    """Create the tables, or upgrade those of an older version. Return whether servers of that version can't use them.
+
+    Raises StateError.
+    """
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WITHIN}'")
+    connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+    connection.execute(postgres.lock_statement(postgres.EVERYTHING))
+    if not inspect(connection).has_table(tables.schema_version.name):
+        if not upgrades:
+            raise StateError(
+                "the state database (PostgreSQL) has no tables yet: the first start of a server makes them"
+            )
+        migrate.create_tables(connection)  # fails where another program has such a table
+        return False
+    version, compatible_since = migrate.read_versions(connection)
+    refuse_newer(version, compatible_since)
+    if version >= tables.VERSION:
+        return False
+    if not upgrades:
+        upgrade = f"serving upgrades it to {tables.VERSION}: toolgate backup before, to be able to go back"
+        raise StateError(f"the state database (PostgreSQL) is of version {version}, and {upgrade}")
+    try:
+        migrate.run_migrations(connection, version)
+    except Exception as error:
+        log.exception("can't upgrade PostgreSQL from version %d to %d; it is unchanged", version, tables.VERSION)
+        raise StateError(
+            f"the state database (PostgreSQL) can't be upgraded from version {version} to {tables.VERSION}; it is "
+            "unchanged. The server's log says why"
+        ) from error
+    log.warning("PostgreSQL is upgraded from version %d to %d", version, tables.VERSION)
+    return version < tables.COMPATIBLE_SINCE
+
+
+async def describe_database(url: DatabaseUrl) -> tuple[str, int | None]:
+    """Return the version of PostgreSQL, and that of the tables: None where there are none.
+
+    Changes nothing. Raises StateError, and NewerStateError for tables that this version can't use.
+    """
+    try:
+        raw = await postgres.connect(url)
+        try:
+            server = str(await raw.fetchval("SHOW server_version")).split()[0]
+            found = await raw.fetchval("SELECT to_regclass('schema_version')")
+            versions = None if found is None else await raw.fetchrow(migrate.VERSIONS)
+        finally:
+            await raw.close()
+    except postgres.CONNECT_ERRORS as error:
+        raise StateError(f"the state database (PostgreSQL) {postgres.describe_error(error)}") from error
+    if versions is None:
+        return server, None
+    refuse_newer(*versions)
+    return server, int(versions[0])
+
+
+def refuse_newer(version: int, compatible_since: int) -> None:
+    """Raise NewerStateError for tables that this version can't use."""
+    if compatible_since > tables.VERSION:
+        raise newer_state_error(version, OPTION)
+
+
+def end_other_connections(connection: Connection) -> None:
+    """Have all other servers connect again: they find that the tables are newer than they know."""
+    connection.exec_driver_sql(f"SELECT pg_terminate_backend(pid) {OTHERS}")
+
+
+def is_in_use(connection: Connection) -> bool:
+    """Return whether other processes use the database."""
+    return connection.exec_driver_sql(f"SELECT 1 {OTHERS} LIMIT 1").first() is not None

@@ -1,0 +1,87 @@
+"""Tell which replicas are alive: by their leases on the bus, and by the locks they hold in PostgreSQL.
+
+A lease shows a frozen process within seconds. The lock of a killed one is free at once; then the bus decides.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
+
+from toolgate.server.bus.bus import BusUnreachableError, Replica
+
+INTERVAL = 1.0  # seconds between two looks: with the lease of 3, a death is seen within 5
+RECENT = 1_200.0  # seconds: as long as anything waits that a dead replica left on the bus
+
+log = logging.getLogger(__name__)
+
+
+class Locks(Protocol):
+    """The locks of the replicas: `ReplicaLock`."""
+
+    async def hold(self) -> None: ...
+
+    async def find_released(self, names: Iterable[str]) -> frozenset[str]: ...
+
+
+class ReplicaProcesses:
+    """The replicas of one bus, as `LiveProcesses`. `locks` is None without PostgreSQL."""
+
+    def __init__(self, replica: Replica, locks: Locks | None = None) -> None:
+        self._replica = replica
+        self._locks = locks
+        self._seen: dict[str, float] = {}  # replica → when it was last seen with a lease
+
+    def own_name(self) -> str:
+        return self._replica.name
+
+    async def find_dead(self, names: Iterable[str]) -> frozenset[str]:
+        """Return those that are known to be dead. While Redis is away that is not known of any."""
+        others = [name for name in names if name != self._replica.name]
+        try:
+            alive = await asyncio.gather(*map(self._replica.is_alive, others))
+            living = [name for name, lives in zip(others, alive, strict=True) if lives]
+            released = await self._locks.find_released(living) if self._locks is not None and living else ()
+            ended = [name for name in released if await self._replica.find_ended(name)]
+        except BusUnreachableError as error:
+            log.warning("it is not known which replicas live: %s", error)
+            return frozenset()
+        return frozenset(others).difference(living).union(ended)
+
+    def recent_names(self) -> frozenset[str]:
+        """Return the replicas that hold a lease, or did within the last `RECENT` seconds."""
+        return frozenset(self._seen)
+
+    def close(self) -> None:
+        """Do nothing: the bus ends the lease when it is closed, after what this process has to write."""
+
+    async def follow(self, on_death: Callable[[], Awaitable[None]]) -> None:
+        """Hold the lock, and call `on_death` each time that replicas were found dead, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if self._locks is not None:
+                group.create_task(self._locks.hold())
+            group.create_task(self._look_for_dead(on_death))
+
+    async def _look_for_dead(self, on_death: Callable[[], Awaitable[None]]) -> None:
+        known: set[str] = set()
+        while True:
+            try:
+                names = await self._replica.list_names()
+                self._note_seen(names)
+                known.update(names)
+                dead = await self.find_dead(known)
+                known -= dead
+                if dead:
+                    log.info("found dead: replica %s", ", ".join(sorted(dead)))
+                    await on_death()
+            except BusUnreachableError:
+                pass  # the bus logs it
+            except Exception:
+                log.exception("the work of dead replicas was not taken over")
+            await asyncio.sleep(INTERVAL)
+
+    def _note_seen(self, names: Iterable[str]) -> None:
+        now = time.monotonic()
+        seen = self._seen | dict.fromkeys(names, now)
+        self._seen = {name: at for name, at in seen.items() if now - at < RECENT}

@@ -1,0 +1,69 @@
+"""Find and rotate the keys that seal: in the state folder, or in the database of several servers."""
+
+from pathlib import Path
+from typing import Protocol
+
+from toolgate.server.state import key_file, tables
+from toolgate.server.state.errors import StateError
+from toolgate.server.state.key_file import KeyFile
+from toolgate.server.state.sealed_state import SealingKey
+from toolgate.server.state.store import Store
+
+SEALED = "the keys in PostgreSQL are sealed: give the --secret of its servers"
+
+
+def has_keys(connection: "tables.Connection") -> bool:
+    """Return whether there are keys in the database."""
+    return connection.execute(tables.sealing_key.select().limit(1)).first() is not None
+
+
+class SealingKeys(Protocol):
+    """The sealing keys of all servers on one state, by name."""
+
+    def find(self, name: str) -> SealingKey:
+        """Return the key of that name. It is read and created at its first use, or by `load`."""
+        ...
+
+    async def load(self) -> None:
+        """Read the keys. Raises StateError."""
+        ...
+
+    async def follow(self) -> None:
+        """Read the keys again and again, where nothing else shows that another process has rotated one."""
+        ...
+
+    async def rotate(self, name: str, grace: float, *, at_once: bool = False) -> None:
+        """Replace a key, if there is one. Raises StateError and OSError.
+
+        grace: seconds for which the old key stays valid for reading; with 0, all previous keys end
+        at_once: use the new key before other processes have read it
+        """
+        ...
+
+    async def remove_previous(self, name: str) -> None:
+        """Remove the previous keys of that name."""
+        ...
+
+
+class KeyFolder:
+    """Keys in the files of a folder. `shared`: the store of servers that may have other keys there."""
+
+    def __init__(self, folder: Path, shared: Store | None = None) -> None:
+        self._folder = folder
+        self._shared = shared
+
+    def find(self, name: str) -> KeyFile:
+        return KeyFile(self._folder / name)
+
+    async def load(self) -> None:
+        if self._shared is not None and await self._shared.read(has_keys):
+            raise StateError(SEALED)
+
+    async def follow(self) -> None:
+        pass
+
+    async def rotate(self, name: str, grace: float, *, at_once: bool = False) -> None:
+        key_file.rotate_key(self._folder / name, grace)
+
+    async def remove_previous(self, name: str) -> None:
+        key_file.remove_previous_keys(self._folder / name)

@@ -1,0 +1,124 @@
+"""Show the last calls of a principal at all replicas on the first page of any.
+
+A replica with an open page says so every few seconds. The others send it the principal's calls when they change, and
+nothing while no page is open.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from toolgate.server.bus.bus import Bus
+from toolgate.server.telemetry.recent_calls import MAX_CALLS, MAX_PRINCIPALS, RecentCall, RecentCalls
+
+OPEN, CALLS = "page open", "recent calls"  # topics
+SIGN = 5.0  # seconds between two signs of an open page
+SHOWN = 15.0  # seconds that a page counts as open without a sign
+PAUSE = 0.4  # seconds between two messages of one principal: a page shows no more
+
+
+class ShownCall(msgspec.Struct, frozen=True, array_like=True):
+    """A `RecentCall` as other replicas show it."""
+
+    id: int
+    tool: str
+    client: str
+    began: float
+    outcome: str
+    seconds: float
+    task: str | None
+
+
+class CallsMessage(msgspec.Struct, frozen=True, array_like=True):
+    """The last calls of a principal at one replica, the oldest first."""
+
+    replica: str
+    principal: str
+    calls: list[ShownCall]
+
+
+class SharedCalls(RecentCalls):
+    """The last calls here, and those of the other replicas while a page shows them."""
+
+    def __init__(self, bus: Bus, now: Callable[[], float] = time.time) -> None:
+        super().__init__(now)
+        self._bus = bus
+        self._signs: dict[str, asyncio.Task[None]] = {}  # by principal with an open page here
+        self._open_until: dict[str, float] = {}  # loop time; by principal with an open page at another replica
+        self._sending: dict[str, asyncio.TimerHandle] = {}
+        self._others: dict[str, dict[str, tuple[float, list[RecentCall]]]] = {}  # principal → replica → time, calls
+        bus.topics.subscribe(OPEN, self._receive_open, lambda: None)
+        bus.topics.subscribe(CALLS, self._receive_calls, lambda: None)
+
+    def newest(self, principal: str) -> list[RecentCall]:
+        """Return the calls of the principal at all replicas, the newest first."""
+        others = [call for calls in self._list_others(principal) for call in calls]
+        both = sorted([*self._calls.get(principal, ()), *others], key=lambda call: call.began, reverse=True)
+        return both[:MAX_CALLS]
+
+    def _list_others(self, principal: str) -> list[list[RecentCall]]:
+        """Return the calls of each replica that lives: it sends them after each sign of the page."""
+        if principal not in self._others:
+            return []
+        since = asyncio.get_running_loop().time() - SHOWN
+        return [calls for at, calls in self._others[principal].values() if at > since]
+
+    def watch(self, principal: str, notify: Callable[[], None]) -> Callable[[], None]:
+        leave = super().watch(principal, notify)
+        if principal not in self._signs:
+            self._signs[principal] = asyncio.get_running_loop().create_task(self._show_signs(principal))
+
+        def end() -> None:
+            leave()
+            if principal not in self._watching and (showing := self._signs.pop(principal, None)) is not None:
+                showing.cancel()
+                self._others.pop(principal, None)
+
+        return end
+
+    def _note_change(self, principal: str) -> None:
+        super()._note_change(principal)
+        if principal in self._open_until and principal not in self._sending:
+            loop = asyncio.get_running_loop()
+            self._sending[principal] = loop.call_later(PAUSE, self._send, principal)
+
+    def _send(self, principal: str) -> None:
+        if (timer := self._sending.pop(principal, None)) is not None:
+            timer.cancel()
+        if self._open_until.get(principal, 0.0) < asyncio.get_running_loop().time():
+            self._open_until.pop(principal, None)
+            return
+        calls = [_to_shown(each) for each in self._calls.get(principal, ())]
+        message = CallsMessage(self._bus.replica.name, principal, calls)
+        self._bus.topics.publish(CALLS, msgspec.msgpack.encode(message))
+
+    async def _show_signs(self, principal: str) -> None:
+        while True:
+            self._bus.topics.publish(OPEN, f"{self._bus.replica.name} {principal}".encode())
+            await asyncio.sleep(SIGN)
+
+    def _receive_open(self, data: bytes) -> None:
+        replica, _, principal = data.decode().partition(" ")
+        if replica == self._bus.replica.name:
+            return
+        now = asyncio.get_running_loop().time()
+        if len(self._open_until) >= MAX_PRINCIPALS:
+            self._open_until = {name: until for name, until in self._open_until.items() if until > now}
+        if principal in self._open_until or len(self._open_until) < MAX_PRINCIPALS:
+            self._open_until[principal] = now + SHOWN
+            self._send(principal)
+
+    def _receive_calls(self, data: bytes) -> None:
+        message = msgspec.msgpack.decode(data, type=CallsMessage)
+        if message.replica != self._bus.replica.name and message.principal in self._signs:
+            calls = [RecentCall(*msgspec.structs.astuple(each)) for each in message.calls]
+            self._others.setdefault(message.principal, {})[message.replica] = asyncio.get_running_loop().time(), calls
+            super()._note_change(message.principal)
+
+
+def _to_shown(seen: RecentCall) -> ShownCall:
+    """Return what other replicas show of a call: its outcome tells whether it waits for an answer."""
+    outcome = "waiting" if seen.is_waiting else seen.outcome
+    return ShownCall(seen.id, seen.tool, seen.client, seen.began, outcome, seen.seconds, seen.task)

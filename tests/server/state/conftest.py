@@ -1,0 +1,17 @@
+"""Run a test on both kinds of store."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.state import each_store as stores
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def each_store(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have `open_store` of each_store.py open stores of one kind, then of the other."""
+    is_file = request.param == "sqlite"
+    stores.chosen.server = None if is_file else request.getfixturevalue("postgres")
+    stores.chosen.urls.clear()
+    yield
+    stores.chosen.server = None

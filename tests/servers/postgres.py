@@ -1,0 +1,114 @@
+"""A real PostgreSQL in a temporary folder, for one module of tests. It ends with the process that started it."""
+
+import contextlib
+import os
+import pwd
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.clients.raw_client import eventually
+
+ADMIN = "operator"
+PASSWORD = "tea@five"
+# No fsync: a test survives no power cut. Few connections wait in memory of this size
+SETTINGS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "60",
+    "autovacuum": "off",
+    "listen_addresses": "127.0.0.1",
+}
+
+
+def find_program(name: str) -> str:
+    """Return the path of a program of PostgreSQL, which Debian has beside PATH."""
+    beside = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: int(path.parts[4]))
+    found = str(beside[-1]) if beside else shutil.which(name)
+    assert found, f"{name} is missing: apt-get install postgresql"
+    return found
+
+
+@dataclass
+class Postgres:
+    """A running PostgreSQL. `stop` and `start` restart it."""
+
+    folder: Path
+    port: int
+    user: list[str]  # the words before a command that run it as another user than root
+    process: "subprocess.Popen[bytes] | None" = None
+    made: int = 0
+
+    def start(self) -> None:
+        words = [
+            find_program("postgres"),
+            "-D",
+            str(self.folder / "data"),
+            "-k",
+            str(self.folder),
+            "-p",
+            str(self.port),
+        ]
+        words += [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen([*self.user, *words], stdout=log, stderr=log, cwd="/")
+        ready = [find_program("pg_isready"), "-q", "-h", str(self.folder), "-p", str(self.port)]
+        assert eventually(lambda: subprocess.run(ready).returncode == 0), (self.folder / "log").read_text()
+
+    def stop(self) -> None:
+        """End it as a killed machine would: without a word to its clients."""
+        if self.process is not None:
+            self.process.send_signal(3)
+            self.process.wait(20)
+            self.process = None
+
+    def run_sql(self, *statements: str, database: str = "postgres") -> str:
+        """Run statements, and return what they print."""
+        words = [find_program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-p", str(self.port)]
+        words += ["-U", ADMIN, *(word for each in statements for word in ("-c", each)), database]
+        return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+    def create_database(self) -> str:
+        """Return the URL of a new database, by the socket."""
+        self.made += 1
+        name = f"toolgate_{self.made}"
+        self.run_sql(f"CREATE DATABASE {name}")
+        return f"postgresql://{ADMIN}@/{name}?host={self.folder}&port={self.port}"
+
+    def to_tcp(self, url: str, password: str = PASSWORD) -> str:
+        """Return the URL of the same database by TCP, where the password counts."""
+        name = re.search(r"/(\w+)\?", url)
+        assert name is not None
+        return f"postgresql://{ADMIN}:{password.replace('@', '%40')}@127.0.0.1:{self.port}/{name[1]}"
+
+
+@contextlib.contextmanager
+def running_postgres() -> Iterator[Postgres]:
+    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as name:  # short: a socket's path has 107 characters
+        folder = Path(name)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        (folder / "password").write_text(PASSWORD)
+        user: list[str] = []
+        if os.geteuid() == 0:  # which PostgreSQL refuses
+            owner = pwd.getpwnam("postgres")
+            user = ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
+            for path in (folder, folder / "password"):
+                os.chown(path, owner.pw_uid, owner.pw_gid)
+            folder.chmod(0o755)
+        words = ["--username", ADMIN, "--pwfile", str(folder / "password"), "--locale=C.UTF-8", "--encoding=UTF8"]
+        words += ["--auth-local=trust", "--auth-host=scram-sha-256", "--no-sync", "-D", str(folder / "data")]
+        subprocess.run([*user, find_program("initdb"), *words], check=True, capture_output=True, timeout=60, cwd="/")
+        # a killed pytest leaves none behind
+        server = Postgres(folder, port, [*(user or ["setpriv"]), "--pdeathsig=QUIT"])
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()

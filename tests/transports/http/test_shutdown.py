@@ -1,0 +1,90 @@
+"""SIGTERM: open connections are served for a while, and their clients sent to another server."""
+
+import contextlib
+import http.client
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE, STATELESS, eventually
+from tests.clients.raw_http_client import POSTED, Site, site
+from tests.clients.surviving_client import META
+from tests.conftest import PROBE
+from tests.transports.test_restart import begin, streaming
+from tests.transports.test_rolling_restart import MODERN, call_wait
+
+LONG = "60"  # seconds: a test that waits for it fails
+
+
+def is_refused(listening: Site) -> bool:
+    try:
+        listening.socket(1).close()
+    except OSError:
+        return True
+    return False
+
+
+def ask(connection: http.client.HTTPConnection, path: str, body: Any = None) -> http.client.HTTPResponse:
+    """Return the response to a request, whose body is read, on an open connection."""
+    method, headers = ("GET", {}) if body is None else ("POST", MODERN)
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    response = connection.getresponse()
+    response.read()
+    return response
+
+
+def test_open_connections_are_served_once_more_and_new_ones_refused(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE, "--drain", LONG) as listening, contextlib.ExitStack() as stack:
+        probing, calling = (stack.enter_context(contextlib.closing(listening.connect())) for _ in range(2))
+        assert ask(probing, "/ready").status == ask(calling, "/ready").status == 200
+        listening.process.send_signal(signal.SIGTERM)
+        assert eventually(lambda: is_refused(listening))
+        ready, answer = ask(probing, "/ready"), ask(calling, "/mcp", call_wait(0.01))
+        assert (ready.status, ready.getheader("connection")) == (503, "close")
+        assert (answer.status, answer.getheader("connection")) == (200, "close")
+        assert listening.process.wait(PATIENCE) == 0  # as no connection is open
+
+
+def test_a_standing_stream_ends_with_a_short_retry(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE, "--drain", LONG) as listening:
+        with streaming(listening, begin(listening), method="GET") as events:
+            next(events)
+            listening.process.send_signal(signal.SIGTERM)
+            assert [event for event in events if "retry" in event] == [{"retry": "250"}]
+        assert listening.process.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_drain_ends_at_a_second_signal_and_sigint_has_none(tmp_path: Path, number: int) -> None:
+    with site(tmp_path, *PROBE, "--drain", LONG) as listening, contextlib.closing(listening.connect()) as idle:
+        assert ask(idle, "/ready").status == 200
+        listening.process.send_signal(number)
+        if number == signal.SIGTERM:
+            assert eventually(lambda: is_refused(listening))
+            listening.process.send_signal(number)
+        assert listening.process.wait(PATIENCE) == 0
+
+
+def test_the_drain_ends_for_an_idle_connection_too(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE, "--drain", "0.3") as listening, contextlib.closing(listening.connect()) as idle:
+        assert ask(idle, "/ready").status == 200
+        began = time.monotonic()
+        assert listening.stop() == 0
+        assert time.monotonic() - began >= 0.3
+
+
+def test_a_subscription_that_begins_in_the_drain_ends_at_once(tmp_path: Path) -> None:
+    with site(tmp_path, *PROBE, "--drain", LONG) as listening, contextlib.closing(listening.connect()) as asking:
+        assert ask(asking, "/ready").status == 200
+        listening.process.send_signal(signal.SIGTERM)
+        assert eventually(lambda: is_refused(listening))
+        params = {"notifications": {"toolsListChanged": True}, "_meta": META}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": params}
+        headers = {**POSTED, "MCP-Protocol-Version": STATELESS, "Mcp-Method": "subscriptions/listen"}
+        asking.request("POST", "/mcp", json.dumps(body), headers)
+        assert b'"result"' in asking.getresponse().read()
+        assert listening.process.wait(PATIENCE) == 0
