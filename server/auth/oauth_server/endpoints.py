@@ -109,7 +109,7 @@ def register(server: AuthlibServer, metadata: Mapping[str, Any], secret: str | N
     """Register a client dynamically. The answer has what is stored, and its `secret`, if it gets one."""
     if not client_rows.make_room(server.connection, "dynamic", MAX_CLIENTS):
         return error_response("temporarily_unavailable")
-    id = secrets.token_urlsafe(16)
+    id = secrets.token_hex(16)  # never begins with "-": `token revoke client ID` takes it
     client_rows.save_client(
         server.connection,
         id,
