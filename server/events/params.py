@@ -10,6 +10,7 @@ from toolgate.server.events.errors import EventError
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import EventFilter
+from toolgate.tools.api import schema
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.text import closest
@@ -93,6 +94,9 @@ def served_types(registry: Registry, tools: Container[str]) -> dict[str, EventTy
 def make_filter(principal: str, type: EventType, arguments: dict[str, Any] | None) -> EventFilter:
     """Return the filter for these arguments, of which nulls count as left out. Raises InvalidParams."""
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
+    measured = schema.measure(given, MAX_ARGUMENTS)  # cheap, before each text is encoded
+    if measured is None or measured[0] > MAX_ARGUMENTS:
+        raise InvalidParams(f"'arguments' is longer than the {MAX_ARGUMENTS} bytes that are allowed")
     finding = type.check_arguments(given)
     if finding is not None:
         raise InvalidParams(f"'arguments' of {type.name}: {finding}")

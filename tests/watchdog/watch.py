@@ -20,7 +20,7 @@ from toolgate.server.auth.scopes import WEB
 
 MOST = 5.0  # yardsticks of CPU time that one callback of the loop may take: some 50 ms
 TRIES = 25  # the best counts: the machine does other things, too
-YARD = list(range(60_000))  # in JSON, there and back: some 10 ms, more on a busy machine
+YARD = list(range(30_000)), "\u0300".encode() * 2**21  # to JSON and back, and to text: some 10 ms, more on a busy machine
 UNLIMITED = [word for name in ("calls", "calls:tools:shell", "calls:tools:web") for word in ("--limit", f"{name}=0")]
 
 Heads = Sequence[tuple[bytes, bytes]]
@@ -29,7 +29,9 @@ Heads = Sequence[tuple[bytes, bytes]]
 def measure_yardstick() -> float:
     """Return the CPU seconds of a fixed work: how fast the machine is now."""
     began = time.thread_time()
-    json.loads(json.dumps(YARD))
+    values, text = YARD
+    json.loads(json.dumps(values))
+    text.decode()  # a large body is as slow as the memory
     return time.thread_time() - began
 
 

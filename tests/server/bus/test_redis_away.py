@@ -67,7 +67,7 @@ def test_a_short_loss_of_the_connection_is_waited_for(own_redis: RedisProcess) -
         assert await bus.keys.get("a") == b"1"
         await eventually(lambda: is_back(bus))
 
-    run(own_redis.url, check)
+    run(own_redis.url, check, replace(QUICK, command=5.0))
 
 
 def test_each_reply_goes_to_its_command_while_connections_are_killed(own_redis: RedisProcess) -> None:
