@@ -225,6 +225,7 @@ def test_uv_installs_a_tool_that_does_all_it_does_in_the_clone(built: Built, tmp
         assert "<form" in page
 
 
+@pytest.mark.soak  # 10 s, as the next
 def test_uvx_adds_it_to_a_client_by_a_command_that_does_not_depend_on_its_cache(built: Built, tmp_path: Path) -> None:
     environment = uv_environment(tmp_path)
     uvx = [UV, "tool", "run", "--python", sys.executable, "--from", built.wheel, "toolgate"]

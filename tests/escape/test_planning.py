@@ -104,7 +104,10 @@ def planner(made: Path, level: str, user: int | None, command: Sequence[str] = (
         yield mine
 
 
-@pytest.mark.parametrize("name", LEVELS)
+QUICK = ("bwrap", "none-user")  # one with read-only mounts, one with Landlock; `make soak` has the others
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.soak) for one in LEVELS])
 def test_no_way_to_write_comes_off_while_a_plan_is_active(name: str) -> None:
     check_writes(name, [each for each in WRITES if not each.dear])
 

@@ -75,6 +75,7 @@ def test_landlock_before_linux_6_2_is_not_enough(version: int) -> None:
 
 
 @ROOT
+@pytest.mark.soak  # 20 s
 def test_read_only_mounts_hold_without_landlock_except_fifos() -> None:
     # CANARY is the number of a process elsewhere; in the command's own process namespace it is one of its own, or none
     writes = [each for each in CHEAP if "CANARY" not in each.script]

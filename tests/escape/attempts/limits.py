@@ -284,26 +284,32 @@ LIMITS = (
         limit="workspace",
         untried=NOT_HERE,
     ),
-    Attempt("fills its workspace", act=fills_the_workspace, alone=True, limit="workspace", untried=NOT_HERE),
-    Attempt("fills its workspace with files", act=fills_the_inodes, alone=True, limit="entries", untried=NOT_HERE),
+    Attempt("fills its workspace", act=fills_the_workspace, alone=True, dear=True, limit="workspace", untried=NOT_HERE),
+    Attempt(
+        "fills its workspace with files", act=fills_the_inodes, alone=True, dear=True, limit="entries", untried=NOT_HERE
+    ),
     Attempt(
         "fills its workspace with removed files",
         act=fills_with_removed_files,
         alone=True,
+        dear=True,
         rooted=True,
         limit="workspace",
         untried=NOT_HERE,
     ),
-    Attempt("fills a full workspace further", act=fills_further, alone=True, limit="workspace", untried=NOT_HERE),
+    Attempt(
+        "fills a full workspace further", act=fills_further, alone=True, dear=True, limit="workspace", untried=NOT_HERE
+    ),
     Attempt(
         "fills a workspace of too many files further",
         act=adds_more_files,
         alone=True,
+        dear=True,
         limit="entries",
         untried=NOT_HERE,
     ),
-    Attempt("bombs with forks of bash", act=fork_bomb, alone=True, limit="processes", untried=NOT_HERE),
-    Attempt("bombs with forks of Python", act=python_bomb, alone=True, limit="processes", untried=NOT_HERE),
+    Attempt("bombs with forks of bash", act=fork_bomb, alone=True, dear=True, limit="processes", untried=NOT_HERE),
+    Attempt("bombs with forks of Python", act=python_bomb, alone=True, dear=True, limit="processes", untried=NOT_HERE),
     Attempt("floods the output", act=flood, alone=True, dear=True, stopped=EVERYWHERE),
     Attempt("gives a huge command", act=huge_command, stopped=EVERYWHERE),
     Attempt(

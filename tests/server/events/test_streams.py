@@ -153,6 +153,7 @@ def test_a_type_needs_the_scope_of_what_it_tells_about() -> None:
     assert rules.event({"name": "no.such"}) == {READ}
 
 
+@pytest.mark.soak  # 12 s: each event is written to disk
 def test_a_reader_that_does_not_keep_up_gets_all_later_and_holds_little(tmp_path: Path) -> None:
     async def body(here: Inside) -> None:
         opened = stream(here, "ada")

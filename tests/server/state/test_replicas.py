@@ -107,7 +107,11 @@ def owner_process(*words: str) -> Iterator["tuple[subprocess.Popen[bytes], str]"
 
 @pytest.mark.parametrize(
     ("number", "is_locked", "within"),
-    [(signal.SIGKILL, "1", 3.5), (signal.SIGKILL, "", 5.0), (signal.SIGSTOP, "1", 5.0)],
+    [
+        (signal.SIGKILL, "1", 3.5),
+        pytest.param(signal.SIGKILL, "", 5.0, marks=pytest.mark.soak),
+        pytest.param(signal.SIGSTOP, "1", 5.0, marks=pytest.mark.soak),
+    ],
 )
 def test_the_work_of_a_dead_replica_is_taken_over_once(
     shared_redis: RedisProcess, postgres: Postgres, tmp_path: Path, number: int, is_locked: str, within: float

@@ -153,6 +153,7 @@ def here(served: TwoPrincipals) -> Iterator[TwoPrincipals]:
     assert served.works(EVE) and served.works(ADA), served.log
 
 
+@pytest.mark.soak  # 13 s, of processor time; tests/escape tries the same
 def test_cpu_time_of_a_process(here: TwoPrincipals) -> None:
     said = here.bash("while :; do :; done")
     assert (said.is_error, said.text) == (

@@ -49,10 +49,11 @@ def test_a_command_is_shown_as_it_is_and_allowed_for_good_until_that_is_ended(
         assert "declined" in asked.result(PATIENCE)
 
 
-def test_an_approval_is_given_and_ended_by_its_person_alone(ada: AppUser, bob: AppUser) -> None:
+def test_an_approval_is_given_and_ended_by_its_person_alone(signed: Signed, bob: AppUser) -> None:
+    dan = AppUser(signed, "dan", "Loom")  # no page of his was open: no call waits for it
     command = "rm -f account.tmp; echo gone"
-    assert "can answer at" in result(ada, command)
-    mine, other = ada.browser(), bob.browser()
+    assert "can answer at" in result(dan, command)
+    mine, other = dan.browser(), bob.browser()
 
     def press(browser: Browser, button: str, id: str) -> int:
         page = browser.get("/account" if button == "forget" else "/").text.rpartition("<main>")[2]
@@ -64,10 +65,10 @@ def test_an_approval_is_given_and_ended_by_its_person_alone(ada: AppUser, bob: A
 
     question = find("/", "always")
     assert [press(browser, "always", question) for browser in (other, mine, mine)] == [404, 200, 409]
-    assert "gone" in result(ada, command)
+    assert "gone" in result(dan, command)
     approval = find("/account", "forget")
     assert [press(browser, "forget", approval) for browser in (other, mine, mine)] == [404, 200, 404]
-    assert "can answer at" in result(ada, command)
+    assert "can answer at" in result(dan, command)
     assert press(mine, "decline", find("/", "decline")) == 200
 
 
