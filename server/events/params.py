@@ -10,9 +10,9 @@ from toolgate.server.events.errors import EventError
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import EventFilter
-from toolgate.tools.api import schema
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.schema import measure
 from toolgate.tools.api.text import closest
 
 MAX_ARGUMENTS = 8_192  # bytes of JSON: a path and a pattern have a few hundred
@@ -94,15 +94,15 @@ def served_types(registry: Registry, tools: Container[str]) -> dict[str, EventTy
 def make_filter(principal: str, type: EventType, arguments: dict[str, Any] | None) -> EventFilter:
     """Return the filter for these arguments, of which nulls count as left out. Raises InvalidParams."""
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
-    measured = schema.measure(given, MAX_ARGUMENTS)  # cheap, before each text is encoded
-    if measured is None or measured[0] > MAX_ARGUMENTS:
-        raise InvalidParams(f"'arguments' is longer than the {MAX_ARGUMENTS} bytes that are allowed")
+    measured = measure(given, MAX_ARGUMENTS)
+    if measured is None or measured[0] > MAX_ARGUMENTS:  # first: a check and an encoding of these hold the loop
+        raise InvalidParams(f"'arguments' of {type.name} are larger than {MAX_ARGUMENTS} bytes")
     finding = type.check_arguments(given)
     if finding is not None:
         raise InvalidParams(f"'arguments' of {type.name}: {finding}")
     canonical = encode_canonical(given)
     if len(canonical) > MAX_ARGUMENTS:
-        raise InvalidParams(f"'arguments' has {len(canonical)} bytes, at most {MAX_ARGUMENTS} are allowed")
+        raise InvalidParams(f"'arguments' of {type.name} are larger than {MAX_ARGUMENTS} bytes")
     return EventFilter(principal, type.name, canonical.decode())
 
 
