@@ -75,6 +75,7 @@ DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have le
 WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no server may run", parse_bool)
 REPLACE = Option("replace", "replace the state, and move the old one to STATE/replaced-TIME", parse_bool)
 JSON = Option("json", "print one JSON object, for programs", parse_bool)
+JSON_LINES = Option("json", "print a JSON object on each line, for programs", parse_bool)
 OUTPUT = Option("output", "save the image in the answer to this file", metavar="FILE")
 INSTALL_URL = Option("url", "add the server at this URL instead of one that the client starts", metavar="URL")
 PROJECT = Option("project", "use the client's file of the current project", parse_bool)
@@ -112,6 +113,9 @@ EXAMPLES = {
     "demo": "toolgate demo",
     "call": "toolgate call Bash command='echo hello'",
     "tools": "toolgate tools --url http://127.0.0.1:8080/mcp",
+    "events": "toolgate events --url http://127.0.0.1:8080/mcp",
+    "events follow": "toolgate events follow command.ended --json",
+    "events test": "toolgate events test command.ended --url https://tools.example.com/mcp",
     "config": "toolgate config claude-desktop",
     "install": "toolgate install cursor --sandbox bwrap",
     "uninstall": "toolgate uninstall cursor",
@@ -149,6 +153,31 @@ COMMANDS = {
             (URL, JSON, OUTPUT),
         ),
         Command("tools", "list the tools, prompts and resources", "call:list_parts", SPAWNING, "", (URL,)),
+        Command("events", "list the types of events", "events:list_types", SPAWNING, "", (URL, JSON_LINES)),
+        Command(
+            "events list",
+            "list the types of events, as toolgate events does",
+            "events:list_types",
+            SPAWNING,
+            "",
+            (URL, JSON_LINES),
+        ),
+        Command(
+            "events follow",
+            "print events as they happen: of one type, or of all that need no argument",
+            "events:follow",
+            SPAWNING,
+            "[TYPE] [ARGUMENT=VALUE…]",
+            (URL, JSON_LINES),
+        ),
+        Command(
+            "events test",
+            "send a test event to all that wait for such an event of yours",
+            "events:send_test",
+            SPAWNING,
+            "TYPE [ARGUMENT=VALUE…]",
+            (URL,),
+        ),
         Command(
             "install",
             "add this server to an MCP client's own configuration, with these options",

@@ -8,13 +8,14 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from toolgate.server.events.errors import EventError
+from toolgate.server.events.samples import make_sample
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import (
     FLAG,
@@ -99,6 +100,34 @@ class EventLog:
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
+    async def send_tests(
+        self,
+        principal: str,
+        type: EventType,
+        arguments: Mapping[str, Any] | None = None,
+        only: Container[str] | None = None,
+    ) -> list[str]:
+        """Record a test event with these arguments for those who wait for such an event, and return its id in a list,
+        empty if nobody waits. Without arguments there is one for each set of arguments that is waited for.
+
+        - `only`: the subscriptions that it is delivered to. Raises EventError if no test fits the type, and StateError.
+        """
+        if not self.has_interest(principal):
+            return []
+
+        def record(connection: "Connection") -> list[str]:
+            tests = [(make_test(principal, type, arguments), only)] if arguments is not None else []
+            if arguments is None:
+                for text, ids in self.rows.list_waiting(connection, principal, type.name).items():
+                    tests.append((make_test(principal, type, msgspec.json.decode(text)), ids))
+            found = (self.rows.record(connection, test, whose) for test, whose in tests)
+            return [each.id for each in found if each is not None]
+
+        ids = await self.store.transact(record, alone="events")
+        if ids:
+            self._announce(principal, type.name)
+        return ids
+
     def take_plugin_event(self, type: EventType, principal: str, payload: Any, key: str | None) -> None:
         """Emit an event of a plugin, from whichever thread. Raises ValueError for a payload that does not fit."""
         try:
@@ -167,3 +196,9 @@ def make_occurrence(principal: str, type: EventType, key: str, payload: Any) -> 
         raise EventError("InvalidParams", f"the payload of {type.name} has {len(data)} bytes, over {MAX_PAYLOAD}")
     digest = hashlib.sha256(encode_value([principal, type.name, key]))
     return Occurrence(principal, type.name, f"evt_{digest.hexdigest()[:32]}", data)
+
+
+def make_test(principal: str, type: EventType, arguments: Mapping[str, Any]) -> Occurrence:
+    """Return a test event for these arguments; its id shows what it is. Raises EventError if none fits the type."""
+    occurrence = make_occurrence(principal, type, secrets.token_hex(16), make_sample(type, arguments))
+    return msgspec.structs.replace(occurrence, id=occurrence.id.replace("evt_", "evt_test_", 1))

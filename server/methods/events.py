@@ -1,4 +1,4 @@
-"""Answer the methods of MCP Events: list the types, poll, stream, subscribe.
+"""Answer the methods of MCP Events: list the types, poll, stream, subscribe, and send a test.
 
 Source: SEP-3415 (extension io.modelcontextprotocol/events).
 """
@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.format import format_event
 from toolgate.server.events.params import (
+    FilterParams,
     PollParams,
     SubscribeParams,
     UnsubscribeParams,
@@ -30,6 +33,7 @@ from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.server.state.event_rows import EventFilter, Position
 from toolgate.server.state.store import StateError
+from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
     from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
@@ -157,6 +161,21 @@ async def unsubscribe(server: Server, call: Call) -> Answer:
     return {}
 
 
+@answers
+async def send_test(server: Server, call: Call) -> Answer:
+    """Send a test event to those of the caller's principal who wait for such an event, and return its ids.
+
+    No extension has this method: `toolgate events test` uses it.
+    """
+    await server.policy.require_rate(call)
+    params = read_params(call.params, FilterParams)
+    wanted = _find_type(server, params)
+    principal, arguments = call.session.principal, None
+    if params.arguments:
+        arguments = msgspec.json.decode(make_filter(principal, wanted, params.arguments).arguments)
+    return {"eventIds": await server.events.log.send_tests(principal, wanted, arguments)}
+
+
 def _require_webhooks(server: Server, call: Call, params: UnsubscribeParams) -> "EventSubscriptions":
     """Return the subscriptions. Raises EventError where there are none, for this caller or at all."""
     mode, subscriptions = params.delivery.mode, server.events.subscriptions
@@ -173,9 +192,12 @@ def _read_filter(
 ) -> tuple[EventFilter, Position | None]:
     """Return what the caller waits for, and from where. Raises EventError and InvalidParams."""
     principal = call.session.principal
-    type = find_type(server.registry, _served_tools(server), params.name)
-    wanted = make_filter(principal, type, params.arguments)
+    wanted = make_filter(principal, _find_type(server, params), params.arguments)
     return wanted, None if params.cursor is None else server.events.cursors.parse_cursor(principal, params.cursor)
+
+
+def _find_type(server: Server, params: FilterParams) -> EventType:
+    return find_type(server.registry, _served_tools(server), params.name)
 
 
 def _served_tools(server: Server) -> frozenset[str]:

@@ -6,7 +6,7 @@ their number in `since` of each interest, so a reader that missed one learns of 
 """
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -82,10 +82,14 @@ class EventRows:
         self.limits = limits
         self.now = now
 
-    def record(self, connection: "tables.Connection", occurrence: Occurrence) -> LoggedEvent | None:
-        """Store an event, with its deliveries. Return None if nobody waits for it, or it is stored already."""
+    def record(
+        self, connection: "tables.Connection", occurrence: Occurrence, only: Container[str] | None = None
+    ) -> LoggedEvent | None:
+        """Store an event, with its deliveries: to `only` these subscriptions, if given. Return None if nobody waits for
+        it, or it is stored already."""
         principal, payload = occurrence.principal, msgspec.json.decode(occurrence.data)
-        subscriptions = list(self._subscriptions(connection, principal, occurrence.type, payload))
+        waiting = self._subscriptions(connection, principal, occurrence.type, payload)
+        subscriptions = [id for id in waiting if only is None or id in only]
         has_reader = any(self._interests(connection, principal, occurrence.type, payload, self.now()))
         if not subscriptions and not has_reader:
             return None
@@ -216,6 +220,16 @@ class EventRows:
         subscribed = subscription.select().where(subscription.c.type.in_(types))
         rows = [*connection.execute(polled), *connection.execute(subscribed)]
         return list({EventFilter(row.principal, row.type, row.arguments): None for row in rows})
+
+    def list_waiting(self, connection: "tables.Connection", principal: str, type: str) -> dict[str, list[str]]:
+        """Return the arguments with which a principal waits for a type, each with the ids of its subscriptions."""
+        interest, subscription, now = tables.event_interest, tables.event_subscription, self.now()
+        polled = interest.select().filter_by(principal=principal, type=type).where(interest.c.until > now)
+        found: dict[str, list[str]] = {row.arguments: [] for row in connection.execute(polled)}
+        mine = subscription.select().filter_by(principal=principal, type=type, active=True)
+        for row in connection.execute(mine.where(subscription.c.expires_at > now)):
+            found.setdefault(row.arguments, []).append(row.id)
+        return found
 
     def _read_events(self, connection: "tables.Connection", wanted: EventFilter, begin: int) -> Iterator[LoggedEvent]:
         event = tables.event

@@ -41,6 +41,7 @@ RESULTS = {
     "events/stream": "Result",
     "events/subscribe": "Result",
     "events/unsubscribe": "Result",
+    "toolgate/events/test": "Result",
     "skills/list": "CacheableResult",
     "skills/get": "CacheableResult",
     "resources/directory/read": "ListResourcesResult",

@@ -331,6 +331,7 @@ MESSAGES: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
     "events/stream": events_worst,
     "events/subscribe": subscribe_worst,
     "events/unsubscribe": subscribe_worst,
+    "toolgate/events/test": events_worst,
     "skills/list": lambda: each("cursor"),
     "skills/get": uri_worst,
 }

@@ -1,6 +1,7 @@
 """Connect the MCP client over HTTP+SSE, and over Streamable HTTP with and without sessions."""
 
 import asyncio
+import base64
 import contextlib
 import re
 import sys
@@ -83,7 +84,7 @@ class StreamableClient:
         if self._is_stateless and "method" in message:
             params = message.get("params", {})
             message = {**message, "params": {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}}
-            headers = {**headers, "Mcp-Method": message["method"], "Mcp-Name": params.get("name", "")}
+            headers = {**headers, "Mcp-Method": message["method"], "Mcp-Name": encode_header(params.get("name", ""))}
         fault: McpClientError = McpClientError("the response ended before it was complete")
         try:
             async with open_response("POST", self._url, headers, msgspec.json.encode(message)) as response:
@@ -356,6 +357,13 @@ def bearer_headers(token: str, url: str) -> dict[str, str]:
     if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         raise UsageError(f"--url: the token in TOOLGATE_TOKEN is sent over https or to this machine only, not to {url}")
     return {"Authorization": f"Bearer {token}"}
+
+
+def encode_header(value: str) -> str:
+    """Return the text as a header's value: what none can hold is base64 (MCP 2026-07-28, "Value Encoding")."""
+    if value.isascii() and value.isprintable() and value == value.strip() and not value.startswith("=?base64?"):
+        return value
+    return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
 async def read_body(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> bytes:
