@@ -99,7 +99,8 @@ class App:
         limits = build.event_limits(config)
         self.events = EventService(self.store, self.keys, self.workspaces, self._serves, limits)
         if self._signs_in:
-            self.events.open_webhooks(build.build_webhook_sender(config), self._find_valid_grants)
+            subscribed = build.subscription_limits(config)
+            self.events.open_webhooks(build.build_webhook_sender(config), self._find_valid_grants, subscribed)
         self.clock.record = self.events.sources.record_firing
         self.call_tasks.rows.record_end = self.events.sources.record_task_end
         self.page_reader: PageReader = build.build_page_reader(config, self.web, self.workspaces)

@@ -41,6 +41,7 @@ from toolgate.tools.workspace.zygote import CommandRunner
 
 if TYPE_CHECKING:
     from toolgate.server.bus.bus import Bus
+    from toolgate.server.events.subscriptions import SubscriptionLimits
     from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
     from toolgate.server.plugins.reload import PluginReloader
     from toolgate.server.state.replicas import ReplicaProcesses
@@ -351,6 +352,12 @@ def workspace_root(config: Config) -> Path | None:
 
 def event_limits(config: Config) -> EventLimits:
     return EventLimits(config.event_count, config.event_size, float(config.event_age))
+
+
+def subscription_limits(config: Config) -> "SubscriptionLimits":
+    from toolgate.server.events.subscriptions import SubscriptionLimits  # start-up: stdio does without
+
+    return SubscriptionLimits(config.webhook_count, longest=float(config.webhook_age))
 
 
 def hash_options(config: Config, root: Path | None) -> str:

@@ -408,6 +408,20 @@ OPTION_GROUPS = {
             16 * 2**20,
             "SIZE",
         ),
+        _http(
+            "webhook-age",
+            "longest life of a subscription by webhook, unless its client refreshes it (default 7d)",
+            above_zero(limits.parse_duration),
+            7 * 86_400,
+            "TIME",
+        ),
+        _http(
+            "webhook-count",
+            "subscriptions by webhook for each principal (default 100)",
+            above_zero(limits.parse_count),
+            100,
+            "NUMBER",
+        ),
     ),
     "Replicas": (
         _http(

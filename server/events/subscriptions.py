@@ -163,7 +163,7 @@ class EventSubscriptions:
             held, position, is_truncated = await store.transact(begin, alone="events")
         except TooManySubscriptionsError:
             most = self.limits.count
-            message = f"{most} subscriptions are live, the most there can be: end some first"
+            message = f"the limit of subscriptions ({most}) is reached: end some first"
             raise EventError("ResourceExhausted", message, limit="subscriptions", max=most) from None
         if not held.active:
             held = await self._verify(request, held, position)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,11 +117,14 @@ def test_a_server_that_is_killed_delivers_under_the_same_id_after_its_restart(
     tmp_path: Path, authority: FakeAuthority, receiver: WebhookReceiver
 ) -> None:
     folder = tmp_path / "server"
-    with trusting_site(folder, authority) as signed:
+    with trusting_site(folder, authority, "--webhook-age=2m", "--webhook-count=1") as signed:
         person = account(signed, "ada")
         granted(signed, person, "one")
         scene = Scene(signed, receiver, signed.token(person, "one", noted=False), person)
-        scene.subscribe()
+        until = datetime.fromisoformat(scene.subscribe()["refreshBefore"]).timestamp()
+        assert 60 < until - time.time() < 121
+        with pytest.raises(AssertionError, match=r"the limit of subscriptions \(1\) is reached"):
+            scene.subscribe("todo.changed")
         receiver.answers.append(500)
         scene.run("exit 3")
         receiver.wait(1)
