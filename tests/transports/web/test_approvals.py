@@ -102,10 +102,10 @@ def test_a_long_command_scrolls_in_its_block(arrive: Callable[..., Any], ada: Ap
 
 
 def test_each_block_that_hides_text_says_so_on_a_phone(arrive: Callable[..., Any], signed: Signed) -> None:
-    eve = AppUser(signed, "eve", "Loom")  # no page of hers was open: no call waits for it
+    eve = AppUser(signed, "eva", "Loom")  # no page of hers was open: no call waits for it
     assert "can answer at" in result(eve, "rm -f " + "x" * 800)
     assert "can answer at" in str(eve.call("echo", text="y" * 3_000))
-    page = arrive("eve", "phone")
+    page = arrive("eva", "phone")
     blocks = page.locator(".question pre")
     hides = "each => each.scrollHeight > each.clientHeight"
     says = "each => /characters: scroll/.test(each.nextElementSibling.textContent)"
