@@ -1,4 +1,4 @@
-"""Read a principal's tasks, plans and callbacks for the first page, and stop them.
+"""Read a principal's tasks, plans, callbacks and subscriptions for the first page, and stop them.
 
 Every id is looked up among the principal's own objects only.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.bus.bus import BusHealth
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
+from toolgate.server.events.overview import EventOverview, ShownSubscription
 from toolgate.server.protocol.session import Session
 from toolgate.server.server import Server
 from toolgate.server.state import plans
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 MAX_RUNS = 20  # background tasks shown, running first
 MAX_TASKS = 30  # tasks shown, open first
 MAX_STEPS = 20  # steps shown of each
+MAX_SUBSCRIPTIONS = 20  # subscriptions, streams and polls shown, failing ones first
 MAX_LINES = 50  # entries of the audit log
 READY = "ready"
 MAX_AWAY = 5  # nodes that are named
@@ -87,8 +89,8 @@ class ShownCallback:
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """A principal's tasks, plans and callbacks at one moment. `runs_fault` says why there are no runs, if they can't be
-    read; `more_tasks` counts those left out."""
+    """What a principal has at one moment. `runs_fault` says why there are no runs, if they can't be read; `more_tasks`
+    and `more_subscriptions` count those left out."""
 
     calls: list[RecentCall]
     runs: list[ShownRun] = field(default_factory=list[ShownRun])
@@ -97,6 +99,8 @@ class Activity:
     more_tasks: int = 0
     plans: list[ShownPlan] = field(default_factory=list[ShownPlan])
     callbacks: list[ShownCallback] = field(default_factory=list[ShownCallback])
+    subscriptions: list[ShownSubscription] = field(default_factory=list[ShownSubscription])
+    more_subscriptions: int = 0
 
 
 class Dashboard:
@@ -114,6 +118,7 @@ class Dashboard:
         bus_health: Callable[[], BusHealth] = BusHealth,
     ) -> None:
         self.recent_calls = recent_calls
+        self.events = EventOverview(server.events, lambda: server.registry.events)
         self._server = server
         self._store = store
         self._clock = clock
@@ -163,6 +168,7 @@ class Dashboard:
             runs, runs_fault = [], "where they run can’t be reached; they may go on"
         except ToolError as error:
             runs, runs_fault = [], error.text
+        subscriptions = await self.events.read(principal)
         return Activity(
             calls=self.recent_calls.newest(principal),
             runs=runs,
@@ -171,6 +177,8 @@ class Dashboard:
             more_tasks=all_tasks - len(tasks),
             plans=[plan async for plan in self._plans(principal, sessions)],
             callbacks=callbacks,
+            subscriptions=subscriptions[:MAX_SUBSCRIPTIONS],
+            more_subscriptions=max(0, len(subscriptions) - MAX_SUBSCRIPTIONS),
         )
 
     async def audit_entries(self, principal: str) -> list[EntryData]:

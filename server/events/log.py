@@ -47,6 +47,7 @@ class EventLog:
         self.store = store
         self.rows = EventRows(store, limits or EventLimits(), now)
         self.on_news: list[Callable[[str, str], None]] = []  # called in the loop: principal, and name of the type
+        self.on_change: list[Callable[[str], None]] = []  # called in the loop: a principal whose subscriptions changed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writes: set[asyncio.Task[None]] = set()
 
@@ -140,6 +141,11 @@ class EventLog:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self.emit_soon, principal, type, msgspec.Raw(data), key)
+
+    def note_change(self, principal: str) -> None:
+        """Tell pages that what a principal waits for has changed, or how its deliveries go."""
+        for notify in self.on_change:
+            notify(principal)
 
     async def read_page(
         self, wanted: EventFilter, after: Position | None, most: int, not_before: float = 0.0

@@ -58,6 +58,7 @@ class EventOutbox:
         self._cursors = cursors
         self._open_secrets = open_secrets
         self._find_valid = find_valid
+        self.on_outcome: list[Callable[[Delivery, Outcome], None]] = []  # called when an attempt's end is stored
         self._gaps: dict[str, Delivery] = {}  # subscription → word of its gap
         self._ends: dict[str, Delivery] = {}  # removed subscription → word of its end
 
@@ -99,12 +100,15 @@ class EventOutbox:
                 is_lost = outcome.disposition is Disposition.FINAL
                 self._rows.drop_delivery(connection, id, delivery.id, is_lost=is_lost)
             if outcome.error is None:
-                self._rows.note_success(connection, id)
+                self._rows.note_success(connection, id, is_event=not is_gap)
             else:
                 self._rows.note_failure(connection, id, outcome.error)
             return self._rows.has_deliveries(connection, id)
 
-        return await self._store.transact(store, alone="events")
+        has_more = await self._store.transact(store, alone="events")
+        for notify in self.on_outcome:
+            notify(delivery, outcome)
+        return has_more
 
     def add_end(self, ended: StoredSubscription, error: EventError) -> PendingSubscription:
         """Keep word of the end of a subscription that is removed already."""

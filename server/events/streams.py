@@ -65,6 +65,7 @@ class EventStreams:
             raise EventError("ResourceExhausted", f"more than {most} open streams", limit="streams", max=most)
         stream = OpenEventStream(self, id, channel, wanted, right, is_declared=is_declared)
         self._open[stream] = None
+        self.log.note_change(wanted.principal)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._heartbeat, self._beat)
         if self.is_ending:
@@ -74,6 +75,7 @@ class EventStreams:
     def close(self, stream: "OpenEventStream") -> None:
         """Forget a stream whose request has ended."""
         self._open.pop(stream, None)
+        self.log.note_change(stream.wanted.principal)
 
     def end_all(self) -> list["OpenEventStream"]:
         """End all streams, and those to come: each answers its request with a result."""
@@ -100,6 +102,16 @@ class EventStreams:
             [stream for stream in self._open if stream.wanted.principal == principal],
             EventError("Forbidden", "the access that allowed this stream was revoked"),
         )
+
+    def count_each(self, principal: str) -> "Counter[EventFilter]":
+        """Return what a principal's streams wait for, each with their number."""
+        return Counter(stream.wanted for stream in self._open if stream.wanted.principal == principal)
+
+    def terminate_filter(self, wanted: EventFilter, error: EventError) -> int:
+        """End the streams of these events, and return their number."""
+        found = [stream for stream in self._open if stream.wanted == wanted]
+        self._terminate(found, error)
+        return len(found)
 
     def terminate_type(self, type: str, error: EventError) -> None:
         """End the streams of a type that is served no longer."""

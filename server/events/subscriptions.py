@@ -25,10 +25,12 @@ from toolgate.server.state.sealed_state import Sealer, SealingKey
 from toolgate.server.state.store import StateError
 from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows, TooManySubscriptionsError
 from toolgate.server.webhooks.challenge import ChallengeRateError, EndpointError, EndpointVerifier
+from toolgate.server.webhooks.delivery import Delivery, Outcome
 from toolgate.server.webhooks.delivery_queue import DeliveryQueue
 from toolgate.server.webhooks.retry_schedule import RetrySchedule
 from toolgate.server.webhooks.sender import CallbackUrlError, WebhookSender
 from toolgate.server.webhooks.signature import WebhookSecret, WebhookSecretError
+from toolgate.tools.api.event import EventType
 
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
@@ -37,6 +39,7 @@ ROTATION = 3_600.0  # seconds in which a replaced secret signs too
 SHORTEST = 60.0  # seconds that a subscription lives at least
 FIRST_LOOK = 0.1  # seconds after subscribe: the client should have the id before the first event
 RETRY = 10.0  # seconds until the state is read again
+TEST_TIME = 5.0  # seconds that a person waits for the end of a test
 STOPPING = 1.0  # seconds for deliveries under way to end when the server does
 
 
@@ -98,6 +101,7 @@ class EventSubscriptions:
         self._active: dict[str, StoredSubscription] = {}
         self._by_type: dict[tuple[str, str], set[str]] = {}  # principal and type → ids
         events.on_news.append(self._wake)
+        self._outbox.on_outcome.append(lambda delivery, _: events.note_change(delivery.principal))
 
     def __len__(self) -> int:
         return len(self._active)
@@ -202,6 +206,29 @@ class EventSubscriptions:
             if ended.active:
                 self.queue.add(self._outbox.add_end(ended, error))
 
+    async def send_test(self, held: StoredSubscription, type: EventType) -> Outcome | None:
+        """Send a test event to a subscription alone. Return how its first attempt ended, or an earlier event's that
+        failed; None if neither did within seconds. Raises EventError and StateError."""
+        ids = set[str]()
+        ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def note(delivery: Delivery, outcome: Outcome) -> None:
+            is_end = outcome.error is not None or delivery.id in ids
+            if delivery.subscription == held.id and is_end and not ended.done():
+                ended.set_result(outcome)
+
+        self._outbox.on_outcome.append(note)
+        try:
+            arguments = msgspec.json.decode(held.arguments)
+            ids.update(await self._log.send_tests(held.principal, type, arguments, {held.id}))
+            self._deliver_now(held)
+            async with asyncio.timeout(TEST_TIME):
+                return await ended
+        except TimeoutError:
+            return None
+        finally:
+            self._outbox.on_outcome.remove(note)
+
     async def close(self) -> None:
         """End the deliveries. Those that are not acknowledged are sent again by the next server, under the same id."""
         await self.queue.close(STOPPING)
@@ -245,6 +272,7 @@ class EventSubscriptions:
     def _add(self, held: StoredSubscription) -> None:
         self._active[held.id] = held
         self._by_type.setdefault((held.principal, held.type), set()).add(held.id)
+        self._log.note_change(held.principal)
 
     def _drop(self, id: str) -> None:
         held = self._active.pop(id, None)
@@ -254,6 +282,7 @@ class EventSubscriptions:
             same.discard(id)
             if not same:
                 del self._by_type[held.principal, held.type]
+            self._log.note_change(held.principal)
 
     def _wake(self, principal: str, type: str) -> None:
         now = self._log.rows.now()

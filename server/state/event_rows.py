@@ -74,6 +74,13 @@ class EventFilter(msgspec.Struct, frozen=True):
     arguments: str
 
 
+class EventInterest(msgspec.Struct, frozen=True):
+    """What a poll or a stream waits for. `until`: when it is forgotten, in seconds since the epoch."""
+
+    wanted: EventFilter
+    until: float
+
+
 class EventRows:
     """The rows of all logs. Each method runs inside a transaction. `now`: seconds since the epoch."""
 
@@ -220,6 +227,18 @@ class EventRows:
         subscribed = subscription.select().where(subscription.c.type.in_(types))
         rows = [*connection.execute(polled), *connection.execute(subscribed)]
         return list({EventFilter(row.principal, row.type, row.arguments): None for row in rows})
+
+    def list_own_interests(self, connection: "tables.Connection", principal: str) -> list[EventInterest]:
+        """Return what a principal polls or streams, the last used first."""
+        table = tables.event_interest
+        mine = table.select().where(table.c.principal == principal, table.c.until > self.now())
+        rows = connection.execute(mine.order_by(table.c.until.desc(), table.c.since.desc()))
+        return [EventInterest(EventFilter(row.principal, row.type, row.arguments), row.until) for row in rows]
+
+    def drop_interest(self, connection: "tables.Connection", wanted: EventFilter) -> bool:
+        """Forget that a principal polls or streams these events. Return whether it did."""
+        key = msgspec.structs.asdict(wanted)
+        return bool(connection.execute(tables.event_interest.delete().filter_by(**key)).rowcount)
 
     def list_waiting(self, connection: "tables.Connection", principal: str, type: str) -> dict[str, list[str]]:
         """Return the arguments with which a principal waits for a type, each with the ids of its subscriptions."""

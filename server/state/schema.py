@@ -242,6 +242,7 @@ event_subscription = _table(  # by webhook
     Column("expires_at", Float, nullable=False),
     Column("has_gap", Boolean, nullable=False),  # an event was given up since the last that was delivered
     Column("made_at", Float, nullable=False),
+    Column("delivered", Integer, nullable=False, server_default="0"),  # how many were acknowledged
     Column("delivered_at", Float),
     Column("failing_since", Float),
     Column("last_error", String),

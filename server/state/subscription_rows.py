@@ -31,9 +31,19 @@ class StoredSubscription(msgspec.Struct, frozen=True):
     previous: str | None = None
     previous_until: float | None = None
     has_gap: bool = False
+    delivered: int = 0
     delivered_at: float | None = None
     failing_since: float | None = None
     last_error: str | None = None
+
+
+class SubscriptionState(msgspec.Struct, frozen=True):
+    """A subscription with the number of events that its client has not acknowledged, and when the next attempt is due:
+    None if none has failed."""
+
+    held: StoredSubscription
+    waiting: int
+    retry_at: float | None
 
 
 class PendingDelivery(msgspec.Struct, frozen=True):
@@ -76,6 +86,22 @@ class SubscriptionRows:
         due = {row.subscription: row.due_at for row in connection.execute(rows)}
         active = self.list_active(connection)
         return [(held, due.get(held.id, 0.0)) for held in active if held.id in due or held.has_gap]
+
+    def list_states(self, connection: "tables.Connection", principal: str) -> list[SubscriptionState]:
+        """Return the verified subscriptions of a principal that have not expired."""
+        table, delivery = tables.event_subscription, tables.event_delivery
+        live = table.select().where(table.c.active, table.c.expires_at > self.events.now())
+        found = [_to_subscription(row) for row in connection.execute(live.where(table.c.principal == principal))]
+        mine = delivery.c.subscription.in_([held.id for held in found])
+        late = tables.func.max(delivery.c.due_at).label("due_at")  # of the oldest, as the others were never tried
+        count = tables.select(delivery.c.subscription, tables.func.count().label("waiting"), late).where(mine)
+        rows = {row.subscription: row for row in connection.execute(count.group_by(delivery.c.subscription))}
+        return [
+            SubscriptionState(held, row.waiting, row.due_at or None)
+            if (row := rows.get(held.id)) is not None
+            else SubscriptionState(held, 0, None)
+            for held in found
+        ]
 
     def begin(
         self,
@@ -193,10 +219,12 @@ class SubscriptionRows:
         since = tables.func.coalesce(table.c.failing_since, now)
         connection.execute(table.update().where(table.c.id == id).values(failing_since=since, last_error=error))
 
-    def note_success(self, connection: "tables.Connection", id: str) -> None:
-        """Note that the client has acknowledged a delivery."""
+    def note_success(self, connection: "tables.Connection", id: str, *, is_event: bool) -> None:
+        """Note that the client has acknowledged a delivery: an event, or word of a gap."""
         table, now = tables.event_subscription, self.events.now()
-        success = {"delivered_at": now, "failing_since": None, "last_error": None}
+        success: dict[str, Any] = {"delivered_at": now, "failing_since": None, "last_error": None}
+        if is_event:
+            success["delivered"] = table.c.delivered + 1
         connection.execute(table.update().where(table.c.id == id).values(success))
 
     def clear_gap(self, connection: "tables.Connection", id: str) -> None:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard, RunsUnreachableError
+from toolgate.server.events.overview import TestFailedError
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
@@ -47,6 +48,7 @@ PARTS = (
     "sessions",
     "tasks",
     "callbacks",
+    "subscriptions",
     "apps",
     "approvals",
 )  # macros of home_parts.html
@@ -61,6 +63,7 @@ SANDBOXES = {  # the level of the sandbox, for people
     "uid": "Commands run as a separate system user for each person.",
     "none": "There is no sandbox: commands have all the server’s permissions.",
 }
+SUBSCRIPTION_ENDED = "The subscription was ended. The app can subscribe again until you revoke its access."
 NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 
 log = logging.getLogger("toolgate.http")
@@ -130,6 +133,8 @@ class HomePage:
             "session": partial(self._allow, "session"),
             "always": partial(self._allow, "always"),
             "forget": self._forget_approval,
+            "unsubscribe": self._unsubscribe,
+            "test": self._send_test,
         }
 
     def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
@@ -156,7 +161,8 @@ class HomePage:
         shown = sessions[:MAX_SESSIONS]
         going = await self.dashboard.read(principal, [held.session for _, _, held in shown])
         questions = await self._questions.list_waiting(principal)
-        active = bool(going.calls or going.runs or going.tasks or going.plans or going.callbacks or questions)
+        kept = going.tasks or going.plans or going.callbacks or going.subscriptions
+        active = bool(going.calls or going.runs or kept or questions)
         return {
             "csrf": csrf,
             "going": going,
@@ -170,17 +176,20 @@ class HomePage:
             "grants": grants,
             "grants_any": self._grants is not None,
             "names": {grant.client.id: grant.client.name for grant in grants},
+            "clients": {grant.id: grant.client.id for grant in grants},
         }
 
     async def watch(self, principal: str, notify: Callable[[], None]) -> None:
-        """Call `notify` whenever a call or a question changes, until cancelled."""
+        """Call `notify` whenever a call, a question or a subscription changes, until cancelled."""
         leave = self.dashboard.recent_calls.watch(principal, notify)
+        leave_events = self.dashboard.events.watch(principal, notify)
         try:
             with self._questions.follow(principal) as changes:
                 async for _ in changes:
                     notify()
         finally:
             leave()
+            leave_events()
 
     async def _page(self, request: Request, result: ActionResult | None = None) -> Response:
         if not accepts(request, "text/html"):
@@ -288,6 +297,20 @@ class HomePage:
     async def _forget_approval(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
         is_ended = await self.dashboard.end_approval(principal_of(visitor), id)
         return ActionResult(APPROVAL_ENDED) if is_ended else ActionResult(ALREADY_ENDED, 404)
+
+    async def _unsubscribe(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
+        is_ended = await self.dashboard.events.end(principal_of(visitor), id)
+        return ActionResult(SUBSCRIPTION_ENDED) if is_ended else ActionResult(ALREADY_ENDED, 404)
+
+    async def _send_test(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
+        try:
+            is_delivered = await self.dashboard.events.send_test(principal_of(visitor), id)
+        except KeyError:
+            return ActionResult(ALREADY_ENDED, 404)
+        except TestFailedError as error:
+            after = "It is not sent again." if error.is_final else "It is sent again later."
+            return ActionResult(f"The test event was not delivered: {error}. {after}", 409)
+        return ActionResult("The test event was delivered." if is_delivered else "The test event was sent.")
 
     def _sessions_of(self, principal: str) -> Iterator[tuple[str, Sessions, HttpSession]]:
         for transport, sessions in self._sessions.items():

@@ -8,6 +8,7 @@ import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,12 @@ from tests.server.auth.sign_in_server import PASSWORD
 from tests.servers.home_page_server import AppUser
 from toolgate.server.auth.login import accounts
 from toolgate.server.auth.login.accounts import Accounts
-from toolgate.server.state import client_rows
+from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.principal import Principal
+from toolgate.server.state import client_rows, grant_rows
+from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
+from toolgate.server.state.store import Store
+from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows
 
 FOLDER = ROOT / "docs" / "pictures"
 SIZES = ("desktop", "phone")
@@ -75,8 +81,29 @@ class Shop:
         ada.run("for n in 1 2 3; do echo test $n passed; done; exec sleep 600")
         ada.run("echo built; exit 0")
         ada.call("SetCallback", action="set", message="look at the build", delay_seconds=600)
+        self.signed.with_store(lambda store: store.transact(partial(self._subscribe, store)))
         self.bob.call("AskUserQuestion", questions_json=json.dumps({"questions": [QUESTION]}))
         self.bob.call("Bash", command=COMMAND)
+
+    def _subscribe(self, store: Store, connection: Any) -> None:
+        """Store what ada's app waits for: a webhook that works, one that fails, and a poll."""
+        rows = EventRows(store, EventLimits(), time.time)
+        subscriptions, name = SubscriptionRows(rows), Principal(OWN_ISSUER, self.ada.subject, "").name
+        (grant,) = grant_rows.list_unrevoked_grants(connection, client=self.ada.client)
+        for id, type, arguments in (("sub_1", "command.ended", "{}"), ("sub_2", "file.changed", '{"path":"notes.md"}')):
+            url, now = "https://hooks.example.com/x", time.time()
+            fresh = StoredSubscription(
+                id, name, "", f'"{grant.id}"', url, type, arguments, "", expires_at=now + 6e4, made_at=now
+            )
+            made, begin, _ = subscriptions.begin(connection, fresh, None, 0.0, 9)
+            subscriptions.activate(connection, made, begin, 0.0)
+        for _ in range(3):
+            subscriptions.note_success(connection, "sub_1", is_event=True)
+        wanted = EventFilter(name, "file.changed", '{"path":"notes.md"}')
+        rows.read_page(connection, wanted, None, 1)
+        rows.record(connection, Occurrence(name, wanted.type, "evt_1", b'{"path":"notes.md"}'))
+        subscriptions.postpone(connection, "sub_2", "evt_1", time.time() + 600)
+        subscriptions.note_failure(connection, "sub_2", "http_5xx")
 
     def consent(self, client: str, back: str) -> str:
         """Return the URL by which an app asks for access."""
