@@ -68,7 +68,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
         "events/subscribe": Method(partial(events.subscribe, server), scopes.event),
         "events/unsubscribe": Method(partial(events.unsubscribe, server), read),
         "events/stream": Method(partial(events.stream, server), scopes.event, is_stream=True),
-        "toolgate/events/test": Method(partial(events.send_test, server), scopes.event),
+        "toolgate/events/test": Method(partial(events.send_test, server), scopes.test_event),
         "skills/list": Method(partial(skills.list_skills, server, published), workflow, with_session=False),
         "skills/get": Method(partial(skills.get_skill, server, published), workflow, with_session=False),
         "resources/directory/read": Method(partial(skills.read_directory, server), scopes.resource, with_session=False),

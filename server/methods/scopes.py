@@ -12,7 +12,7 @@ from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.dispatcher import NO_SCOPES, ScopesOf
 from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.api.scopes import READ
+from toolgate.tools.api.scopes import READ, WORKFLOW
 
 
 @cache
@@ -44,6 +44,10 @@ class ScopeRules:
 
     def event(self, params: Mapping[str, Any]) -> frozenset[str]:
         return _of_part(self._registry().events, params.get("name"))
+
+    def test_event(self, params: Mapping[str, Any]) -> frozenset[str]:
+        """Return the scopes of a test event: its arguments are texts that reach the person's other clients."""
+        return self.event(params) | {WORKFLOW}
 
     def task(self, params: Mapping[str, Any]) -> frozenset[str]:
         return self._of_task(params.get("taskId"))

@@ -35,6 +35,9 @@ def test_a_type_is_refused_without_the_scope_of_its_tool(signed: Signed, method:
     body, headers = asking("events/poll", "command.ended")
     response, *_ = signed.site.ask("POST", "/mcp", body, authorization=f"Bearer {token}", **headers)
     assert response.status == 200
+    body, headers = asking("toolgate/events/test", "command.ended")  # its arguments reach other clients
+    response, *_ = signed.site.ask("POST", "/mcp", body, authorization=f"Bearer {token}", **headers)
+    assert (response.status, "tools:workflow" in challenge(response)["scope"]) == (403, True)
 
 
 def test_a_revoked_grant_ends_its_stream_and_says_so(signed: Signed) -> None:
