@@ -71,6 +71,9 @@ def test_the_ai_sdk_is_woken_when_a_build_ends(tmp_path: Path, era: str) -> None
                 assert client.do("refresh")["id"] == made["id"]
                 asked(signed, token, "tools/call", build)
                 assert client.wait("event")["data"]["id"] == 2
+                asked(signed, token, "toolgate/events/test", {"name": "command.ended"})
+                assert client.wait("event")["data"]["is_test"] is True
+                assert client.wait("answered") == 204
                 assert client.do("unsubscribe") == 0
             finally:
                 process.kill()
