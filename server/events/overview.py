@@ -35,10 +35,8 @@ FAILURES = {  # the word of an attempt → what has happened, for people
 }
 
 
-class TestFailedError(Exception):
+class NotDeliveredError(Exception):
     """A test event was not delivered; the text says why. `is_final`: it is not tried again."""
-
-    __test__ = False  # no test, to pytest
 
     def __init__(self, reason: str, *, is_final: bool = False) -> None:
         super().__init__(reason)
@@ -132,7 +130,7 @@ class EventOverview:
         """Send a test event to a subscription, or to streams and polls, alone. Return True if a webhook acknowledged
         it, None if that is not known.
 
-        Raises KeyError if it has ended, TestFailedError, and StateError.
+        Raises KeyError if it has ended, NotDeliveredError, and StateError.
         """
         held, wanted = await self._find(principal, id)
         name = held.type if held is not None else wanted.type if wanted is not None else ""
@@ -146,9 +144,9 @@ class EventOverview:
             assert held is not None and self._service.subscriptions is not None
             outcome = await self._service.subscriptions.send_test(held, type)
         except EventError as error:
-            raise TestFailedError(str(error), is_final=True) from None
+            raise NotDeliveredError(str(error), is_final=True) from None
         if outcome is not None and outcome.error is not None:
-            raise TestFailedError(FAILURES[outcome.error], is_final=outcome.disposition is Disposition.FINAL)
+            raise NotDeliveredError(FAILURES[outcome.error], is_final=outcome.disposition is Disposition.FINAL)
         return None if outcome is None else True
 
     def _drop_unless_subscribed(self, wanted: EventFilter, connection: "Connection") -> None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard, RunsUnreachableError
-from toolgate.server.events.overview import TestFailedError
+from toolgate.server.events.overview import NotDeliveredError
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
@@ -307,7 +307,7 @@ class HomePage:
             is_delivered = await self.dashboard.events.send_test(principal_of(visitor), id)
         except KeyError:
             return ActionResult(ALREADY_ENDED, 404)
-        except TestFailedError as error:
+        except NotDeliveredError as error:
             after = "It is not sent again." if error.is_final else "It is sent again later."
             return ActionResult(f"The test event was not delivered: {error}. {after}", 409)
         return ActionResult("The test event was delivered." if is_delivered else "The test event was sent.")
