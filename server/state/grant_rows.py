@@ -48,7 +48,10 @@ def hash_secret(secret: str) -> str:
 
 def add_grant(connection: "tables.Connection", now: float, lifetime: float, **row: Any) -> str:
     """Add a grant and return its id."""
-    id, family = secrets.token_hex(12), secrets.token_hex(32)  # an id never begins with "-": it is an argument of `token`
+    id, family = (
+        secrets.token_hex(12),
+        secrets.token_hex(32),
+    )  # an id never begins with "-": it is an argument of `token`
     table = tables.grant
     connection.execute(table.insert().values(id=id, family=family, made_at=now, expires_at=now + lifetime, **row))
     return id
