@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from toolgate.server.methods import events, lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
+from toolgate.server.methods import lifecycle, lists, prompts, resources, skills, subscriptions, tasks, tools
 from toolgate.server.methods.scopes import ScopeRules, fixed_scopes
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
@@ -63,12 +63,12 @@ def build_dispatcher(server: Server) -> Dispatcher:
         "subscriptions/listen": Method(
             partial(subscriptions.listen, server), scopes.subscription, is_stream=True, with_session=False
         ),
-        "events/list": Method(partial(events.list_types, server), read),
-        "events/poll": Method(partial(events.poll, server), scopes.event),
-        "events/subscribe": Method(partial(events.subscribe, server), scopes.event),
-        "events/unsubscribe": Method(partial(events.unsubscribe, server), read),
-        "events/stream": Method(partial(events.stream, server), scopes.event, is_stream=True),
-        "toolgate/events/test": Method(partial(events.send_test, server), scopes.test_event),
+        "events/list": Method(partial(_answer_events, server), read),
+        "events/poll": Method(partial(_answer_events, server), scopes.event),
+        "events/subscribe": Method(partial(_answer_events, server), scopes.event),
+        "events/unsubscribe": Method(partial(_answer_events, server), read),
+        "events/stream": Method(partial(_answer_events, server), scopes.event, is_stream=True),
+        "toolgate/events/test": Method(partial(_answer_events, server), scopes.test_event),
         "skills/list": Method(partial(skills.list_skills, server, published), workflow, with_session=False),
         "skills/get": Method(partial(skills.get_skill, server, published), workflow, with_session=False),
         "resources/directory/read": Method(partial(skills.read_directory, server), scopes.resource, with_session=False),
@@ -86,3 +86,9 @@ def build_dispatcher(server: Server) -> Dispatcher:
         return serialization.add_result_type(answer, server.identity(revision))
 
     return Dispatcher(methods, handlers, finish_answer)
+
+
+async def _answer_events(server: Server, call: Call) -> dict[str, Any]:
+    from toolgate.server.methods import events  # start-up: few clients ask for events
+
+    return await events.ANSWERS[call.method](server, call)

@@ -4,7 +4,7 @@ Source: SEP-3415 (extension io.modelcontextprotocol/events).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -202,3 +202,13 @@ def _find_type(server: Server, params: FilterParams) -> EventType:
 
 def _served_tools(server: Server) -> frozenset[str]:
     return frozenset(server.policy.rules.without_denied(server.registry.tools))
+
+
+ANSWERS: Mapping[str, Callable[[Server, Call], Awaitable[Answer]]] = {
+    "events/list": list_types,
+    "events/poll": poll,
+    "events/subscribe": subscribe,
+    "events/unsubscribe": unsubscribe,
+    "events/stream": stream,
+    "toolgate/events/test": send_test,
+}
