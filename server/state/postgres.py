@@ -32,7 +32,14 @@ SELECT (classid::bigint << 32) | objid::bigint AS number FROM pg_locks
 WHERE locktype = 'advisory' AND granted AND objsubid = 1
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
-ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, ConnectionError, TimeoutError)
+ERRORS = (  # the fourth: PostgreSQL ended the connection while it was idle
+    SQLAlchemyError,
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    ConnectionError,
+    TimeoutError,
+)
 CONNECT_ERRORS = (*ERRORS, OSError)  # of name resolution and TLS
 EVERYTHING = "everything"
 BUSY = "is busy: try again"

@@ -204,8 +204,9 @@ def test_nothing_is_taken_into_use_by_looking(tmp_path: Path) -> None:
 def test_a_server_is_ready_while_one_node_answers(answers: list[bool], status: str, away: list[str] | None) -> None:
     nodes = [NodeReport(f"unix:/{n}", "", answer, "", "", None, 0.0, 0, 0) for n, answer in enumerate(answers)]
     workspaces: Any = SimpleNamespace(level="bwrap", list_nodes=lambda: nodes)
+    server: Any = SimpleNamespace(events=SimpleNamespace(log=SimpleNamespace(rows=None)))
     nothing: Any = None
-    overview = Dashboard(nothing, nothing, nothing, workspaces, RecentCalls(), None)
+    overview = Dashboard(server, nothing, nothing, workspaces, RecentCalls(), None)
     expected: dict[str, Any] = {"status": status, "sandbox": "bwrap"}
     expected |= {} if away is None else {"away": away}
     assert overview.describe_readiness(is_ending=False) == expected
