@@ -4,7 +4,6 @@
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -126,8 +125,7 @@ class ServicePool:
         self._max_notices = 2 * max(len(self._notices), MAX_PRINCIPALS)
 
 
-@dataclass(eq=False)
-class Server:
+class Server(msgspec.Struct, eq=False, dict=True):
     name: str
     version: str
     registry: Registry
@@ -138,20 +136,20 @@ class Server:
     services: ServicePool
     call_tasks: CallTasks
     events: EventService
-    policy: CallPolicy = field(default_factory=CallPolicy)
+    policy: CallPolicy = msgspec.field(default_factory=CallPolicy)
     shared_notices: "SharedNotices | None" = None  # with the other replicas
     remote_tasks: "RemoteTasks | None" = None  # of the other replicas
-    observers: Observers = field(default_factory=Observers)  # of each tools/call
-    questions: PendingQuestions = field(default_factory=PendingQuestions)  # on the server's page
-    notifications: Notifications = field(default_factory=Notifications)
+    observers: Observers = msgspec.field(default_factory=Observers)  # of each tools/call
+    questions: PendingQuestions = msgspec.field(default_factory=PendingQuestions)  # on the server's page
+    notifications: Notifications = msgspec.field(default_factory=Notifications)
     streaming: bool = True  # whether progress is sent
     full_structure: bool = False  # structured content also for lean tools
     trace: Callable[[Method], Method] | None = None  # wraps each method, if calls are traced
     note_use: Callable[[str], None] | None = None  # called with the principal at each call
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
-    pages: dict[tuple[str, str, int], msgspec.Raw] = field(default_factory=dict[tuple[str, str, int], msgspec.Raw])
-    _identities: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    pages: dict[tuple[str, str, int], msgspec.Raw] = {}
+    _identities: dict[str, dict[str, Any]] = {}
 
     def __post_init__(self) -> None:
         self.deadlines = DeadlineTimer(self.call_timeout)

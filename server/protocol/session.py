@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -57,8 +56,7 @@ class InFlightRequest(msgspec.Struct):
     on_unsent: Callable[[], None] | None = None  # called if the answer is not sent after all
 
 
-@dataclass(eq=False, repr=False, slots=True)
-class Session:
+class Session(msgspec.Struct, eq=False):
     """One client's session, from `initialize` on; in the stateless era one request's, sharing `in_flight`.
 
     - `principal`: whose rows and folders it uses. `owner`: who alone may use the session; narrower than it.
@@ -78,7 +76,6 @@ class Session:
 
     principal: str
     channel: Channel | None = None
-    _: KW_ONLY
     stateless: bool = False
     owner: str = ""  # "" means `principal`
     right: "GrantKey | None" = None
@@ -89,16 +86,16 @@ class Session:
     transport: str = ""
     key: str = ""
     id_prefix: str = ""
-    revision: Revision | None = field(default=None, init=False)
-    meta: dict[str, Any] | None = field(default=None, init=False)
-    capabilities: dict[str, Any] = field(init=False)
-    log_level: int | None = field(default=DEFAULT_LEVEL, init=False)
-    ready: bool = field(default=False, init=False)  # after notifications/initialized: may get unasked messages
-    in_flight: dict[Id, InFlightRequest] = field(init=False)
-    place: CallerState = field(init=False)
-    subscribed: dict[str, frozenset[str]] = field(init=False)  # resource URI → scopes needed to read it
-    _asked: dict[Id, asyncio.Future[Any]] = field(init=False)
-    _last_id: int = field(default=0, init=False)
+    revision: Revision | None = None
+    meta: dict[str, Any] | None = None
+    capabilities: dict[str, Any] = {}
+    log_level: int | None = DEFAULT_LEVEL
+    ready: bool = False  # after notifications/initialized: may get unasked messages
+    in_flight: dict[Id, InFlightRequest] = {}
+    place: CallerState = msgspec.field(default_factory=CallerState)
+    subscribed: dict[str, frozenset[str]] = {}  # resource URI → scopes needed to read it
+    _asked: dict[Id, asyncio.Future[Any]] = {}
+    _last_id: int = 0
 
     def __post_init__(self) -> None:
         self.owner = self.owner or self.principal
@@ -106,8 +103,10 @@ class Session:
             self._last_id = secrets.randbelow(2**40) << 10
         elif not self.stateless:
             self.key = secrets.token_urlsafe(24)
-        self.place = CallerState(hash_key(self.key) if self.key else "")
-        self.capabilities, self.in_flight, self.subscribed, self._asked = {}, {}, {}, {}
+        if self.key:
+            self.place = CallerState(hash_key(self.key))
+
+    __repr__ = object.__repr__  # the key is a secret
 
     def for_request(self, revision: Revision, capabilities: dict[str, Any], log_level: int | None) -> "Session":
         """Return the session of one stateless request, cancelled through this one. Over HTTP that is this one: each

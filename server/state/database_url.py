@@ -1,14 +1,14 @@
 """Hold the URL of a PostgreSQL database, and keep its password out of texts."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
 
 SCHEMES = ("postgresql", "postgres")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DatabaseUrl:
+class DatabaseUrl(msgspec.Struct, frozen=True):
     """The URL of a database, as libpq writes it, and its file, if it is from one. Its text has no password."""
 
     secret: str

@@ -7,11 +7,12 @@ import hashlib
 import logging
 import os
 import socket
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+
+from msgspec.structs import replace
 
 from toolgate.server.config.load import SYSTEM_STATE, Config
 from toolgate.server.protocol.errors import UsageError

@@ -49,7 +49,7 @@ def test_the_limits_of_the_security_page_are_those_there_are_with_their_defaults
     default = limits.Limits()
     assert told.pop("calls").startswith(str(default.calls[""]))
     for name, value in told.items():
-        assert limits.ROWS[name].metadata["kind"](value) == getattr(default, name.replace("-", "_")), name
+        assert limits.ROWS[name](value) == getattr(default, name.replace("-", "_")), name
     assert {*told, "calls"} == {*limits.ROWS}
     for scope in ("tools:shell", "tools:web"):
         assert f"{default.calls[scope]} of `{scope}`" in text

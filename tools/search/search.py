@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -63,17 +62,21 @@ class Tally(msgspec.Struct, eq=False):
     engines: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class PendingQuery:
+class PendingQuery(msgspec.Struct, eq=False):
     """A running query, and the searches of one caller that wait for it. `attempt` is set once it started. `latest`, by
     the clock, is the last time to start it."""
 
     key: Key
     question: EngineQuery
-    searches: list[Tally] = field(default_factory=list)
+    searches: list[Tally] = msgspec.field(default_factory=list[Tally])
     attempt: EngineAttempt | None = None
     latest: float = 0.0
-    task: "asyncio.Task[EngineOutcome]" = field(init=False)
+    running: "asyncio.Task[EngineOutcome] | None" = None
+
+    @property
+    def task(self) -> "asyncio.Task[EngineOutcome]":
+        assert self.running is not None
+        return self.running
 
     def count(self, change: int) -> None:
         for tally in self.searches:
@@ -146,7 +149,7 @@ class Search:
         asking = self._under_way.get(key)
         if asking is None:
             asking = self._under_way[key] = PendingQuery(key, EngineQuery(engine, key[2], key[0]))
-            asking.task = asyncio.ensure_future(self._run_query(asking))
+            asking.running = asyncio.ensure_future(self._run_query(asking))
             asking.task.add_done_callback(lambda _: self._forget_query(asking))
         asking.searches.append(tally)
         asking.latest = max(asking.latest, latest)

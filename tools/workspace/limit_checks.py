@@ -4,9 +4,10 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import asdict
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.disk_usage import DiskUsageWatcher
@@ -125,7 +126,7 @@ def guess_limits(run: Run, text: str, limits: Limits, level: str, disk: Callable
         return [f"it was killed, perhaps at the limit of {limits.cpu:,} s of CPU time of a process (--limit cpu)"]
     if any(words in text for words in SYMPTOMS["tmp"][0]) and (full := disk()):
         return [full]
-    values = {each.name: getattr(limits, each.name) for each in fields(limits)}
+    values = asdict(limits)
     if level != "bwrap":
         values["tmp"] = 0  # there /tmp is the machine's
     return [

@@ -6,8 +6,9 @@ is no limit. `calls` and `calls:SCOPE` count calls a minute.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.api.text import closest
 
@@ -32,32 +33,39 @@ def parse_count(word: str) -> int:
     return _parse_scaled(word, {"": 1}, f"{word!r} is not a number such as 100")
 
 
-def _limit(default: int, kind: Callable[[str], int], help: str) -> int:
-    return field(default=default, metadata={"kind": kind, "help": help})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """The limits; 0 is none. One about a process applies to each, one about a principal to all its commands."""
 
-    cpu: int = _limit(3600, parse_duration, "CPU time of a process")
-    memory: int = _limit(2 * 2**30, parse_size, "memory of a principal's commands; of each process without cgroups")
-    processes: int = _limit(512, parse_count, "processes and threads of a principal")
-    files: int = _limit(4096, parse_count, "open files of a process")
-    file_size: int = _limit(2 * 2**30, parse_size, "one file that is written")
-    workspace: int = _limit(4 * 2**30, parse_size, "all that is in a principal's workspace")
-    entries: int = _limit(500_000, parse_count, "files and folders in a principal's workspace")
-    tmp: int = _limit(512 * 2**20, parse_size, "the private /tmp of a principal's sandbox, which is memory")
-    commands: int = _limit(32, parse_count, "commands of a principal at once, background tasks included")
-    background: int = _limit(16, parse_count, "background tasks of a principal at once")
-    age: int = _limit(86_400, parse_duration, "how old a background task gets")
-    calls: Mapping[str, int] = field(
-        default_factory=lambda: {"": 600, "tools:shell": 240, "tools:web": 120},
-        metadata={"help": "calls of a principal in a minute: calls=N of all tools, calls:SCOPE=N of those of a scope"},
+    cpu: int = 3600  # seconds of CPU time of a process
+    memory: int = 2 * 2**30  # of a principal's commands; of each process without cgroups
+    processes: int = 512  # processes and threads of a principal
+    files: int = 4096  # open files of a process
+    file_size: int = 2 * 2**30  # of one file that is written
+    workspace: int = 4 * 2**30  # of all that is in a principal's workspace
+    entries: int = 500_000  # files and folders in a principal's workspace
+    tmp: int = 512 * 2**20  # of the private /tmp of a principal's sandbox, which is memory
+    commands: int = 32  # commands of a principal at once, background tasks included
+    background: int = 16  # background tasks of a principal at once
+    age: int = 86_400  # seconds that a background task runs
+    calls: Mapping[str, int] = msgspec.field(  # of a principal in a minute: "": of all tools, or of those of a scope
+        default_factory=lambda: {"": 600, "tools:shell": 240, "tools:web": 120}
     )
 
 
-ROWS = {each.name.replace("_", "-"): each for each in fields(Limits)}
+ROWS: Mapping[str, Callable[[str], int]] = {  # names, and how their values are read
+    "cpu": parse_duration,
+    "memory": parse_size,
+    "processes": parse_count,
+    "files": parse_count,
+    "file-size": parse_size,
+    "workspace": parse_size,
+    "entries": parse_count,
+    "tmp": parse_size,
+    "commands": parse_count,
+    "background": parse_count,
+    "age": parse_duration,
+    CALLS: parse_count,
+}
 UNLIMITED = Limits(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, calls={})
 
 
@@ -75,16 +83,15 @@ def parse(words: Iterable[str], base: Limits | None = None) -> Limits:
         if known == CALLS:
             limits = replace(limits, calls={**limits.calls, scope: value})
         else:
-            changed: dict[str, Any] = {ROWS[known].name: value}
-            limits = replace(limits, **changed)
+            limits = replace(limits, **{known.replace("-", "_"): value})
     return limits
 
 
 def _read(word: str) -> tuple[str, int]:
     name, equals, value = (part.strip() for part in word.partition("="))
     known, _, scope = name.partition(":")
-    row = ROWS.get(known)
-    if row is None or (scope and known != CALLS):
+    parse_value = ROWS.get(known)
+    if parse_value is None or (scope and known != CALLS):
         similar = closest(known, ROWS)
         hint = f" (did you mean {similar}?)" if similar else ""
         raise ValueError(f"there is no limit {name!r}{hint}; limits are {', '.join(ROWS)}, calls:SCOPE")
@@ -93,7 +100,7 @@ def _read(word: str) -> tuple[str, int]:
     if scope and not re.fullmatch(r"[a-z][a-z0-9:._-]{0,63}", scope):
         raise ValueError(f"{scope!r} is not the name of a scope, such as tools:shell")
     try:
-        return name, row.metadata.get("kind", parse_count)(value)
+        return name, parse_value(value)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
 
