@@ -82,6 +82,7 @@ class App:
         self.store = open_store(self.state, config.database)
         self.keys = open_keys(self.store, read_secret(config))
         self.replicas = build.build_replicas(config, self.bus)
+        self.database_monitor = build.build_database_monitor(self.store) if config.is_remote else None
         self.processes = self.replicas or self.store.open_processes()
         self.clock = CallbackTimer(self.store, self._fire, processes=self.processes)
         options = build.hash_options(config, self.root)
@@ -194,6 +195,8 @@ class App:
             site.listen()
             await self.start()
             self._later.start(self._open_state, 0.0)
+            if self.database_monitor is not None:
+                self._later.start(self.database_monitor.run, 0.0)
             await site.serve()
         except asyncio.CancelledError:
             if not interrupted.is_set():
@@ -252,11 +255,13 @@ class App:
     def _build_overview(self) -> "Dashboard":
         from toolgate.server.bus.bus import BusHealth  # start-up: stdio does without
         from toolgate.server.dashboard import Dashboard
+        from toolgate.server.state.store import DatabaseHealth
 
         feed, trail = self.observation.recent_calls, self.observation.own_entries()
         assert feed is not None  # HTTP is served
         health = self.bus.health if self.bus is not None else BusHealth
-        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail, health)
+        database = self.database_monitor.health if self.database_monitor is not None else DatabaseHealth
+        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail, health, database)
 
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
@@ -390,12 +395,12 @@ class App:
 
     def _build_metrics(self) -> "Metrics":
         """The metrics, with all that is behind the transports."""
-        from toolgate.server.telemetry.metrics.gauges import server_rows, webhook_rows  # start-up, as above
+        from toolgate.server.telemetry.metrics import gauges  # start-up, as above
 
         metrics = self.observation.metrics
         assert metrics is not None  # HTTP is served
         metrics.add_rows(
-            server_rows(
+            gauges.server_rows(
                 self.server.notifications.subscriptions,
                 self.server.call_tasks.work,
                 self.workspaces,
@@ -405,7 +410,11 @@ class App:
             )
         )
         if self.events.subscriptions is not None:
-            metrics.add_rows(webhook_rows(self.events.subscriptions))
+            metrics.add_rows(gauges.webhook_rows(self.events.subscriptions))
+        if self.bus is not None and self.replicas is not None:
+            metrics.add_rows(gauges.bus_rows(self.bus.health))
+        if self.database_monitor is not None:
+            metrics.add_rows(gauges.database_rows(self.database_monitor.health))
         return metrics
 
     def _build_registry(self) -> Registry:

@@ -21,6 +21,7 @@ from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.event_rows import EventLimits
+from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.text import describe_os_error
 from toolgate.server.watch import FileChanges
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from toolgate.server.events.subscriptions import SubscriptionLimits
     from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
     from toolgate.server.plugins.reload import PluginReloader
+    from toolgate.server.state.postgres_monitor import PostgresMonitor
     from toolgate.server.state.replicas import ReplicaProcesses
     from toolgate.server.webhooks.sender import WebhookSender
     from toolgate.server.workspaces.retention import WorkspaceCleaner
@@ -91,6 +93,18 @@ def build_replicas(config: Config, bus: "Bus | None") -> "ReplicaProcesses | Non
     from toolgate.server.state.replicas import ReplicaProcesses
 
     return ReplicaProcesses(bus.replica, ReplicaLock(bus.replica.name, partial(postgres.connect, config.database)))
+
+
+def build_database_monitor(store: Store) -> "PostgresMonitor | None":
+    """Return what knows whether PostgreSQL answers, or None where the state is a file."""
+    if isinstance(store, SqliteStore):
+        return None
+    from toolgate.server.state import postgres  # start-up: only --database has it
+    from toolgate.server.state.postgres_monitor import PostgresMonitor
+    from toolgate.server.state.postgres_store import PostgresStore
+
+    assert isinstance(store, PostgresStore)
+    return PostgresMonitor(partial(postgres.connect, store.url), store.count_transactions)
 
 
 def build_search(config: Config, web: Web, reader: PageReader) -> search.Search:

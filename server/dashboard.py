@@ -17,7 +17,7 @@ from toolgate.server.server import Server
 from toolgate.server.state import plans
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import DatabaseHealth, Store
 from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
 from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
@@ -40,7 +40,7 @@ MAX_SUBSCRIPTIONS = 20  # subscriptions, streams and polls shown, failing ones f
 MAX_LINES = 50  # entries of the audit log
 READY = "ready"
 MAX_AWAY = 5  # nodes that are named
-REDIS_AWAY = 3.0  # seconds without Redis after which this server is not ready: it may have been restarted
+AWAY = 3.0  # seconds without Redis or PostgreSQL after which this server is not ready: they may have been restarted
 AUDIT_CACHE_TIME = 3.0  # seconds that entries are cached: reading them costs more than the rest of the page
 TAIL = 2_000  # bytes of each background task's output in the page itself
 CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
@@ -105,7 +105,7 @@ class Activity:
 
 class Dashboard:
     """Read and act for one principal. `own_entries` is None if calls are not recorded. `bus_health` tells whether Redis
-    is there."""
+    is there, `database_health` whether PostgreSQL is."""
 
     def __init__(
         self,
@@ -116,6 +116,7 @@ class Dashboard:
         recent_calls: RecentCalls,
         own_entries: OwnEntries | None,
         bus_health: Callable[[], BusHealth] = BusHealth,
+        database_health: Callable[[], DatabaseHealth] = DatabaseHealth,
     ) -> None:
         self.recent_calls = recent_calls
         self.events = EventOverview(server.events, lambda: server.registry.events)
@@ -125,6 +126,7 @@ class Dashboard:
         self._workspaces = workspaces
         self._own_entries = own_entries
         self._bus_health = bus_health
+        self._database_health = database_health
         self._reading = asyncio.Lock()  # one reader of the audit log at a time: each one blocks its writers
         self._entries: dict[str, tuple[float, list[EntryData]]] = {}  # by principal: time read, entries
 
@@ -148,9 +150,9 @@ class Dashboard:
         status = "ending" if is_ending else READY
         if nodes and len(away) == len(nodes) and not is_ending:
             status = f"no node answers: {', '.join(away[:MAX_AWAY])}{', ...' if len(away) > MAX_AWAY else ''}"
-        health = self._bus_health()
-        if status == READY and not health.is_reachable and health.seconds > REDIS_AWAY:
-            status = "Redis does not answer"
+        for name, health in (("PostgreSQL", self._database_health()), ("Redis", self._bus_health())):
+            if status == READY and not health.is_reachable and health.seconds > AWAY:
+                status = f"{name} does not answer"
         return {"status": status, "sandbox": self.sandbox_level} | ({"away": away[:MAX_AWAY]} if away else {})
 
     async def read(self, principal: str, sessions: Iterable[Session]) -> Activity:

@@ -100,6 +100,11 @@ class PostgresStore:
     def is_empty(self) -> bool:
         return False
 
+    def count_transactions(self) -> tuple[int, int]:
+        """Return how many transactions have a connection, and how many wait for one or for an equal transaction."""
+        running: int = self._engine.pool.checkedout()  # type: ignore[attr-defined]  # a queue's
+        return running, max(0, len(self._running) - running)
+
     def open_processes(self) -> PostgresProcesses:
         return PostgresProcesses(self.url)
 

@@ -7,6 +7,7 @@
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
@@ -35,6 +36,17 @@ Subject = Literal[
     "tasks",
     "todos",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseHealth:
+    """The state of the connections to PostgreSQL, for metrics and readiness. An SQLite file is always there."""
+
+    is_reachable: bool = True
+    seconds: float = 0.0  # since when it is reachable, or since it last answered
+    latency: float = 0.0  # seconds of the newest answer
+    running: int = 0  # transactions with a connection
+    waiting: int = 0  # transactions that wait for a connection, or for an equal one to end
 
 
 class Store(Protocol):

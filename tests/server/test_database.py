@@ -1,20 +1,28 @@
 """A whole server whose state is in PostgreSQL."""
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import eventually
+from tests.clients.raw_client import PATIENCE, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import HELLO, PASSWORD, granted, is_let_in, refreshed, registered
+from tests.server.telemetry.test_metrics import told
 from tests.servers.postgres import PASSWORD as DATABASE_PASSWORD
 from tests.servers.postgres import Postgres
 from toolgate.server.config import load
+from toolgate.server.state import postgres as driver
+from toolgate.server.state.database_url import parse_database_url
+from toolgate.server.state.postgres_monitor import TIMEOUT, PostgresMonitor
 from toolgate.server.workspaces.checks import hidden_paths
 
 
@@ -86,6 +94,55 @@ def test_the_password_is_in_no_output_and_in_no_childs_environment(
     for words in (("doctor", "--browser", "none", "-t", "--port", "0"), ("user", "list"), ("user", "remove", "bob")):
         done = run(tmp_path, *words, "--state", "state", *shared[:2])
         assert not any(secret in done.stdout + done.stderr for secret in secrets)
+
+
+def test_without_postgresql_a_server_is_not_ready_and_its_metrics_say_why(
+    tmp_path: Path, shared: tuple[str, ...], postgres: Postgres
+) -> None:
+    with site(tmp_path / "one", *shared) as at:
+        assert eventually(lambda: told(at)["toolgate_database_latency_seconds"][()] > 0)
+        found = told(at)
+        assert found["toolgate_database_up"] == {(): 1.0}
+        assert found["toolgate_database_transactions_waiting"] == {(): 0.0}
+        assert not [name for name in found if name.startswith("toolgate_bus")]
+        postgres.stop()
+        try:
+            assert eventually(lambda: told(at)["toolgate_database_up"] == {(): 0.0})
+            assert at.ask("GET", "/ready")[0].status == 200  # it may be restarting
+            assert eventually(lambda: at.ask("GET", "/ready")[0].status == 503)
+            assert at.ask("GET", "/ready")[2]["status"] == "PostgreSQL does not answer"
+        finally:
+            postgres.start()
+        assert eventually(lambda: at.ask("GET", "/ready")[0].status == 200)
+        assert told(at)["toolgate_database_up"] == {(): 1.0}
+        assert "PostgreSQL answers again" in at.log()
+
+
+def test_a_connection_that_says_nothing_is_given_up(postgres: Postgres) -> None:
+    async def body() -> None:
+        url = parse_database_url(postgres.create_database())
+        monitor = PostgresMonitor(partial(driver.connect, url), lambda: (2, 1))
+        asking = asyncio.create_task(monitor.run())
+        await wait_until(lambda: monitor.health().latency > 0)
+        pid = int(postgres.run_sql("SELECT pid FROM pg_stat_activity WHERE query = 'SELECT 1'"))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await wait_until(lambda: not monitor.health().is_reachable)
+            assert TIMEOUT <= monitor.health().seconds < PATIENCE
+            await wait_until(lambda: monitor.health().is_reachable)  # by a new connection
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        assert (monitor.health().running, monitor.health().waiting) == (2, 1)
+        asking.cancel()
+        await asyncio.wait([asking])
+
+    asyncio.run(body())
+
+
+async def wait_until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not is_true():
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from tests.clients.raw_client import STATELESS, eventually
 from tests.clients.surviving_client import META
+from tests.server.telemetry.test_metrics import told
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, RoundRobin, running_replicas
 
@@ -282,6 +283,9 @@ def test_calls_without_a_session_go_on_without_redis(own: Replicas) -> None:
 def test_redis_away_is_503_that_names_it_and_flushed_is_404(own: Replicas) -> None:
     client = RoundRobin(own.sites)
     client.ready()
+    found = told(own.sites[0])
+    assert found["toolgate_bus_up"] == found["toolgate_database_up"] == {(): 1.0}
+    assert 0 <= found["toolgate_bus_lease_age_seconds"][()] < 3 and found["toolgate_bus_dropped_total"] == {(): 0.0}
     with own.redis.stopped():
         for at in (0, 1):
             began = time.monotonic()
@@ -290,6 +294,8 @@ def test_redis_away_is_503_that_names_it_and_flushed_is_404(own: Replicas) -> No
             assert time.monotonic() - began < 3
         assert eventually(lambda: own.sites[0].ask("GET", "/ready")[0].status == 503)
         assert b"Redis" in own.sites[0].ask("GET", "/ready")[1]
+        found = told(own.sites[0])
+        assert found["toolgate_bus_up"] == {(): 0.0} and found["toolgate_bus_lease_age_seconds"][()] > 3
     assert eventually(lambda: own.sites[0].ask("GET", "/ready")[0].status == 200)
     assert eventually(lambda: client.post("ping", at=0)[0].status == 200)
     assert client.call("echo", {"text": "back"}, at=1) == "back"

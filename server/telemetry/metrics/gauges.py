@@ -19,7 +19,9 @@ from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import BusHealth
     from toolgate.server.events.subscriptions import EventSubscriptions  # start-up: most servers have no webhooks
+    from toolgate.server.state.store import DatabaseHealth
 
 Values = Iterable[tuple[tuple[str, ...], float]]
 Key = TypeVar("Key", bound=str | int)
@@ -128,6 +130,36 @@ def node_rows(workspaces: Workspaces) -> list[MetricRow]:
         _gauge("toolgate_node_pages_waiting", "Those that wait for it.", read_load("pages_waiting"), "node"),
         _gauge("toolgate_node_disk_free_bytes", "Free bytes of the node's disk.", read_load("disk_free"), "node"),
         _gauge("toolgate_node_memory_free_bytes", "Free bytes of its memory.", read_load("memory_free"), "node"),
+    ]
+
+
+def bus_rows(measure: Callable[[], "BusHealth"]) -> list[MetricRow]:
+    """Return the rows of the connections to Redis."""
+
+    def read(field: str) -> Callable[[], Values]:
+        return lambda: [((), getattr(measure(), field))]
+
+    return [
+        _gauge("toolgate_bus_up", "1 if Redis answers.", read("is_reachable")),
+        _gauge("toolgate_bus_latency_seconds", "Time of the newest answer of Redis.", read("latency")),
+        _gauge("toolgate_bus_lease_age_seconds", "Time since the lease was renewed.", read("lease_age")),
+        _gauge("toolgate_bus_lag_seconds", "Time that the oldest unwritten event has waited.", read("lag")),
+        _gauge("toolgate_bus_unwritten_bytes", "Bytes of events that Redis does not have yet.", read("unwritten")),
+        _counter("toolgate_bus_dropped", "Events for which there was no room.", read("dropped")),
+    ]
+
+
+def database_rows(measure: Callable[[], "DatabaseHealth"]) -> list[MetricRow]:
+    """Return the rows of the connections to PostgreSQL."""
+
+    def read(field: str) -> Callable[[], Values]:
+        return lambda: [((), getattr(measure(), field))]
+
+    return [
+        _gauge("toolgate_database_up", "1 if PostgreSQL answers.", read("is_reachable")),
+        _gauge("toolgate_database_latency_seconds", "Time of the newest answer of PostgreSQL.", read("latency")),
+        _gauge("toolgate_database_transactions_running", "Transactions with a connection.", read("running")),
+        _gauge("toolgate_database_transactions_waiting", "Transactions that wait for one.", read("waiting")),
     ]
 
 

@@ -25,13 +25,15 @@ from tests.conftest import PROBE
 from tests.server.auth.minted_tokens import HELLO, asked, request, signed_site
 from tests.server.auth.sign_in_server import Browser
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
+from toolgate.server.bus.bus import BusHealth
 from toolgate.server.calls.observers import CallEnd
 from toolgate.server.config import load
 from toolgate.server.http_checks import check_http
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.store import DatabaseHealth
 from toolgate.server.telemetry.metrics.collector import MAX_TOOLS, CallMetrics, Metrics
-from toolgate.server.telemetry.metrics.gauges import MetricRow, node_rows, webhook_rows
+from toolgate.server.telemetry.metrics.gauges import MetricRow, bus_rows, database_rows, node_rows, webhook_rows
 from toolgate.server.telemetry.metrics.token import ensure_token, read_token
 from toolgate.server.webhooks.delivery_queue import DeliveryCounters
 from toolgate.server.workspaces.node_report import NodeLoad, NodeReport
@@ -288,6 +290,7 @@ def test_the_dashboard_and_the_alerts_ask_for_what_there_is(busy: Site) -> None:
         queue=SimpleNamespace(pending=1, counters=counters),
         verifier=SimpleNamespace(verified=1, failures=failures),
     )
+    metrics.add_rows([*bus_rows(BusHealth), *database_rows(DatabaseHealth)])
     metrics.add_rows(webhook_rows(subscriptions))  # type: ignore[arg-type]  # all it uses
     body += metrics.render()
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)$", body.decode(), re.MULTILINE))
