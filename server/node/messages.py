@@ -83,7 +83,8 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     """The answer to Hello. `version` is the highest that both sides speak. `epoch` is a random name of the node's life,
     `name` the one that it keeps. `root` is the one shared workspace, or None if each principal has a folder in
     `workspaces`. `max_people` is how many the node takes, 0 for any number. `knows_gateway`: the node still has
-    the requests of this life of the gateway."""
+    the requests of this life of the gateway. `clock` is the node's, in seconds since the epoch, 0 where it does not
+    say."""
 
     version: int
     release: str
@@ -95,6 +96,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", array_like=True):
     name: str = ""
     max_people: int = 0
     knows_gateway: bool = False
+    clock: float = 0.0
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused", array_like=True):

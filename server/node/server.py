@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
@@ -134,7 +135,7 @@ class NodeServer:
         level, description = self._node.workspaces.level, self._node.workspaces.describe()
         node = self._node
         about = self._epoch, level, description, str(self._state), self._root, self._name, node.max_people
-        return Welcome(version, RELEASE, *about, knows_gateway)
+        return Welcome(version, RELEASE, *about, knows_gateway, time.time())
 
     async def close(self, grace: float, hurried: asyncio.Event) -> None:
         """Start nothing more, wait at most `grace` seconds for the commands and pages of calls, and end all. The wait

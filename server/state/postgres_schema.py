@@ -8,7 +8,6 @@ import logging
 from sqlalchemy import Connection, inspect
 
 from toolgate.server.state import migrate, postgres, tables
-from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError, newer_state_error
 
 WITHIN = "60s"  # for another server's upgrade
@@ -53,27 +52,6 @@ def prepare_schema(connection: Connection, *, upgrades: bool) -> bool:
         ) from error
     log.warning("PostgreSQL is upgraded from version %d to %d", version, tables.VERSION)
     return version < tables.COMPATIBLE_SINCE
-
-
-async def describe_database(url: DatabaseUrl) -> tuple[str, int | None]:
-    """Return the version of PostgreSQL, and that of the tables: None where there are none.
-
-    Changes nothing. Raises StateError, and NewerStateError for tables that this version can't use.
-    """
-    try:
-        raw = await postgres.connect(url)
-        try:
-            server = str(await raw.fetchval("SHOW server_version")).split()[0]
-            found = await raw.fetchval("SELECT to_regclass('schema_version')")
-            versions = None if found is None else await raw.fetchrow(migrate.VERSIONS)
-        finally:
-            await raw.close()
-    except postgres.CONNECT_ERRORS as error:
-        raise StateError(f"the state database (PostgreSQL) {postgres.describe_error(error)}") from error
-    if versions is None:
-        return server, None
-    refuse_newer(*versions)
-    return server, int(versions[0])
 
 
 def refuse_newer(version: int, compatible_since: int) -> None:

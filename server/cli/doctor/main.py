@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from toolgate.server import VERSION, build, progress
-from toolgate.server.cli.doctor import machine, nodes, serving, state, tools, webhooks
+from toolgate.server.cli.doctor import machine, nodes, replicas, serving, state, tools, webhooks
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
 from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
@@ -19,15 +19,25 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
     """Check this machine, or `url` as a hosted client sees it; 0 if no check fails."""
     rows: list[CheckRow]
     if url is None:
-        checks = MACHINE_CHECKS | (dict.fromkeys(nodes.AT_NODE, nodes.skip_at_node) if config.node else {})
-        rows = [(name, partial(look, config), ()) for name, look in checks.items()]
-        rows[OPTIONS_ROW + 1 : OPTIONS_ROW + 1] = nodes.node_checks(config)
+        rows = _machine_rows(config)
     else:
         from toolgate.server.cli.doctor.remote import remote_checks  # start-up
         from toolgate.server.cli.sign_in.credentials import find_token
 
         rows = remote_checks(url, (await find_token(config, url)).text)
     return await _run(config, rows, {"toolgate": VERSION, "url": url} if json else None)
+
+
+def _machine_rows(config: Config) -> list[CheckRow]:
+    """Return the checks of this machine, and of what the options say that the server uses."""
+    checks = MACHINE_CHECKS | (dict.fromkeys(nodes.AT_NODE, nodes.skip_at_node) if config.node else {})
+    rows: list[CheckRow] = []
+    for name, look in checks.items():
+        is_sealed = name == "signing key" and config.secret is not None
+        rows.append((name, partial(look, config), ("secret",) if is_sealed else ()))
+        rows += nodes.node_checks(config) if name == "options" else []
+        rows += replicas.replica_checks(config) if name == "state database" else []
+    return rows
 
 
 async def check_node(config: Config, *, listen: Sequence[str] | None, json: bool) -> int:
@@ -70,7 +80,7 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "rules": tools.rules,
     "port": serving.port,
 }
-OPTIONS_ROW = list(MACHINE_CHECKS).index("options")
+REPLICA_CHECKS = ("secret", "Redis", "other clocks")
 NODE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     **{name: MACHINE_CHECKS[name] for name in ("python", "sandbox", "limits", "state folder", "clock", "disk space")},
     **{name: MACHINE_CHECKS[name] for name in ("memory", "open files", "shell", "browser")},

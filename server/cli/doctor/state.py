@@ -133,31 +133,12 @@ def _check_folder(folder: Path) -> str:
     return f"{folder}, private"
 
 
-async def database(config: Config) -> str:
-    return await _check_file(config) if config.database is None else await _check_postgres(config)
+async def database(config: Config) -> CheckFinding:
+    if config.database is not None:
+        from toolgate.server.cli.doctor import postgres  # start-up
 
-
-async def _check_postgres(config: Config) -> str:
-    from toolgate.server.state.errors import NewerStateError, StateError
-    from toolgate.server.state.stores import import_postgres
-    from toolgate.server.state.tables import VERSION
-
-    place = str(config.database)
-    try:
-        import_postgres()
-        from toolgate.server.state.postgres_schema import describe_database  # start-up, and then it imports asyncpg
-
-        server, version = await describe_database(config.database)
-    except NewerStateError as error:
-        raise CheckError(str(error), "use the newer one") from None
-    except StateError as error:
-        raise CheckError(f"{place}: {error}", "start it, or correct --database") from None
-    said = f"PostgreSQL {server} at {place}"
-    if version is None:
-        return f"{said}; the first start makes the tables"
-    if version < VERSION:
-        return f"{said}; version {version}, will be upgraded at the next start: make a backup first"
-    return f"{said}; version {version}"
+        return await postgres.check_database(config.database)
+    return await _check_file(config)
 
 
 async def _check_file(config: Config) -> str:

@@ -19,6 +19,7 @@ from tests.clients.raw_client import COMMAND
 from tests.clients.raw_http_client import site
 from tests.interop.sign_in_server import published
 from tests.server.cli.doctor.test_doctor import LOCAL
+from tests.server.cli.doctor.test_replicas import REDIS
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import granted, registered
 from tests.servers.faulty_proxy import (
@@ -525,4 +526,5 @@ EVERY = {
     **{name: (link, said) for name, (_, link, said) in {**ON_THE_WAY, **NOTED}.items()},
     **{name: (link, said) for name, (_, link, said) in ELSEWHERE.items()},
     **{name: (row, said) for name, (_, row, _, said) in {**KEPT, **HERE}.items()},
+    **{said: ("Redis", said) for _, verdict, said in REDIS if verdict != "ok"},
 }
