@@ -17,7 +17,7 @@ def read(name: str) -> Any:
     return yaml.safe_load((FOLDER / name).read_text())
 
 
-@pytest.mark.parametrize("name", ["toolgate.yaml", "toolgate-prefix.yaml"])
+@pytest.mark.parametrize("name", ["toolgate.yaml", "toolgate-prefix.yaml", "toolgate-replicas.yaml"])
 def test_each_name_in_a_file_is_defined_in_it(name: str) -> None:
     http = read(name)["http"]
     for router in http["routers"].values():
@@ -25,6 +25,18 @@ def test_each_name_in_a_file_is_defined_in_it(name: str) -> None:
         assert set(router.get("middlewares", ())) <= set(http.get("middlewares", {}))
     for service in http["services"].values():
         assert service["loadBalancer"]["serversTransport"] in http["serversTransports"]
+
+
+def test_several_servers_are_asked_in_turn_and_otherwise_as_one() -> None:
+    one, several = read("toolgate.yaml")["http"], read("toolgate-replicas.yaml")["http"]
+    balancer = several["services"]["toolgate"]["loadBalancer"]
+    assert len(balancer.pop("servers")) == 3 and balancer.pop("healthCheck")["path"] == "/health"
+    assert one["services"]["toolgate"]["loadBalancer"].pop("servers") and "sticky" not in balancer
+    assert several["routers"]["toolgate"]["middlewares"].pop() == "toolgate-retry"
+    assert several["middlewares"].pop("toolgate-retry")["retry"]["attempts"] == 3
+    for http in (one, several):
+        assert http["serversTransports"]["toolgate"]["forwardingTimeouts"].pop("dialTimeout")
+    assert several == one
 
 
 def test_the_labels_say_what_the_file_says() -> None:

@@ -6,6 +6,8 @@ import json
 import shutil
 import threading
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +50,11 @@ def call_wait(seconds: float) -> dict[str, Any]:
 class Load:
     """Calls of 2026-07-28, one after the other on each of CALLERS connections. Nothing is tried again."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, connect: Callable[[], http.client.HTTPConnection], headers: Mapping[str, str] = MODERN) -> None:
         self.answered = 0
         self.failures = list[str]()
-        self._port = port
+        self._connect = connect
+        self._headers = dict(headers)
         self._ending = threading.Event()
         self._threads = [threading.Thread(target=self._call, args=(place,)) for place in range(CALLERS)]
 
@@ -66,18 +69,18 @@ class Load:
             thread.join(PATIENCE)
 
     def _call(self, place: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=PATIENCE)
+        connection = self._connect()
         with contextlib.closing(connection):
             while not self._ending.is_set():
                 try:
-                    connection.request("POST", "/mcp", json.dumps(call_wait(0.02 * place)), MODERN)
+                    connection.request("POST", "/mcp", json.dumps(call_wait(0.02 * place)), self._headers)
                     response = connection.getresponse()
                     content = response.read()
                 except (OSError, http.client.HTTPException) as error:
                     connection.close()
                     self.failures.append(repr(error))
                     continue
-                if response.status == 200 and b'"result"' in content:
+                if response.status == 200 and b'"result"' in content and b'"isError":true' not in content:
                     self.answered += 1
                 else:
                     self.failures.append(f"{response.status} {content[:80]!r}")
@@ -106,7 +109,7 @@ def restart_in_turn(folder: Path, restarts: int, *options: str) -> tuple[int, li
     try:
         start(first)
         start(second)
-        with running(proxy), Load(front) as load:
+        with running(proxy), Load(partial(http.client.HTTPConnection, "127.0.0.1", front, timeout=PATIENCE)) as load:
             for turn in range(restarts):
                 time.sleep(0.2)  # there are calls to each
                 port = (first, second)[turn % 2]
