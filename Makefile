@@ -136,10 +136,12 @@ check: .venv/.dev ## check format, lint and types
 
 # Needs no network: the linters include the schemas. systemd's own check runs if it is installed; Debian 12's lacks keys of 254
 MANIFESTS = $(filter-out %/kustomization.yaml,$(wildcard deploy/kubernetes/*.yaml)) deploy/kubernetes-gateway/networkpolicy.yaml \
-	deploy/kubernetes-nodes/statefulset.yaml deploy/kubernetes-nodes/service.yaml
+	deploy/kubernetes-nodes/statefulset.yaml deploy/kubernetes-nodes/service.yaml \
+	$(patsubst %,deploy/kubernetes-replicas/%.yaml,autoscaler disruptionbudget networkpolicy)
 check-deploy: .venv/.dev ## check deploy/: image, compose, Kubernetes, systemd
 	$(BIN)/hadolint deploy/Dockerfile
-	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml deploy/compose.node.yaml
+	$(BIN)/check-jsonschema -q --builtin-schema vendor.compose-spec deploy/compose.yaml deploy/compose.node.yaml \
+		deploy/compose.scale.yaml
 	$(BIN)/kubernetes-validate --strict --quiet -k 1.33.0 $(MANIFESTS)
 	$(BIN)/kubernetes-validate --strict --quiet $(MANIFESTS)
 	@rm -rf build/units && mkdir -p build/units build/units/gateway/toolgate.service.d

@@ -44,6 +44,7 @@ CONNECT_ERRORS = (*ERRORS, OSError)  # of name resolution and TLS
 EVERYTHING = "everything"
 BUSY = "is busy: try again"
 UNREACHABLE = "can't be reached"
+PARAMETERS = "does not take the parameters of --database: sslmode=verify-full needs sslrootcert=FILE"
 # A code, or how it begins → the text. https://www.postgresql.org/docs/current/errcodes-appendix.html
 CAUSES = {
     "08": UNREACHABLE,
@@ -129,6 +130,8 @@ def describe_error(error: BaseException) -> str:
     """Return what went wrong, as the rest of a sentence about the database."""
     if isinstance(error, PoolTimeoutError):
         return BUSY
+    if isinstance(error, asyncpg.ClientConfigurationError):
+        return PARAMETERS
     code = error_code(error)
     found = next((text for start, text in CAUSES.items() if code.startswith(start)), None)
     if found is not None:

@@ -69,10 +69,13 @@ def test_of_compose_with_a_node_the_node_alone_may_make_sandboxes_and_replace_it
 
 
 def test_what_the_environment_of_compose_may_set_is_all_in_its_example() -> None:
-    used = set(re.findall(r"\$\{(TOOLGATE_\w+)", (DEPLOY / "compose.yaml").read_text()))
-    assert set(re.findall(r"\$\{(TOOLGATE_\w+)", (DEPLOY / "compose.node.yaml").read_text())) == used
+    used, apart, scale = (
+        set(re.findall(r"\$\{(TOOLGATE_\w+)", (DEPLOY / f"compose{name}.yaml").read_text()))
+        for name in ("", ".node", ".scale")
+    )
+    assert apart == used and scale ^ used == {"TOOLGATE_ADDRESS", "TOOLGATE_RANGE"}
     shown = dict(re.findall(r"^(\w+)=(.*)$", (DEPLOY / ".env.example").read_text(), re.M))
-    assert set(shown) == used
+    assert set(shown) == used | scale
     defaults = dict(re.findall(r"\$\{(TOOLGATE_\w+):-([^}]*)\}", (DEPLOY / "compose.yaml").read_text()))
     assert {name: shown[name] for name in defaults if name != "TOOLGATE_PACKAGES"} == {
         name: value for name, value in defaults.items() if name != "TOOLGATE_PACKAGES"
@@ -145,7 +148,7 @@ def merged(whole: Any, patch: Any) -> Any:
             else:
                 made[name] = merged(whole.get(name, type(value)()), value)
         return made
-    if isinstance(whole, list) and patch and isinstance(patch[0], dict):
+    if whole and isinstance(whole, list) and patch and isinstance(patch[0], dict):
         key = "mountPath" if "mountPath" in patch[0] else "name"
         changes = {each[key]: each for each in patch}
         there = {each[key] for each in whole}
@@ -233,10 +236,12 @@ def test_the_guide_gives_docker_the_same_rights_as_compose_and_no_file_that_is_n
 def test_what_the_guide_types_to_engines_and_clusters_names_what_is_there() -> None:
     """No engine or cluster is here: nothing runs `docker`, `podman` and `kubectl` lines. What they name is checked."""
     compose = read("compose.node.yaml")  # it has compose.yaml's services, too
-    guides = (page("docs/container.md"), page("docs/nodes.md"))
+    scale = read("compose.scale.yaml")["services"]
+    guides = (page("docs/container.md"), page("docs/nodes.md"), page("docs/replicas.md"))
     blocks = [block for guide in guides for block in guide.of("sh") if block.excuse in UNTYPED]
     assert {block.excuse for block in blocks} == UNTYPED
     typed = [line for block in blocks for line in block.text.replace("\\\n", " ").splitlines()]
+    named = {path for line in typed for path in re.findall(r"> replicas/(\S+)$", line)} | {"ca.crt"}
     for line in typed:
         words = shlex.split(line.removeprefix("sudo ").strip("() "), comments=True)
         match words:
@@ -245,6 +250,10 @@ def test_what_the_guide_types_to_engines_and_clusters_names_what_is_there() -> N
             ):
                 service, *command = [word for word in rest[1:] if not word.startswith("-")]
                 assert service in compose["services"] and is_ours(command), line
+            case ["docker", "compose", "-f", "deploy/compose.scale.yaml", "exec", service, *command]:
+                assert service in scale and is_ours(command), line
+            case ["docker", "compose", "-f", "deploy/compose.scale.yaml", "up" | "build", *rest]:
+                assert {word for word in rest if not word.startswith("-")} <= scale.keys(), line
             case ["docker", "compose", "-f", "deploy/compose.node.yaml", "run", *rest]:
                 [volume] = [word for word in rest if word.endswith(":/old")]
                 assert "node" in rest and volume == f"{compose['name']}_state:/old"
@@ -260,14 +269,22 @@ def test_what_the_guide_types_to_engines_and_clusters_names_what_is_there() -> N
                 assert is_ours(command)
             case ["kubectl", ("create" | "label"), "namespace", "toolgate", *_]:
                 pass
+            case ["kubectl", "create", "secret", "generic", "toolgate-replicas", *rest]:
+                assert rest == ["-n", "toolgate", "--from-file", "replicas"] and named
+                manifest = (DEPLOY / "kubernetes-replicas" / "deployment.yaml").read_text()
+                assert set(re.findall(r"/etc/toolgate-replicas/([\w-]+)", manifest)) == named - {"ca.crt"}
             case ["kubectl", "create", "secret", "generic", name, "-n", "toolgate", "--from-file", source]:
                 key = Path(source.partition("=")[0]).name
                 [file] = re.findall(rf"/etc/toolgate-node/{key}\b", SECRETS[name].read_text())[:1]
                 assert Path(file).name == key
             case ["toolgate", *_]:
                 assert is_ours(words), line
-            case ["cp", source, *_]:
-                assert (ROOT / source).is_file()
+            case ["cp", "ca.crt", "replicas/"] | ["mkdir", "-m", "700", "replicas"]:
+                pass
+            case ["echo" | "head", *_, target] if target.startswith("replicas/"):
+                pass
+            case ["cp" | "deploy/make-secrets", source, *_]:
+                assert (ROOT / (words[0] if "/" in words[0] else source)).is_file()
             case ["umask" | "git" | "apparmor_parser" | "sed" | "install", *_]:
                 pass
             case _:

@@ -14,6 +14,7 @@ from tests.deploy.test_deployments import DEPLOY, merged, read
 from toolgate.server.cli.commands import COMMANDS, flags_of
 
 OVERLAYS = ("kubernetes-nodes", "agent-sandbox")
+FOLDERS = ("kubernetes-gateway", "kubernetes-nodes", "kubernetes-replicas", "agent-sandbox", "agent-sandbox/person")
 VERSION = "1.33"
 
 
@@ -132,7 +133,7 @@ def test_a_sandbox_is_for_one_person_and_its_parts_are_those_of_kubernetes() -> 
     assert certificate["secret"]["defaultMode"] == 0o400
 
 
-@pytest.mark.parametrize("overlay", ["kubernetes-gateway", "kubernetes-nodes", "agent-sandbox", "agent-sandbox/person"])
+@pytest.mark.parametrize("overlay", FOLDERS)
 def test_kustomize_takes_each_file_of_a_folder(overlay: str) -> None:
     told = read(f"{overlay}/kustomization.yaml")
     named = [*told["resources"], *told.get("components", ()), *(each["path"] for each in told.get("patches", ()))]

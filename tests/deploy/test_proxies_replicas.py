@@ -9,7 +9,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Balanced:
         return http.client.HTTPSConnection("localhost", self.fronts[name], timeout=PATIENCE, context=self.trust)
 
     @contextlib.contextmanager
-    def post(self, name: str, message: Any) -> Iterator[http.client.HTTPResponse]:
+    def post(self, name: str, message: Any) -> Generator[http.client.HTTPResponse]:
         called = {**self.headers, "Mcp-Name": message["params"]["name"]}
         with contextlib.closing(self.connect(name)) as connection:
             connection.request("POST", "/mcp", json.dumps(message), called)

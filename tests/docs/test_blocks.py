@@ -10,7 +10,11 @@ from tests.docs.pages import Page, pages
 from tests.docs.reader import Reader
 
 # Pages whose commands need more than a shell, and the test that runs them with it.
-ELSEWHERE = {"docs/proxies.md": "tests/deploy/test_proxies_docs.py", "docs/state.md": "tests/docs/test_state_page.py"}
+ELSEWHERE = {
+    "docs/proxies.md": "tests/deploy/test_proxies_docs.py",
+    "docs/replicas.md": "tests/docs/test_replicas_page.py",
+    "docs/state.md": "tests/docs/test_state_page.py",
+}
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.of("sh") and page.name not in ELSEWHERE], ids=str)

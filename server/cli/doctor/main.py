@@ -19,7 +19,7 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
     """Check this machine, or `url` as a hosted client sees it; 0 if no check fails."""
     rows: list[CheckRow]
     if url is None:
-        rows = _machine_rows(config)
+        rows = machine_checks(config)
     else:
         from toolgate.server.cli.doctor.remote import remote_checks  # start-up
         from toolgate.server.cli.sign_in.credentials import find_token
@@ -28,7 +28,7 @@ async def check(config: Config, *, url: str | None, json: bool) -> int:
     return await _run(config, rows, {"toolgate": VERSION, "url": url} if json else None)
 
 
-def _machine_rows(config: Config) -> list[CheckRow]:
+def machine_checks(config: Config) -> list[CheckRow]:
     """Return the checks of this machine, and of what the options say that the server uses."""
     checks = MACHINE_CHECKS | (dict.fromkeys(nodes.AT_NODE, nodes.skip_at_node) if config.node else {})
     rows: list[CheckRow] = []

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 OLDEST = 15  # the oldest that is tested
 PER_SERVER = 10  # connections: eight for transactions, one that shows that the server lives, one that asks
 VERIFYING = ("verify-ca", "verify-full")
-PRIVATE = "sslmode=verify-full in --database, with sslrootcert for an authority of your own"
+PRIVATE = "sslmode=verify-full and sslrootcert=FILE in --database, such as /etc/ssl/certs/ca-certificates.crt"
 
 
 async def check_database(url: DatabaseUrl) -> CheckFinding:

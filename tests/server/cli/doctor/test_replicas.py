@@ -1,6 +1,7 @@
 """`toolgate doctor` about what several servers share, with real engines, each of them with one fault at a time."""
 
 import asyncio
+import dataclasses
 import os
 import time
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ async def prepare(url: str, secret: bytes | None = None) -> None:
 def check(capsys: pytest.CaptureFixture[str], row: str, **options: Any) -> str:
     """Return what one check of a server with these options prints."""
     config = load.load({"http": "true", **options}, {})
-    checks = main._machine_rows(config)
+    checks = main.machine_checks(config)
     asyncio.run(run_checks([(name, look, ()) for name, look, _ in checks if name == row]))
     return capsys.readouterr().out
 
@@ -154,10 +155,8 @@ def test_a_redis_that_is_not_reached_or_refuses_is_named(
         assert "refuses a command: NOPERM" in told and "allow its user all commands" in told
 
 
-def describe(**how: Any) -> RedisDescription:
-    sound = {"policy": "noeviction", "used_memory": MIB, "most_memory": 0, "saves": None, "is_cluster": False}
-    sound |= {"is_copy": False, "refusal": "", "servers": 3, "latency": 0.0005}
-    return RedisDescription(**{"product": "Redis", "version": "7.0.15", **sound, **how})
+SOUND_REDIS = RedisDescription("Redis", "7.0.15", "noeviction", MIB, 0, None, False, False, "", 3, 0.0005)
+SOUND_POSTGRES = DatabaseDescription("15.4", 15, False, tables.VERSION, 100, 0)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +173,7 @@ def describe(**how: Any) -> RedisDescription:
     ],
 )
 def test_what_a_redis_says_decides(url: str, how: dict[str, Any], kind: type, said: str) -> None:
-    judge(partial(replicas.judge_redis, parse_redis_url(url), describe(**how)), kind, said)
+    judge(partial(replicas.judge_redis, parse_redis_url(url), dataclasses.replace(SOUND_REDIS, **how)), kind, said)
 
 
 def judge(work: Any, kind: type, said: str) -> None:
@@ -197,6 +196,7 @@ def test_a_database_that_can_not_be_used_is_named(
 
     wrong = look(postgres.to_tcp(database, "wr0ng"))
     assert "refuses the user or the password" in wrong and "wr0ng" not in wrong
+    assert "verify-full needs sslrootcert=FILE" in look(f"{postgres.to_tcp(database)}?sslmode=verify-full")
     assert "does not exist" in look(database.replace("/toolgate_", "/nothing_"))
     postgres.run_sql(
         "CREATE ROLE small LOGIN CONNECTION LIMIT 5", "GRANT SELECT ON schema_version TO small", database=name(database)
@@ -262,15 +262,7 @@ def test_tables_of_another_version_are_named(
 )
 def test_what_a_postgresql_says_decides(url: str, how: dict[str, Any], kind: type, said: str) -> None:
     parsed = parse_database_url(f"postgresql://{url if url.startswith(('/', 'db.example/')) else f'u:p@{url}/d'}")
-    sound = {
-        "version": "15.4",
-        "major": 15,
-        "is_encrypted": False,
-        "tables": tables.VERSION,
-        "connections": 100,
-        "servers": 0,
-    }
-    judge(partial(postgres.judge_database, parsed, DatabaseDescription(**{**sound, **how})), kind, said)
+    judge(partial(postgres.judge_database, parsed, dataclasses.replace(SOUND_POSTGRES, **how)), kind, said)
 
 
 def test_a_database_with_sealed_keys_asks_for_the_secret(
