@@ -1,6 +1,8 @@
 """Two servers that share the sessions of people who sign in."""
 
+import re
 import subprocess
+import urllib.parse
 from collections.abc import Iterator
 
 import pytest
@@ -38,6 +40,26 @@ def test_a_session_is_its_owners_at_every_replica(replicas: Replicas) -> None:
         headers = {**client.headers, "Authorization": f"Bearer {other}"}
         assert site.ask("POST", "/mcp", ping, **headers)[0].status == 404
     assert client.call("echo", {"text": "still"}) == "still"
+
+
+def test_guesses_at_a_clients_secret_count_at_both(replicas: Replicas) -> None:
+    made = manage(replicas, "client", "add", "Batch", "https://app.example/back", "--confidential")
+    id, secret = re.findall(r"(?:id|secret):?\s+(\S+)", made.stdout)
+
+    def ask(number: int, guess: str) -> int:
+        form = urllib.parse.urlencode({"token": "x", "client_id": id, "client_secret": guess})
+        site = replicas.sites[number % 2]
+        kind = "application/x-www-form-urlencoded"
+        return site.ask("POST", "/introspect", form.encode(), content_type=kind)[0].status
+
+    assert ask(0, secret) == ask(1, secret) == 200
+    replicas.redis.run("DEL", *keys(replicas, "*origin*"))  # else an address with a right guess counts for itself
+    statuses = [ask(number, "wrong") for number in range(30)]
+    assert statuses[:20] == [401] * 20 and 429 in statuses[20:]
+
+
+def keys(replicas: Replicas, pattern: str) -> list[str]:
+    return replicas.redis.run("KEYS", pattern).decode().split("\r\n")[2::2]
 
 
 def test_a_revoked_grant_ends_the_session_and_its_work_everywhere(replicas: Replicas) -> None:

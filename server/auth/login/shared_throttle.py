@@ -15,7 +15,6 @@ from toolgate.server.auth.login.throttle import (
     Paces,
     Throttle,
     ThrottledError,
-    name_origin,
 )
 from toolgate.server.bus.bus import BusUnreachableError, KeyLimit, Keys
 
@@ -81,7 +80,7 @@ class SharedGuessLimiter:
         """Count a guess, as `GuessLimiter.take`. Raises ThrottledError."""
         if self._keys is None:
             return self._local.take(name, address, device)
-        origin = name_origin(name, address)
+        origin = self._local.name_origin(name, address)
         try:
             is_known = bool(origin) and await self._keys.get(origin) is not None
         except BusUnreachableError:
@@ -89,6 +88,10 @@ class SharedGuessLimiter:
         attempt = self._local.plan(name, address, device, origin if is_known else "")
         await self._throttle.take(attempt.paces)
         return attempt
+
+    async def take_back(self, attempt: GuessAttempt) -> None:
+        """Do not count an attempt: nothing was checked."""
+        await self._throttle.refund(1, attempt.paces)
 
     async def forgive(self, attempt: GuessAttempt) -> None:
         """Undo a right guess, as `GuessLimiter.forgive`."""
@@ -102,7 +105,7 @@ class SharedGuessLimiter:
             if attempt.origin:
                 await self._keys.set(attempt.origin, b"1", ORIGIN_TIME)
         except BusUnreachableError as error:
-            log.warning("a right password is not noted: %s", error)
+            log.warning("a right guess is not noted: %s", error)
 
 
 def _tries(key: str) -> str:

@@ -113,28 +113,31 @@ class GuessLimiter:
     """Limit guesses at the secrets of names: by name, by address and its blocks, and in total.
 
     Strangers can use up each of these limits. So a device or an address that was right before is counted separately:
-    guesses at a name don't lock its owner out.
+    guesses at a name don't lock its owner out. `kind` begins all keys, where names of two kinds are counted together.
     """
 
-    def __init__(self, throttle: Throttle, name: Backoff, address: Backoff, all: Backoff) -> None:
+    def __init__(self, throttle: Throttle, name: Backoff, address: Backoff, all: Backoff, kind: str = "") -> None:
         self._throttle = throttle
         self._name = name
         self._address = address
         self._all = all
+        self._kind = kind
         self._origins: dict[str, None] = {}  # by time of the last right guess, oldest first
 
     def plan(self, name: str, address: str, device: str, origin: str) -> GuessAttempt:
         """Return what a guess counts for. `origin` is "" unless a right guess came from there."""
         if device or origin:
             return GuessAttempt(((f"device {device}" if device else origin, self._name),), origin=origin)
-        blocks, origin = block_backoffs(address, self._address), name_origin(name, address)
+        blocks = [(f"{self._kind}{block}", pace) for block, pace in block_backoffs(address, self._address)]
+        origin = self.name_origin(name, address)
         mark = f"mark {origin}" if origin else ""
-        return GuessAttempt(((f"name {name}", self._name),), (*blocks, ("all", self._all)), mark, origin)
+        own = ((f"{self._kind}name {name}", self._name),)
+        return GuessAttempt(own, (*blocks, (f"{self._kind}all", self._all)), mark, origin)
 
     def take(self, name: str, address: str, device: str = "") -> GuessAttempt:
         """Count a guess. `name` is short. `address` is "" if unknown: a shared count would let one guesser lock all
         out. `device` proves an earlier sign-in to the name, or is "". Raises ThrottledError."""
-        origin = name_origin(name, address)
+        origin = self.name_origin(name, address)
         attempt = self.plan(name, address, device, origin if origin in self._origins else "")
         self._throttle.take(attempt.paces)
         return attempt
@@ -150,10 +153,9 @@ class GuessLimiter:
         while len(self._origins) > MAX_ORIGINS:
             del self._origins[next(iter(self._origins))]
 
-
-def name_origin(name: str, address: str) -> str:
-    """Return the key of guesses at a name from an address, or "" if that is unknown."""
-    return f"origin {name} {prefixes(address)[0]}" if address else ""
+    def name_origin(self, name: str, address: str) -> str:
+        """Return the key of guesses at a name from an address, or "" if that is unknown."""
+        return f"{self._kind}origin {name} {prefixes(address)[0]}" if address else ""
 
 
 def block_backoffs(address: str, pace: Backoff) -> list[tuple[str, Backoff]]:

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 from toolgate.server.auth.clients import model, redirect_uris
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
-from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, TooManyGuessesError, read_credentials
+from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, read_credentials
 from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe, scopes_for
 from toolgate.server.auth.oauth_server.responses import (
     NO_STORE,
@@ -140,8 +139,7 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
             return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
         if request.method == "GET":
             return ErrorPage(str(error.error), description)
-        wait = error.wait if isinstance(error, TooManyGuessesError) else 60
-        return error_response(str(error.error), description, wait=wait)
+        return error_response(str(error.error), description)
 
     # Methods that our grants call
 
@@ -250,15 +248,12 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         return shown.method == "none" or self._has_secret(client, shown)
 
     def _has_secret(self, client: OAuthClient, shown: Credentials) -> bool:
-        """Return whether a client's secret is right. Raises OAuthRequestError if it comes too soon after wrong ones."""
-        try:
-            attempt = self.issuer.secrets.take(client.id, self.inputs.address)
-        except ThrottledError as error:
-            raise TooManyGuessesError(error.wait) from None
-        is_right = client.has_secret(shown.secret)
-        if is_right:
-            self.issuer.secrets.forgive(attempt)
-        return is_right
+        """Return whether a client's secret is right. One that was not counted as a guess is not."""
+        guess = self.inputs.guess
+        if guess is None:
+            return False
+        guess.is_right = client.has_secret(shown.secret)
+        return guess.is_right
 
     def use_assertion(self, word: Assertion, client: str) -> bool:
         """Mark an assertion of `client` as used; return False if it was. Raises OAuthRequestError above their limit."""

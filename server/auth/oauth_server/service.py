@@ -21,6 +21,7 @@ from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreac
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.oauth_server import endpoints
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
+from toolgate.server.auth.oauth_server.client_auth import TooManyGuessesError, secret_guess_limiter
 from toolgate.server.auth.oauth_server.consent_requests import (
     ConsentRequest,
     ConsentRequests,
@@ -92,8 +93,8 @@ class AuthorizationService:
     KINDS; `client_hosts`: hosts whose metadata documents are taken, none for all; `enterprise_issuers`: issuers whose
     ID-JAG are taken. `fetch` is used for what clients name, `fetch_trusted` for what the operator named. `can_sign_in`
     says whether a person could still sign in; it is asked before anything is issued for them, and again by
-    `find_valid_keys` and `revoke_barred_people`. With `shared_keys` all replicas count registrations and documents
-    together.
+    `find_valid_keys` and `revoke_barred_people`. With `shared_keys` all replicas count registrations, documents and
+    guesses at secrets together.
     """
 
     def __init__(
@@ -116,7 +117,8 @@ class AuthorizationService:
         now: Callable[[], float] = time.time,
         shared_keys: "Keys | None" = None,
     ) -> None:
-        self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, KINDS[registration], can_sign_in)
+        kinds, guesses = KINDS[registration], secret_guess_limiter(shared_keys)
+        self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, kinds, can_sign_in, guesses)
         self.grants = Grants(store, self._issuer.configured_clients, tokens.deny, now)
         self._store = store
         self._keys = keys
@@ -351,7 +353,12 @@ class AuthorizationService:
             request = OAuthRequest("POST", form, headers)
             request.check()
             inputs = await self._inputs.prepare(request, address)
-            return await self._act(lambda server: act(server, request), inputs)
+            try:
+                return await self._act(lambda server: act(server, request), inputs)
+            finally:
+                await self._inputs.settle_guess(inputs.guess)
+        except TooManyGuessesError as error:
+            return error_response(str(error.error), wait=error.wait)
         except OAuth2Error as error:
             return error_response(str(error.error), describe(error))
         except ClientRejectedError as rejected:

@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
-from toolgate.server.auth.clients.model import ID_JAG, OAuthClient, find_client
+from toolgate.server.auth.clients.model import ID_JAG, SECRET_METHODS, OAuthClient, find_client
 from toolgate.server.auth.login.accounts import Person
-from toolgate.server.auth.login.throttle import GuessLimiter
+from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter
+from toolgate.server.auth.login.throttle import GuessAttempt, ThrottledError
 from toolgate.server.auth.oauth_server.client_auth import (
     Assertion,
     Credentials,
+    TooManyGuessesError,
     read_credentials,
     read_unverified_claims,
     secret_guess_limiter,
@@ -32,16 +34,24 @@ SIGNATURE_WAIT = 5.0  # seconds to wait for a thread
 ID_JAG_TYPE = ("oauth-id-jag+jwt",)
 
 
+@dataclass(slots=True)
+class SecretGuess:
+    """A counted guess at a client's secret. `is_right` is None until the secret was checked."""
+
+    attempt: GuessAttempt
+    is_right: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class VerifiedInputs:
-    """What was fetched and verified before the transaction: the signing key, the assertions of the client and of an
-    identity provider, and the claims of the token in the request."""
+    """What was fetched, verified and counted before the transaction: the signing key, the assertions of the client and
+    of an identity provider, the claims of the token in the request, and the guess at a client's secret."""
 
     signing: JoseKey | None = None
     client: Assertion | None = None
     person: Assertion | None = None
     claims: Mapping[str, Any] | None = None
-    address: str = ""  # the caller's
+    guess: SecretGuess | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +63,7 @@ class IssuerSettings:
     configured_clients: Mapping[str, OAuthClient]
     client_kinds: frozenset[str]  # kinds of clients that are accepted
     can_sign_in: Callable[[Person], bool]  # of the sign-in methods
-    secrets: GuessLimiter = field(default_factory=secret_guess_limiter)  # used in the store's thread only
+    secrets: SharedGuessLimiter = field(default_factory=secret_guess_limiter)
 
     @property
     def audience(self) -> tuple[str, ...]:
@@ -93,15 +103,42 @@ class InputVerifier:
             client=await self._client_assertion(credentials, address) if signs else None,
             person=await self._provider_assertion(form.get("assertion", "")) if is_jag else None,
             claims=await self._claims(form["token"]) if "token" in form else None,
-            address=address,
+            guess=await self._count_guess(credentials, address),
         )
+
+    async def settle_guess(self, guess: SecretGuess | None) -> None:
+        """Undo a right guess, and take back one that was not checked."""
+        if guess is None or guess.is_right is False:
+            return
+        if guess.is_right:
+            await self._issuer.secrets.forgive(guess.attempt)
+        else:
+            await self._issuer.secrets.take_back(guess.attempt)
+
+    async def _count_guess(self, credentials: Credentials, address: str) -> SecretGuess | None:
+        """Count a guess at the secret of a known client. Raises TooManyGuessesError if it comes too soon."""
+        if credentials.method not in SECRET_METHODS:
+            return None
+        client = await self._find_client(credentials)
+        if client is None:
+            return None
+        try:
+            return SecretGuess(await self._issuer.secrets.take(client.id, address))
+        except ThrottledError as error:
+            raise TooManyGuessesError(error.wait) from None
+
+    async def _find_client(self, credentials: Credentials) -> OAuthClient | None:
+        """Return the known client that may authenticate in this way."""
+        known, id = self._issuer.configured_clients, credentials.client
+        client = await self._store.read(lambda connection: find_client(connection, known, id))
+        is_accepted = client is not None and client.kind in self._issuer.client_kinds
+        return client if is_accepted and client is not None and client.accepts_method(credentials.method) else None
 
     async def _client_assertion(self, credentials: Credentials, address: str) -> Assertion | None:
         """Return the verified assertion of a known client that may sign."""
         issuer = self._issuer
-        known, id = issuer.configured_clients, credentials.client
-        client = await self._store.read(lambda connection: find_client(connection, known, id))
-        if not (client and client.kind in issuer.client_kinds and client.accepts_method(credentials.method)):
+        client = await self._find_client(credentials)
+        if client is None:
             return None
         keys = await self._documents.find_client_keys(client, credentials.secret, address)
         # clients send the type JWT, client-authentication+jwt or none
