@@ -234,6 +234,7 @@ class App:
             self._log_to_principal: Callable[[str, str, str, str, str], object] = notifications.log_to_principal
             return
         from toolgate.server.calls.remote_tasks import RemoteTasks  # start-up: only replicas have it
+        from toolgate.server.calls.shared_engine_health import share_engine_health
         from toolgate.server.calls.shared_notices import SharedNotices
         from toolgate.server.calls.shared_questions import SharedQuestions
         from toolgate.server.protocol.shared_notifications import SharedNotifications
@@ -245,6 +246,7 @@ class App:
         self.server.shared_notices = SharedNotices(self.bus)
         self.server.services.share_notices = self.server.shared_notices.attach
         self.server.questions = SharedQuestions(self.bus, self.replicas.recent_names)
+        share_engine_health(self.bus, self.search.health)
         self.server.remote_tasks = RemoteTasks(self.bus, self.call_tasks, self.server.notifications)
 
     def _note_task_end(self, principal: str, run: Run) -> None:

@@ -31,10 +31,12 @@ class EngineAttempt(NamedTuple):
 
 
 class EngineHealth:
-    """The state of one engine for all callers: it refuses the server, not one caller."""
+    """The state of one engine for all callers: it refuses the server, not one caller. `on_suspend` is called with the
+    status, the reason and the seconds of each rest."""
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.tally: Counter[Status] = Counter()  # what it said, ever
+        self.on_suspend: Callable[[Status, str, float], None] = lambda status, reason, wait: None
         self._name = name
         self._clock = clock
         self._failures = 0  # in a row
@@ -92,9 +94,18 @@ class EngineHealth:
         """End a query whose search was cancelled: nothing was learned."""
         self._trying = self._trying and not attempt.is_trial
 
+    def adopt_rest(self, status: Status, reason: str, wait: float) -> None:
+        """Skip the engine for as long as another server does. Then one search tries it."""
+        self._failures = max(self._failures, FAILURES)
+        self._rest_until(status, reason, min(wait, MAX_WAIT))
+
     def _suspend(self, outcome: EngineOutcome, wait: float) -> None:
-        self._until = max(self._until, self._clock() + wait)
         is_fault = outcome.status not in ("ok", "empty")
-        self._last = outcome.status if is_fault else "blocked"
-        self._reason = outcome.reason if is_fault else "it asked clients to wait"
+        status: Status = outcome.status if is_fault else "blocked"
+        self._rest_until(status, outcome.reason if is_fault else "it asked clients to wait", wait)
         log.info("search engine %s (%s: %s): next try in %.0f s", self._name, self._last, self._reason, wait)
+        self.on_suspend(self._last, self._reason, wait)
+
+    def _rest_until(self, status: Status, reason: str, wait: float) -> None:
+        self._until = max(self._until, self._clock() + wait)
+        self._last, self._reason = status, reason
