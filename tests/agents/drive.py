@@ -15,6 +15,7 @@ from tests.agents.dialects import Shown
 from tests.agents.model import Step
 
 CUT = 1.5  # seconds into a call: the server is killed
+ALLOWED = ("--allow-private", "127.0.0.1")
 HOLD = "12"  # seconds: a loaded machine takes five to start a browser
 PAGE = b"<html><head><title>Lantern</title></head><body><main><h1>Lantern</h1><p>%s</p></main></body></html>"
 ON_THE_PAGE = "The lantern hangs in the hall since the winter of the long frost, and burns oil of the finest kind."
@@ -60,11 +61,18 @@ class Scene:
 
     @property
     def options(self) -> list[str]:
-        """Return the options of the server."""
-        folders = {"state": "state", "workspace": "work", "skills": "skills", "plugins": "plugins"}
-        named = [word for option, name in folders.items() for word in (f"--{option}", str(self.folder / name))]
-        web = ["--allow-private", "127.0.0.1", "--engines", f"searxng={self.pages}/"]
-        return [*named, *web, "--hold", HOLD]
+        """Return the options of a server that has its commands and browser itself."""
+        return [*self.gateway_options, "--workspace", str(self.work)]
+
+    @property
+    def gateway_options(self) -> list[str]:
+        """Return the options of a server that has them at a node."""
+        folders = [word for name in ("state", "skills", "plugins") for word in (f"--{name}", str(self.folder / name))]
+        return [*folders, *ALLOWED, "--engines", f"searxng={self.pages}/", "--hold", HOLD]
+
+    @property
+    def node_options(self) -> list[str]:
+        return ["--state", str(self.folder / "node"), "--workspace", str(self.work), *ALLOWED]
 
     def prepare(self) -> None:
         for name in ("work", "skills/wicks", "plugins", "home"):
@@ -85,7 +93,7 @@ def write_script(scene: Scene, carrier: str, restart: Callable[[], None] | None)
         script |= _write_tools(scene)
     if restart is not None:
         script["restart"] = Step("Bash", {"command": "pwd; echo again-$((50 + 5))"}, before=restart)
-    if carrier == "http" and restart is not None:
+    if carrier in ("http", "node") and restart is not None:
         cut = threading.Timer(CUT, restart)
         script["cut"] = Step("Bash", {"command": 'sleep 31; echo ne""ver'}, before=cut.start)
         script["after the cut"] = Step("Bash", {"command": "pwd; echo after-$((60 + 6))"}, before=cut.join)

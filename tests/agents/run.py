@@ -22,7 +22,7 @@ from tests.agents.dialects import Shown
 from tests.agents.drive import Scene, serve_pages, write_script
 from tests.agents.facts import Outcome
 from tests.agents.model import Model, serve_model
-from tests.agents.server import HttpServer
+from tests.agents.server import HttpServer, running_node
 from tests.agents.signin import sign_in
 from tests.clients.raw_client import PATIENCE
 from tests.servers.forked_command import COMMAND, ROOT
@@ -31,6 +31,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's o
     "stdio": (),
     "http": ("--auth", "none"),
     "signin": ("--auth", "oauth", "--registration", "dynamic"),
+    "node": ("--auth", "none"),
 }
 DEADLINE = 150.0  # seconds for a run: most take 5 to 20 on an idle machine
 TAIL = 3000  # characters of the agent's output, shown when a test fails
@@ -86,11 +87,14 @@ def _served(scene: Scene, carrier: str) -> Iterator[HttpServer | None]:
     if carrier == "stdio":
         yield None
         return
-    server = HttpServer(scene, *CARRIERS[carrier])
-    try:
+    with contextlib.ExitStack() as running:
+        if carrier == "node":
+            place = [*scene.gateway_options, "--node", running.enter_context(running_node(scene))]
+        else:
+            place = [*scene.options, "--sandbox", "none"]
+        server = HttpServer(scene, [*place, *CARRIERS[carrier]])
+        running.callback(server.stop)
         yield server
-    finally:
-        server.stop()
 
 
 def _follow(agent: Agent, carrier: str, folder: Path) -> Outcome:
