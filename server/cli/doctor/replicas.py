@@ -101,7 +101,9 @@ def judge_redis(url: "RedisUrl", found: "RedisDescription") -> CheckFinding:
     if found.is_copy:
         raise CheckError(f"it is a copy, which can't be written: {told}", "name the primary with --redis")
     if found.refusal:
-        raise CheckError(f"{found.refusal}: {told}", "allow its user all commands on toolgate:*, or correct what it names")
+        raise CheckError(
+            f"{found.refusal}: {told}", "allow its user all commands on toolgate:*, or correct what it names"
+        )
     evicts = found.policy not in ("", "noeviction")
     if evicts and found.most_memory:
         raise CheckError(f"it evicts keys when its memory is full: {told}", NOEVICTION)
