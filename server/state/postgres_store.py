@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from toolgate.server.state import migrate, postgres, postgres_schema
+from toolgate.server.state.database_clock import DatabaseClock
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.postgres_processes import PostgresProcesses
@@ -41,13 +42,22 @@ class PostgresStore:
     older version is refused. A transaction has `within` seconds.
     """
 
-    def __init__(self, folder: Path, url: DatabaseUrl, *, upgrades: bool = True, within: float = 30.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        url: DatabaseUrl,
+        *,
+        upgrades: bool = True,
+        within: float = 30.0,
+        clock: DatabaseClock | None = None,
+    ) -> None:
         self.folder = folder
         self.url = url
         self._upgrades = upgrades
         self._within = within
         self._engine = postgres.open_engine(self._connect)
         self._snapshots = self._engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._clock = clock or DatabaseClock()
         self._opening = asyncio.Lock()
         self._is_open = False
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -57,6 +67,10 @@ class PostgresStore:
     @property
     def place(self) -> str:
         return str(self.url)
+
+    def now(self) -> float:
+        """Return the database's time, as it was measured in the last minute in which it was used."""
+        return self._clock.now()
 
     async def read(self, function: "Callable[[Connection], T]") -> T:
         return await self._start(self._read(function))
@@ -179,6 +193,7 @@ class PostgresStore:
                 await self._open()
                 connection = await engine.connect()
                 try:
+                    await self._clock.follow(connection)
                     if locks is not None:
                         await connection.execute(locks)
                 except BaseException:

@@ -60,6 +60,9 @@ class SqliteStore:
     def place(self) -> str:
         return str(self.folder)
 
+    def now(self) -> float:
+        return time.time()
+
     async def read(self, function: "Callable[[Connection], T]") -> T:
         return await self.transact(function, alone=None)
 

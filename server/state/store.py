@@ -24,6 +24,7 @@ T = TypeVar("T")
 Subject = Literal[
     "accounts",  # with the sign-ins
     "approvals",
+    "audit",  # its chains together; the lines of one are their process's alone
     "callbacks",
     "events",
     "everything",
@@ -57,6 +58,10 @@ class Store(Protocol):
     @property
     def place(self) -> str:
         """Return where the database is, for people."""
+        ...
+
+    def now(self) -> float:
+        """Return the time in seconds since the epoch, by the clock that all processes on the database share."""
         ...
 
     async def read(self, function: "Callable[[Connection], T]") -> T:
