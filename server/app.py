@@ -131,6 +131,7 @@ class App:
             self.workspaces,
             sandboxed=self.workspaces.level != "none",
             registry=lambda: self.server.registry,
+            shared=(self.store, self.keys) if config.database is not None else None,
             bus=self.bus if config.redis is not None else None,
         )
         self.server = self._build_server()
@@ -388,7 +389,7 @@ class App:
         await self.events.close()
         await self.page_reader.close()
         await self.web.close()
-        self.observation.close()
+        await self.observation.aclose()
         await self.store.aclose()
         os.close(self._use)
         await sent

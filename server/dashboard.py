@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from toolgate.server.bus.bus import BusHealth
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
@@ -19,7 +19,7 @@ from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.store import DatabaseHealth, Store
 from toolgate.server.state.todos import TodoOutline, TodoStore
-from toolgate.server.telemetry.audit.reader import EntryData, OwnEntries
+from toolgate.server.telemetry.audit.checker import EntryData
 from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import Workspaces
@@ -47,6 +47,14 @@ CHUNK = 16 * 2**10  # bytes of output in one piece; older output is left out
 PACE = 0.3  # seconds between two pieces of output: people read no faster
 OUTPUT_WAIT = 600.0  # seconds: the longest wait for output
 RETRY = 2.0  # seconds between two tries to read output from a node that can't be reached
+
+
+class EntryReader(Protocol):
+    """The audit log, for one principal."""
+
+    async def read(self, principal: str, most: int) -> list[EntryData]:
+        """Return at most `most` valid entries, newest first. Raises OSError."""
+        ...
 
 
 class RunsUnreachableError(Exception):
@@ -114,7 +122,7 @@ class Dashboard:
         clock: CallbackTimer,
         workspaces: Workspaces,
         recent_calls: RecentCalls,
-        own_entries: OwnEntries | None,
+        own_entries: EntryReader | None,
         bus_health: Callable[[], BusHealth] = BusHealth,
         database_health: Callable[[], DatabaseHealth] = DatabaseHealth,
     ) -> None:
@@ -191,7 +199,7 @@ class Dashboard:
             old = time.monotonic() - AUDIT_CACHE_TIME
             self._entries = {name: row for name, row in self._entries.items() if row[0] > old}
             if principal not in self._entries:
-                lines = await asyncio.to_thread(self._own_entries.newest, principal, MAX_LINES)
+                lines = await self._own_entries.read(principal, MAX_LINES)
                 self._entries[principal] = (time.monotonic(), lines)
             return self._entries[principal][1]
 

@@ -1,29 +1,37 @@
 """Show and verify the audit log (`toolgate audit`)."""
 
 import asyncio
+import heapq
 import json
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
+from itertools import islice
 from typing import Any
 
 from toolgate.server import progress
+from toolgate.server.cli.audit_sources import (
+    AuditFiles,
+    AuditRows,
+    AuditSource,
+    AuditSourceError,
+    open_files,
+    open_rows,
+)
 from toolgate.server.cli.output import format_count, print_table
 from toolgate.server.cli.store_command import read_people, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
-from toolgate.server.state import key_file
 from toolgate.server.state.stores import open_store
-from toolgate.server.telemetry.audit import entry as lines
 from toolgate.server.telemetry.audit import reader
-from toolgate.server.text import describe_os_error, escape_unprintable, suggest
+from toolgate.server.telemetry.audit.checker import AuditVerdict, EntryData
+from toolgate.server.telemetry.audit.entry import ChainKey, DamagedLineError, format_time, parse_line
+from toolgate.server.text import escape_unprintable, suggest
 from toolgate.tools import ToolError
 from toolgate.tools.workspace import limits
 
@@ -32,7 +40,8 @@ DEFAULT_LAST = 50  # entries to show
 MAX_CELL = 60  # characters
 MAX_FINDINGS = 50  # shown
 MIN_PREFIX = 8  # characters of a principal's name in the record that are enough to name it
-DEBOUNCE_MS = 240  # ms that lines are gathered while more keep coming
+PIECE = 1_000  # entries that are in memory at a time
+NO_END = "~"  # after all times
 DAYS = {"today": 0, "yesterday": 1}  # days ago, in UTC
 WORDS = {  # filter → its words
     "decision": (
@@ -54,51 +63,71 @@ COLUMNS = {  # column → its usual width
     "ARGUMENTS": 12,
 }
 
-Entry = dict[str, Any]
+Entry = EntryData
 
 
 def show(config: Config, **filters: Any) -> int:
     """Print the newest calls that pass all filters. Raises UsageError."""
     refuse_other_owner(config)
     listing = _Listing(config, filters)
-    return _with_key(config.state, listing.show, is_on_record=(config.state / "audit").is_dir())
+    return _run(config, listing.show, verifies=False)
 
 
 def verify(config: Config) -> int:
     """Check the whole record; 0 if it is intact. Raises UsageError."""
     refuse_other_owner(config)
-    folder, key_path = config.state / "audit", config.state / "keys" / "audit"
-    check = partial(_verify, folder, progress.terminal_progress(config.environment))
-    return _with_key(config.state, check, is_on_record=folder.is_dir() or key_path.exists())
+    return _run(config, partial(_verify, progress.terminal_progress(config.environment)), verifies=True)
 
 
-def _with_key(state: Path, use: Callable[[bytes], int], *, is_on_record: bool) -> int:
-    if not is_on_record:
-        print("nothing is on record: serve with --audit on to record calls", file=sys.stderr)
-        return DONE
+def _run(config: Config, use: Callable[[AuditFiles | None, AuditRows | None], int], *, verifies: bool) -> int:
     try:
-        key = key_file.read_key(state / "keys" / "audit")
-    except OSError as error:
-        print(f"toolgate: the record can't be read without its key: {describe_os_error(error)}", file=sys.stderr)
+        with open_rows(config) as rows:
+            files = open_files(config.state, verifies=verifies)
+            return use(files, rows) if files is not None or rows is not None else _say_empty()
+    except AuditSourceError as error:
+        print(f"toolgate: {error}", file=sys.stderr)
         return FAULT
-    return use(key)
 
 
-def _verify(folder: Path, shown: progress.TerminalProgress, key: bytes) -> int:
+def _say_empty() -> int:
+    print("nothing is on record: serve with --audit on to record calls", file=sys.stderr)
+    return DONE
+
+
+def _verify(shown: progress.TerminalProgress, files: AuditFiles | None, rows: AuditRows | None) -> int:
     """Print what is wrong with the record; 0 if it is intact."""
-    with shown.show("reading bytes of the record") as at:
-        verdict = reader.verify(folder, key, on_progress=at)
+    is_intact = True
+    if files is not None:
+        with shown.show("reading bytes of the record") as at:
+            verdict = reader.verify(files.folder, files.raw_key, on_progress=at)
+        is_intact &= _print_verdict(verdict, format_count(verdict.files, "file"))
+        if verdict.newest is not None:
+            print(f"newest: {verdict.newest.seq} {verdict.newest.hash}")
+    if rows is not None:
+        with shown.show("reading lines of the record") as at:
+            verdict, newest = rows.verify(at)
+        is_intact &= _print_verdict(verdict, format_count(verdict.chains, "chain"))
+        for chain, (seq, hash) in sorted(newest.items())[:MAX_FINDINGS]:
+            print(f"newest: {chain} {seq} {hash}")
+    return DONE if is_intact else FAULT
+
+
+def _print_verdict(verdict: AuditVerdict, where: str) -> bool:
+    """Print findings and a summary. Return whether the record is intact."""
     for finding in verdict.findings[:MAX_FINDINGS]:
         print(f"{'note' if finding.is_harmless else 'BROKEN'}: {finding.place}: {finding.text}")
     if len(verdict.findings) > MAX_FINDINGS:
         print(f"… and {len(verdict.findings) - MAX_FINDINGS} more")
-    if verdict.first is None or verdict.newest is None:
+    first, newest = verdict.first, verdict.newest
+    if first is None or newest is None:
         print("the record is empty" if verdict.is_intact else "BROKEN: no line is whole")
-        return DONE if verdict.is_intact else FAULT
-    span = f"lines {verdict.first.seq} to {verdict.newest.seq}, {verdict.first.time} to {verdict.newest.time}"
-    print(f"{'whole' if verdict.is_intact else 'BROKEN'}: {span}, in {format_count(verdict.files, 'file')}")
-    print(f"newest: {verdict.newest.seq} {verdict.newest.hash}")
-    return DONE if verdict.is_intact else FAULT
+        return verdict.is_intact
+    if verdict.chains:  # which have numbers each
+        span = f"{format_count(verdict.lines, 'line')}, {first.time} to {newest.time}"
+    else:
+        span = f"lines {first.seq} to {newest.seq}, {first.time} to {newest.time}"
+    print(f"{'whole' if verdict.is_intact else 'BROKEN'}: {span}, in {where}")
+    return verdict.is_intact
 
 
 class _Listing:
@@ -106,7 +135,6 @@ class _Listing:
 
     def __init__(self, config: Config, flags: Mapping[str, Any]) -> None:
         self._config = config
-        self._folder = config.state / "audit"
         self._flags = flags
         self._last = _parse_number(flags.get("last"))
         self._since, self._until = _parse_time("since", flags), _parse_time("until", flags)
@@ -117,33 +145,49 @@ class _Listing:
         self._people: dict[str, str] = {}
         self._damaged = 0
 
-    def show(self, key: bytes) -> int:
-        self._key = lines.ChainKey(key)
+    def show(self, files: AuditFiles | None, rows: AuditRows | None) -> int:
         self._people = _read_names(self._config)
-        following = reader.AuditTail(self._folder) if self._flags.get("follow") else None
-        newest: deque[Entry] = deque(maxlen=self._last or None)
-        with closing(reader.AuditSnapshot(self._folder)) as snapshot:
-            for name in snapshot.names:
-                newest.extend(self._matching(snapshot.lines(name)))
-        self._print(newest, heading=True)
+        sources: list[AuditSource] = [source for source in (files, rows) if source is not None]
+        newest = sources[-1]
+        follow = newest.follow(partial(self._print_new, newest.key)) if self._flags.get("follow") else None
+        entries = self._read_newest(sources) if self._last else self._read_all(sources)
+        self._print(list(islice(entries, PIECE)), heading=True)
+        while piece := list(islice(entries, PIECE)):
+            self._print(piece, heading=False)
         if self._damaged:
             damaged = format_count(self._damaged, "line")
             print(f"{damaged} can't be trusted and are left out: see toolgate audit verify", file=sys.stderr)
-        if following is not None:
-            from toolgate.server import watch  # start-up
-
-            async def print_new() -> None:
-                self._print(self._matching(following.lines()), heading=False)
-
-            with closing(following), suppress(KeyboardInterrupt):
-                run_interruptible(watch.watch_folders("audit", lambda: [self._folder], print_new, DEBOUNCE_MS))
+        if follow is not None:
+            with suppress(KeyboardInterrupt):
+                run_interruptible(follow())
         return DONE
 
-    def _matching(self, raw: Iterator[bytes]) -> Iterator[Entry]:
+    def _read_newest(self, sources: list[AuditSource]) -> Iterator[Entry]:
+        """Return the newest entries, the oldest of them first."""
+        newest = [
+            entry
+            for source in sources
+            for entry in source.newest(partial(self._matching, source.key), self._last, *self._span)
+        ]
+        return iter(sorted(newest, key=_find_time)[-self._last :] if len(sources) > 1 else newest)
+
+    def _read_all(self, sources: list[AuditSource]) -> Iterator[Entry]:
+        every = [self._matching(source.key, source.lines(*self._span)) for source in sources]
+        return heapq.merge(*every, key=_find_time)
+
+    @property
+    def _span(self) -> tuple[str | None, str | None]:
+        """Return the first and the last time that a source is asked for."""
+        return self._since or None, None if self._until == NO_END else self._until
+
+    def _print_new(self, key: ChainKey, raw: Iterator[bytes]) -> None:
+        self._print(self._matching(key, raw), heading=False)
+
+    def _matching(self, key: ChainKey, raw: Iterator[bytes]) -> Iterator[Entry]:
         for line in raw:
             try:
-                link = lines.parse_line(line, self._key)
-            except lines.DamagedLineError:
+                link = parse_line(line, key)
+            except DamagedLineError:
                 self._damaged += 1
                 continue
             if link.event is None and self._since <= link.time <= self._until:
@@ -194,6 +238,11 @@ class _Listing:
         return [_format_cell(str(cell)) for cell in cells]
 
 
+def _find_time(entry: Entry) -> str:
+    time: str = entry["time"]
+    return time
+
+
 def _format_cell(text: str) -> str:
     """Return one short line without control characters."""
     shown = escape_unprintable(text)
@@ -212,18 +261,18 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
     """Return a time in the record's format, in UTC unless it has a zone. Raises UsageError."""
     word = flags.get(name)
     if word is None:
-        return "" if name == "since" else "~"
+        return "" if name == "since" else NO_END
     if word in DAYS:
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-        return lines.format_time((today - timedelta(days=DAYS[word])).timestamp())
+        return format_time((today - timedelta(days=DAYS[word])).timestamp())
     try:
-        return lines.format_time(time.time() - limits.parse_duration(word))
+        return format_time(time.time() - limits.parse_duration(word))
     except ValueError:
         pass
     try:
         given = datetime.fromisoformat(word)
         moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-        return lines.format_time(moment.timestamp())
+        return format_time(moment.timestamp())
     except (ValueError, OverflowError, OSError):
         similar = suggest(word, DAYS)
         raise UsageError(

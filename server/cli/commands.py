@@ -260,8 +260,8 @@ COMMANDS = {
         Command("token revoke grant", "end one grant", "oauth_client:revoke_grant", DATABASE, "ID"),
         Command("token revoke all", "end everyone's access", "oauth_client:revoke_all", DATABASE),
         Command("key rotate", "create a new key to sign tokens", "oauth_client:rotate_key", KEYS_TOO, "", (DROP_OLD,)),
-        Command("audit", "show the newest calls in the audit log", "audit:show", DATABASE, "", FILTERS),
-        Command("audit verify", "check that the audit log is complete and unchanged", "audit:verify", STATE),
+        Command("audit", "show the newest calls in the audit log", "audit:show", KEYS_TOO, "", FILTERS),
+        Command("audit verify", "check that the audit log is complete and unchanged", "audit:verify", KEYS_TOO),
         Command(
             "backup",
             "write the state to a file (- is standard output), also while a server runs",

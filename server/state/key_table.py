@@ -19,7 +19,7 @@ from toolgate.server.state.errors import StateError
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
 
-NAMES = ("event-cursor", "event-secrets", "questions", "request-state", "signing")
+NAMES = ("audit-chains", "event-cursor", "event-secrets", "questions", "request-state", "signing")
 LOOK = 5.0  # seconds between two reads
 ANNOUNCE = 2 * LOOK  # seconds from the making of a key to its first use
 PURPOSE = "sealing key"

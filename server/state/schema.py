@@ -29,6 +29,8 @@ from sqlalchemy import Row as Row
 from sqlalchemy import bindparam as bindparam
 from sqlalchemy import func as func
 from sqlalchemy import select as select
+from sqlalchemy import text as text
+from sqlalchemy import tuple_ as tuple_
 
 metadata = MetaData()
 Integer = BigInteger().with_variant(SqliteInteger, "sqlite")  # 64 bits: SQLite numbers rows only in an INTEGER
@@ -199,6 +201,23 @@ approval = _table(  # that a person gave for good
 
 # Events (SEP-3415)
 
+audit_chain = _table(  # of the audit log, one for each process; its texts are sealed: see telemetry/audit/chains.py
+    "audit_chain",
+    Column("id", AnyText, primary_key=True, nullable=False),
+    Column("head", AnyText, nullable=False),  # the newest line
+    Column("floor", AnyText),  # the last line that retention removed; null: there is none
+    Column("vouched", AnyText),  # the newest line that a line of another chain names
+)
+audit_line = _table(
+    "audit_line",
+    Column("chain", AnyText, primary_key=True, nullable=False),
+    Column("seq", Integer, primary_key=True, nullable=False, autoincrement=False),
+    Column("time", AnyText, nullable=False),  # of the line
+    Column("principal", AnyText),  # of the line; null for one about the log itself
+    Column("line", LargeBinary, nullable=False),
+    Index("audit_line_time", "time", "chain", "seq"),
+    Index("audit_line_principal", "principal", "time"),
+)
 event = _table(  # that happened to a principal who had interest in it
     "event",
     Column("principal", String, primary_key=True, nullable=False),

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from toolgate.server.calls.observers import Observer, Observers
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.store import Store
 from toolgate.server.telemetry.recent_calls import RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.registry import Registry
 
 if TYPE_CHECKING:
     from toolgate.server.bus.bus import Bus
+    from toolgate.server.telemetry.audit.chain_reader import OwnRows
     from toolgate.server.telemetry.audit.reader import OwnEntries
     from toolgate.server.telemetry.audit.recorder import AuditRecorder
     from toolgate.server.telemetry.metrics.collector import Metrics
@@ -24,8 +27,8 @@ log = logging.getLogger("toolgate.traces")
 
 class Telemetry:
     """`sandboxed` is whether commands run in a sandbox; `registry()` returns what is served. A part that is not
-    configured is None. With `bus` the pages of all replicas show the calls of all. Raises UsageError if the audit log
-    can't be written."""
+    configured is None. The audit log is in files, or in the `shared` database under one of its keys. With `bus` the
+    pages of all replicas show the calls of all. Raises UsageError if the audit log can't be written."""
 
     def __init__(
         self,
@@ -35,10 +38,12 @@ class Telemetry:
         *,
         sandboxed: bool,
         registry: Callable[[], Registry],
+        shared: tuple[Store, SealingKeys] | None = None,
         bus: "Bus | None" = None,
     ) -> None:
         self._state = state
-        self._audit = _open_audit(config, state, workspaces, sandboxed)
+        self._shared = shared
+        self._audit = _open_audit(config, state, workspaces, sandboxed, shared)
         self.traces = _open_traces(config, registry)
         self.metrics = _create_metrics(registry) if config.is_remote else None
         self.recent_calls = _create_recent_calls(bus) if config.is_remote else None
@@ -50,10 +55,15 @@ class Telemetry:
         prepare = self._audit.prepare if self._audit is not None else None
         return Observers([observer for observer in observers if observer is not None], prepare)
 
-    def own_entries(self) -> "OwnEntries | None":
+    def own_entries(self) -> "OwnEntries | OwnRows | None":
         """Return the reader of the audit log; None if there is no log."""
         if self._audit is None:
             return None
+        if self._shared is not None:
+            from toolgate.server.telemetry.audit import chain_reader, chains  # start-up: only with --database
+
+            store, keys = self._shared
+            return chain_reader.OwnRows(store, keys.find(chains.KEY))
         from toolgate.server.telemetry.audit.reader import OwnEntries  # start-up: HTTP only
 
         return OwnEntries(self._state)
@@ -63,13 +73,19 @@ class Telemetry:
         if self.traces is not None:
             await self.traces.close()
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Close the audit log: no call follows."""
         if self._audit is not None:
-            self._audit.close()
+            await self._audit.aclose()
 
 
-def _open_audit(config: Config, state: Path, workspaces: Workspaces, sandboxed: bool) -> "AuditRecorder | None":
+def _open_audit(
+    config: Config,
+    state: Path,
+    workspaces: Workspaces,
+    sandboxed: bool,
+    shared: tuple[Store, SealingKeys] | None,
+) -> "AuditRecorder | None":
     """Open the log as --audit says; by default over HTTP, and if commands run in a sandbox."""
     level = config.audit or ("on" if config.is_remote or sandboxed else "off")
     if level == "off":
@@ -77,7 +93,7 @@ def _open_audit(config: Config, state: Path, workspaces: Workspaces, sandboxed: 
     from toolgate.server.telemetry.audit import recorder  # start-up: over stdio it is mostly off
 
     try:
-        return recorder.open_recorder(state, level, workspaces.sandbox_level)
+        return recorder.open_recorder(state, level, workspaces.sandbox_level, shared)
     except OSError as error:
         reason = f"{error.filename} can't be written: {error.strerror}" if error.strerror else str(error)
         raise UsageError(f"--audit: {reason}") from None

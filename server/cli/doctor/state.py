@@ -6,11 +6,15 @@ import stat
 import time
 from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
 from toolgate.server.state import key_file
 from toolgate.server.text import describe_os_error
+
+if TYPE_CHECKING:
+    from toolgate.server.telemetry.audit.checker import AuditVerdict
 
 DAY = 86_400.0
 EXPIRED_AFTER = 2  # lifetimes of a key: no server has replaced it
@@ -86,25 +90,43 @@ def _judge_age(age: float, lasting: float) -> CheckFinding:
 
 
 async def audit(config: Config) -> CheckFinding:
-    """Check the newest file of the record. `audit verify` reads all of it, up to 160 MiB."""
-    from toolgate.server.telemetry.audit import reader  # start-up
-
-    folder, key = config.state / "audit", config.state / "keys" / "audit"
-    if not await asyncio.to_thread(lambda: folder.is_dir() or key.exists()):
-        raise CheckSkippedError("nothing is on record")
-    try:
-        verdict = await asyncio.to_thread(reader.verify, folder, key_file.read_key(key), newest=True)
-    except (OSError, TimeoutError) as error:
-        raise CheckError(f"the record of calls can't be read: {describe_os_error(error)}", RESTORE_KEYS) from None
+    """Check the newest part of the record. `audit verify` reads all of it, up to 160 MiB."""
+    verdict = await asyncio.to_thread(_verify_files if config.database is None else _verify_rows, config)
     broken = next((finding for finding in verdict.findings if not finding.is_harmless), None)
     if broken is not None:
+        place = config.state / "audit" if config.database is None else "the database"
         raise CheckError(
             f"the record of calls is broken: {broken.place}: {broken.text}",
-            f"keep a copy of {folder}, run toolgate audit verify, and find out who can write there",
+            f"keep a copy of {place}, run toolgate audit verify, and find out who can write there",
         )
     if verdict.newest is None:
         raise CheckSkippedError("nothing is on record")
-    return f"whole in its newest file, {verdict.lines:,} lines up to {verdict.newest.time}"
+    part = "its newest file" if config.database is None else "its newest part"
+    return f"whole in {part}, {verdict.lines:,} lines up to {verdict.newest.time}"
+
+
+def _verify_files(config: Config) -> "AuditVerdict":
+    from toolgate.server.telemetry.audit import reader  # start-up
+
+    folder, key = config.state / "audit", config.state / "keys" / "audit"
+    if not (folder.is_dir() or key.exists()):
+        raise CheckSkippedError("nothing is on record")
+    try:
+        return reader.verify(folder, key_file.read_key(key), newest=True)
+    except (OSError, TimeoutError) as error:
+        raise CheckError(f"the record of calls can't be read: {describe_os_error(error)}", RESTORE_KEYS) from None
+
+
+def _verify_rows(config: Config) -> "AuditVerdict":
+    from toolgate.server.cli import audit_sources  # start-up
+
+    try:
+        with audit_sources.open_rows(config) as rows:
+            if rows is None:
+                raise CheckSkippedError("nothing is on record")
+            return rows.verify_newest()
+    except audit_sources.AuditSourceError as error:
+        raise CheckError(f"the record of calls can't be read: {error}", "correct --database and --secret") from None
 
 
 async def folder(config: Config) -> str:

@@ -7,6 +7,7 @@ A line is a JSON object. Its last member is `hash`: HMAC-SHA-256, in hex, over t
 import hashlib
 import hmac
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -68,6 +69,9 @@ class AuditNote(msgspec.Struct):
     `begins`: a new file; `kept` are the names of those before it. `torn`: the line before broke off when its writer
     died; `bytes` and `digest` (SHA-256) describe what is left of it. `gap`: `calls` could not be recorded. `headless`:
     the head was missing or damaged.
+
+    In a database, `begins` is a chain's first line, which names the `chain` and the `host` of its process. `vouches`:
+    the seq and hash of the newest lines of other `chains`.
     """
 
     seq: int
@@ -130,6 +134,22 @@ def parse_line(line: bytes, key: ChainKey) -> AuditLink:
         return _decode(line)
     except msgspec.DecodeError:
         raise DamagedLineError from None
+
+
+def format_statement(kind: str, chain: str, words: Sequence[object], key: ChainKey) -> str:
+    """Return words about a chain in a database, with their HMAC."""
+    body = " ".join(map(str, words))
+    return f"{body} {key.sign(f'{kind} {chain} {body}'.encode())}"
+
+
+def parse_statement(kind: str, chain: str, text: str, count: int, key: ChainKey) -> list[str]:
+    """Return the `count` words of a statement. Raises DamagedLineError."""
+    body, _, seal = text.rpartition(" ")
+    words = body.split(" ")
+    expected = key.sign(f"{kind} {chain} {body}".encode("utf-8", "surrogatepass"))
+    if len(words) != count or not hmac.compare_digest(expected.encode(), seal.encode("utf-8", "surrogatepass")):
+        raise DamagedLineError
+    return words
 
 
 def format_head(seq: int, hash: str, key: ChainKey) -> bytes:

@@ -79,6 +79,12 @@ class AuditLog:
         if self._due is None:
             self._due = asyncio.get_running_loop().call_soon(self._flush)
 
+    def now(self) -> float:
+        return time.time()
+
+    async def aclose(self) -> None:
+        self.close()
+
     def close(self) -> None:
         """Write what waits, and sync it to disk."""
         if self._due is not None:

@@ -5,7 +5,7 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,6 +15,8 @@ from toolgate.server.protocol.messages import Request, replace_surrogates
 from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.protocol.task import StoredTask
+from toolgate.server.state.sealing_keys import SealingKeys
+from toolgate.server.state.store import Store
 from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
 from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
@@ -31,12 +33,28 @@ _EMPTY_HASH = hashlib.sha256()
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
+class EntryLog(Protocol):
+    """What entries are added to: files, or the state database."""
+
+    def now(self) -> float:
+        """Return the time of a line in seconds since the epoch."""
+        ...
+
+    def add(self, entry: AuditEntry) -> None:
+        """Write the entry soon. Never blocks, and never fails."""
+        ...
+
+    async def aclose(self) -> None:
+        """Write what waits."""
+        ...
+
+
 class AuditRecorder:
     """`redact` returns what is kept of a call's arguments; None keeps only their digest. `sandbox(principal)` is the
     sandbox level of a principal's commands."""
 
     def __init__(
-        self, log: AuditLog, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
+        self, log: EntryLog, sandbox: Callable[[str], str | None], redact: Callable[[dict[str, Any]], Any] | None = None
     ) -> None:
         self._log = log
         self._sandbox = sandbox
@@ -84,8 +102,8 @@ class AuditRecorder:
         known = self._no_arguments if is_large(arguments) else self._read_arguments(arguments, "")
         self._add(principal, client, name, known, "refused", 0.0, decision="scope")
 
-    def close(self) -> None:
-        self._log.close()
+    async def aclose(self) -> None:
+        await self._log.aclose()
 
     def _read_arguments(self, arguments: Any, known_digest: str) -> KnownArguments:
         """Return what is recorded of the arguments: before the call, as a tool may change them."""
@@ -113,7 +131,7 @@ class AuditRecorder:
         self._log.add(
             AuditEntry(
                 seq=0,
-                time=format_time(time.time()),
+                time=format_time(self._log.now()),
                 principal=principal,
                 client=_clean_name(client),
                 session=short_hash(key) if key else "",
@@ -131,14 +149,25 @@ class AuditRecorder:
         )
 
 
-def open_recorder(state: Path, level: str, sandbox: Callable[[str], str | None]) -> AuditRecorder:
-    """Return the recorder into STATE/audit; `level` is "on" or "full". Raises OSError."""
-    held = AuditLog(state / "audit", state / "keys" / "audit")
+def open_recorder(
+    state: Path,
+    level: str,
+    sandbox: Callable[[str], str | None],
+    shared: tuple[Store, SealingKeys] | None = None,
+) -> AuditRecorder:
+    """Return the recorder into STATE/audit, or into a `shared` database; `level` is "on" or "full". Raises OSError."""
+    log = AuditLog(state / "audit", state / "keys" / "audit") if shared is None else _open_database_log(*shared)
     if level != "full":
-        return AuditRecorder(held, sandbox)
+        return AuditRecorder(log, sandbox)
     from toolgate.server.telemetry.audit.redaction import redact  # start-up: its expressions are compiled
 
-    return AuditRecorder(held, sandbox, redact)
+    return AuditRecorder(log, sandbox, redact)
+
+
+def _open_database_log(store: Store, keys: SealingKeys) -> EntryLog:
+    from toolgate.server.telemetry.audit import chains, database_log  # start-up: only servers with --database have it
+
+    return database_log.DatabaseLog(store, keys.find(chains.KEY))
 
 
 def is_large(arguments: Any) -> bool:

@@ -34,6 +34,8 @@ from toolgate.server.state.tables import VERSION
 from toolgate.server.state.task_rows import TaskRows
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.state.working_directories import WorkingDirectories
+from toolgate.server.telemetry.audit import chains
+from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey
 
 LONG = 3e9  # seconds: no clean-up takes it away
 BACK = "http://127.0.0.1:5000/back"
@@ -68,6 +70,7 @@ async def _use(folder: Path) -> None:
     await RememberedApprovals(store).add("local", asked, "Claude", "always")
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await KeyTable(store, b"k" * 32).load()
+    await store.transact(_record)
     await clock.stop()
     store.close()
 
@@ -92,6 +95,19 @@ def _await_events(rows: EventRows, connection: Any) -> None:
     made, begin, _ = subscriptions.begin(connection, fresh, None, 0.0, 1)
     subscriptions.activate(connection, made, begin, 0.0)
     rows.record(connection, Occurrence("local", "command.ended", "evt_1", b'{"id":7}'))
+
+
+def _record(connection: Any) -> None:
+    """Store two chains of the audit log, of which one lost its first line to retention."""
+    key, time = ChainKey(b"k" * 32), "2026-01-31T12:00:00.000Z"
+    for id in ("7c" * 8, "9e" * 8):
+        begins = AuditNote(0, time, "begins", {"chain": id, "host": "attic"})
+        end = chains.begin_chain(connection, id, begins, {}, key)
+        call = AuditEntry(
+            0, time, "local", "tests", "", "Bash", None, "6e" * 32, None, "allowed", "bwrap", "ok", 0, 1.5, 10
+        )
+        chains.append_lines(connection, id, end, chains.format_lines(id, [call], end, key), key)
+    chains.prune_lines(connection, key, 1_770_000_000.0, max_size=900)
 
 
 async def _serve(store: Store, clock: CallbackTimer) -> None:

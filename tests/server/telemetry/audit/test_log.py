@@ -19,9 +19,9 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.state import key_file
 from toolgate.server.telemetry.audit import reader
+from toolgate.server.telemetry.audit.checker import AuditVerdict
 from toolgate.server.telemetry.audit.entry import HEAD_LENGTH, AuditEntry, ChainKey
 from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_WAITING, AuditLog, rotated_files
-from toolgate.server.telemetry.audit.reader import AuditVerdict
 
 APPENDING = """
 import asyncio, sys

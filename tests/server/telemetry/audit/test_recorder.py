@@ -353,7 +353,7 @@ def test_two_ends_of_a_call_in_one_turn_have_a_line_each(tmp_path: Path) -> None
         recorder.call_ended(call, begun, CallEnd("cancelled", "task-1", 1.0))
         call.output = None
         recorder.call_ended(call, begun, CallEnd("fault", None, 2.0))
-        recorder.close()
+        await recorder.aclose()
 
     asyncio.run(main())
     told = [(line["task"], line["outcome"], line["duration_ms"], line["bytes"]) for line in recorded(tmp_path, 2)]
