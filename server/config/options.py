@@ -217,8 +217,8 @@ OPTION_GROUPS = {
         Option("log-format", "text (default), or json (one object per line)", one_of("text", "json"), "text", "FORMAT"),
         Option(
             "audit",
-            "record tool calls in STATE/audit, or in --database: off, on (a digest of the arguments), full (the arguments, with "
-            "apparent secrets redacted) (default: on over HTTP and with a sandbox, else off)",
+            "record tool calls in STATE/audit, or in --database: off, on (a digest of the arguments), full (the "
+            "arguments, with apparent secrets redacted) (default: on over HTTP and with a sandbox, else off)",
             one_of("off", "on", "full"),
             metavar="LEVEL",
         ),

@@ -7,6 +7,7 @@
 What a row of `audit_chain` says is sealed under the key of the lines, so a writer of the tables can't make one up.
 """
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -30,6 +31,7 @@ KEY = "audit-chains"  # the name of the key
 MAX_SIZE = 160 * 2**20  # bytes of all lines, as of the files: some 300,000 calls
 MAX_CHAINS = 10_000  # with lines: each new chain reads all
 PAGE = 500  # lines
+MAX_DIGITS = 19  # of a number that was not checked yet
 VOUCHES_A_LINE = 200  # of some 100 bytes each: a line has at most 32 KiB
 REMEMBERED = 86_400.0  # seconds that a chain without lines is remembered longer than lines that may name it
 
@@ -41,6 +43,8 @@ SET time = excluded.time, principal = excluded.principal, line = excluded.line
 """
 
 LAST = ("~", "", 0)  # after all lines: "~" follows all digits
+log = logging.getLogger("toolgate.audit")
+
 Cursor = tuple[str, str, int]  # time, chain and seq of a line
 Newest = dict[str, list[Any]]  # seq and hash of the newest line, by chain
 
@@ -205,7 +209,8 @@ def read_heads(connection: "tables.Connection") -> dict[str, int]:
     """Return the seq of the newest line of each chain, unchecked."""
     table = tables.audit_chain
     rows = connection.execute(tables.select(table.c.id, table.c.head))
-    return {row.id: int(row.head.partition(" ")[0]) for row in rows if row.head[:20].partition(" ")[0].isdecimal()}
+    heads = {row.id: row.head.partition(" ")[0] for row in rows}
+    return {id: int(seq) for id, seq in heads.items() if seq.isdecimal() and len(seq) < MAX_DIGITS}
 
 
 def read_after(connection: "tables.Connection", seen: Mapping[str, int], most: int = PAGE) -> list[Any]:
@@ -248,6 +253,8 @@ def prune_lines(
         floors[row.chain] = following
         size -= following.size - floor.size
         count -= following.seq == chain.head.seq
+    if not floors:
+        log.error("the oldest lines of the audit log were changed, and stay: see toolgate audit verify")
     _write_floors(connection, floors, key, now)
     _forget_chains(connection, chains.values(), now)
     return bool(floors) and (size > max_size or count > max_chains)
