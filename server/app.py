@@ -213,7 +213,7 @@ class App:
             registry=self._build_registry(),
             settings=self.settings,
             call_timeout=self.config.hold,
-            seal=Sealer(self.keys.find("request-state")),
+            seal=Sealer(self.keys.find("request-state"), now=self.store.now),
             services=ServicePool(self._create_services),
             call_tasks=self.call_tasks,
             events=self.events,

@@ -1,6 +1,5 @@
 """List and revoke what people have granted to clients. Needs only the database, so commands can use it."""
 
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -37,9 +36,9 @@ class GrantSummary:
         return display_host(self.redirect_uri) if self.redirect_uri else ""
 
 
-async def list_denied_tokens(store: "Store", now: Callable[[], float] = time.time) -> list[str]:
+async def list_denied_tokens(store: "Store", now: Callable[[], float] | None = None) -> list[str]:
     """Return the ids of all denied, unexpired access tokens, for `OwnTokens`."""
-    return await store.read(lambda connection: grant_rows.list_denied_tokens(connection, now()))
+    return await store.read(lambda connection: grant_rows.list_denied_tokens(connection, (now or store.now)()))
 
 
 class Grants:
@@ -50,12 +49,12 @@ class Grants:
         store: "Store",
         configured: Mapping[str, OAuthClient],
         deny: Callable[[Collection[str]], None] = lambda jtis: None,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._configured = configured
         self._deny = deny
-        self._now = now
+        self._now = now or store.now
 
     async def list_grants(self, person: "Person | None" = None) -> list[GrantSummary]:
         """Return the valid grants of a person, or of everybody, the newest first."""

@@ -80,7 +80,7 @@ def _own(
     bus: Bus,
 ) -> Access:
     keys = SigningKeys(store, Sealer(sealing_keys.find("signing"), None))
-    tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store))
+    tokens = OwnTokens(resource.issuer, resource.audience, keys, partial(list_denied_tokens, store), now=store.now)
     known = clients_file.read_clients(config.clients) if config.clients is not None else {}
     shared_keys = bus.keys if config.redis is not None else None
     ways = _sign_in(config, resource.issuer, store, web, shared_keys)

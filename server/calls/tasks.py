@@ -7,7 +7,6 @@ methods supply the work, and `notify` is called at each change.
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -163,10 +162,10 @@ class CallTasks:
         store: Store,
         processes: LiveProcesses,
         serves: Callable[[str], bool] = lambda principal: True,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         server: str = "",
     ) -> None:
-        self.now = now
+        self.now = now or store.now
         self.rows = TaskRows(store, processes, lambda: self.now(), server)
         self.deadlines = DeadlineTimer(LONGEST)
         self.work: set[asyncio.Task[Any]] = set()

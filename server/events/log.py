@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import logging
 import secrets
-import time
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -43,9 +42,9 @@ log = logging.getLogger("toolgate.events")
 class EventLog:
     """The logs of all principals of one server. `now`: seconds since the epoch."""
 
-    def __init__(self, store: Store, limits: EventLimits | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, limits: EventLimits | None = None, now: Callable[[], float] | None = None) -> None:
         self.store = store
-        self.rows = EventRows(store, limits or EventLimits(), now)
+        self.rows = EventRows(store, limits or EventLimits(), now or store.now)
         self.on_news: list[Callable[[str, str], None]] = []  # called in the loop: principal, and name of the type
         self.on_change: list[Callable[[str], None]] = []  # called in the loop: a principal whose subscriptions changed
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,14 +48,14 @@ class EventService:
         limits: EventLimits | None = None,
         *,
         heartbeat: float = HEARTBEAT,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
     ) -> None:
-        self.now = now
+        self.now = now or store.now
         self.subscriptions: EventSubscriptions | None = None  # until webhooks are open
         self._keys = keys
         self._serves = serves
         self._workspaces = workspaces
-        self.log = EventLog(store, limits, now)
+        self.log = EventLog(store, limits, self.now)
         self.cursors = CursorCoder(keys.find("event-cursor"))
         self.streams = EventStreams(self.log, self.cursors, heartbeat)
         self.sources = EventSources(self.log, workspaces.find)

@@ -7,7 +7,6 @@ widens what --deny and other rules say.
 """
 
 import logging
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -66,11 +65,11 @@ class RememberedApprovals:
     def __init__(
         self,
         store: "Store",
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         in_sessions: SessionApprovals | None = None,
     ) -> None:
         self._store = store
-        self._now = now
+        self._now = now or store.now
         self._in_sessions = in_sessions or LocalSessionApprovals()
 
     async def find(self, principal: str, request: "ApprovalRequest") -> Duration | None:

@@ -7,7 +7,6 @@ the next one. Of the firings missed in a pause, one is made up for.
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -55,13 +54,13 @@ class CallbackTimer:
         store: Store,
         deliver: Callable[[Firing], Awaitable[None] | None],
         serves: Callable[[str], bool] = serves_everyone,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         processes: LiveProcesses | None = None,
     ) -> None:
         self.store = store
         self.deliver = deliver
         self.serves = serves
-        self.now = now
+        self.now = now or store.now
         self.processes = processes or store.open_processes()
         self.record: RecordFiring | None = None  # called in the transaction that fires, with the firing's number
         self._changed = asyncio.Event()

@@ -7,7 +7,6 @@ import asyncio
 import base64
 import logging
 import os
-import time
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -40,10 +39,10 @@ class StoredKey(msgspec.Struct, frozen=True):
 class KeyTable:
     """The keys in the database of `store`, as of the last `load`. `secret`: 32 bytes that all its servers have."""
 
-    def __init__(self, store: Store, secret: bytes, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, secret: bytes, now: Callable[[], float] | None = None) -> None:
         self._store = store
         self._sealer = Sealer(FixedKey(secret), None)
-        self._now = now
+        self._now = now or store.now
         self._keys: tuple[StoredKey, ...] = ()
 
     def find(self, name: str) -> "TableKey":

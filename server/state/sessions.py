@@ -7,7 +7,6 @@ which clients may resume a session.
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -89,10 +88,10 @@ class SessionRecords:
     """The rows of sessions. A working directory counts in the same `workspace` only. `now`: seconds since the epoch."""
 
     def __init__(
-        self, store: Store, processes: LiveProcesses, workspace: str, now: Callable[[], float] = time.time
+        self, store: Store, processes: LiveProcesses, workspace: str, now: Callable[[], float] | None = None
     ) -> None:
         self.workspace = workspace
-        self.now = now
+        self.now = now or store.now
         self._store = store
         self._processes = processes
         self._batch = WriteBatch(store)

@@ -46,6 +46,8 @@ class SqliteStore:
     Without `upgrades` a database of an older version is refused: after an upgrade the older Toolgate could not use it.
     """
 
+    now = staticmethod(time.time)
+
     def __init__(self, folder: Path, *, upgrades: bool = True) -> None:
         self.folder = folder
         self.path = folder / "state.db"
@@ -59,9 +61,6 @@ class SqliteStore:
     @property
     def place(self) -> str:
         return str(self.folder)
-
-    def now(self) -> float:
-        return time.time()
 
     async def read(self, function: "Callable[[Connection], T]") -> T:
         return await self.transact(function, alone=None)

@@ -1,6 +1,5 @@
 """Store a principal's todos (the TaskManager tool), and which one is current."""
 
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -157,7 +156,7 @@ class TodoStore:
         return by_session.get(self.session, by_session.get(""))
 
     def _focus(self, connection: "tables.Connection", task_id: int) -> None:
-        focus, now = tables.focus, time.time()
+        focus, now = tables.focus, self.store.now()
         forgotten = (focus.c.session != "") & (focus.c.set_at < now - FORGET)
         connection.execute(focus.delete().where(self._is_own() | forgotten))
         row = {"principal": self.principal, "task_id": task_id, "set_at": now}

@@ -5,7 +5,6 @@ The directory may be gone by then: the next command notices.
 
 import logging
 import os
-import time
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +71,7 @@ class WorkingDirectories:
         if cwd is None:
             connection.execute(table.delete().filter_by(**key))
             return
-        tables.write_row(connection, table, key, {"cwd": os.fsencode(cwd), "moved_at": time.time()})
+        tables.write_row(connection, table, key, {"cwd": os.fsencode(cwd), "moved_at": self._store.now()})
         self._store.set_flag(FLAG, "", True)
 
     def _read(self, connection: "tables.Connection") -> dict[str, Path]:

@@ -79,14 +79,14 @@ class Accounts:
         self,
         store: "Store",
         throttle: Throttle | None = None,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         keys: "Keys | None" = None,
     ) -> None:
         self._store = store
         throttle = throttle or Throttle()
         guesses = GuessLimiter(throttle, NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
         self._guesses = SharedGuessLimiter(guesses, SharedThrottle(throttle, keys), keys)
-        self._now = now
+        self._now = now or store.now
         self._hashing = asyncio.Semaphore(AT_ONCE)
         self._dummy_hash = ""  # matches no password; for unknown names
 

@@ -4,7 +4,6 @@ import ipaddress
 import json
 import logging
 import pkgutil
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,7 +99,7 @@ def build_sign_in(
     trusted_proxies: Sequence[str],
     enterprise_issuers: Sequence[str] = (),
     header_secret: str = "",
-    now: Callable[[], float] = time.time,
+    now: Callable[[], float] | None = None,
     keys: "Keys | None" = None,
 ) -> SignInMethods:
     """Return the ways to sign in, from `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), client ids and

@@ -8,7 +8,6 @@ import base64
 import hashlib
 import hmac
 import secrets
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -50,9 +49,9 @@ class SignedInBrowser:
 
 
 class LoginSessions:
-    def __init__(self, store: "Store", now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: "Store", now: Callable[[], float] | None = None) -> None:
         self._store = store
-        self._now = now
+        self._now = now or store.now
 
     async def start(self, person: Person, before: str, browser: str = "") -> str:
         """Start a session and return its secret; end the browser's earlier session `before`. `browser` is its name."""
@@ -140,14 +139,14 @@ class PendingLogins:
     def __init__(
         self,
         store: "Store",
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         most: int = MAX_PENDING,
         keys: "Keys | None" = None,
     ) -> None:
         self._store = store
-        self._now = now
+        self._now = now or store.now
         self._most = most
-        self._limiter = SharedAddressLimiter("sign-ins", PER_ADDRESS, PER_MINUTE, now, keys)
+        self._limiter = SharedAddressLimiter("sign-ins", PER_ADDRESS, PER_MINUTE, self._now, keys)
 
     async def start(self, pending: PendingLogin, address: str = "") -> str:
         """Return the ticket for the cookie. `address` is the browser's, "" if unknown. Raises TooManyLoginsError."""

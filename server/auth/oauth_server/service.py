@@ -9,7 +9,6 @@
 Error descriptions are fixed sentences: nothing a caller sent is repeated in one.
 """
 
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -114,11 +113,12 @@ class AuthorizationService:
         client_hosts: Sequence[str] = (),
         enterprise_issuers: Sequence[str] = (),
         document_copies: Mapping[str, DocumentCopy] = DOCUMENT_COPIES,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] | None = None,
         shared_keys: "Keys | None" = None,
     ) -> None:
         kinds, guesses = KINDS[registration], secret_guess_limiter(shared_keys)
         self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, kinds, can_sign_in, guesses)
+        now = now or store.now
         self.grants = Grants(store, self._issuer.configured_clients, tokens.deny, now)
         self._store = store
         self._keys = keys

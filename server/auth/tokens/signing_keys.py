@@ -8,7 +8,6 @@ Private parts are in the state database, sealed with a key of `SealingKeys`. All
 """
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -42,10 +41,10 @@ class _KeyState:
 class SigningKeys:
     """The keys of one process. `seal` outlives the process (`Sealer(keys.find("signing"), None)`)."""
 
-    def __init__(self, store: "Store", seal: Sealer, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: "Store", seal: Sealer, now: Callable[[], float] | None = None) -> None:
         self._store = store
         self._seal = seal
-        self._now = now
+        self._now = now or store.now
         self._held: _KeyState | None = None
 
     async def active(self) -> jose.JoseKey:

@@ -5,7 +5,6 @@ the row in the database changes, and the copy before is removed. server/node/mov
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -39,7 +38,7 @@ async def move_workspace(store: Store, links: Sequence[NodeLink], principal: str
     """Move the workspace to the node of `target`; finish a move that ended before its end. Raises MoveError, and
     StateError."""
     claimed = await store.transact(
-        partial(node_rows.claim_placement, principal=principal, now=time.time()), alone="nodes"
+        partial(node_rows.claim_placement, principal=principal, now=store.now()), alone="nodes"
     )
     if claimed is None:
         raise MoveError(f"{principal} is on no node yet: its first call chooses one")

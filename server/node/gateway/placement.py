@@ -1,7 +1,6 @@
 """Find the node that has a principal's workspace, and choose one at its first call. It stays there: the files do."""
 
 import asyncio
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -84,7 +83,9 @@ class Placement:
         if self._bound.get(link.address) == name:
             return
         rivals = [str(each.address) for each in self.links if each.claimed_name in ("", name)]
-        bind = partial(node_rows.bind_address, name=name, address=str(link.address), rivals=rivals, now=time.time())
+        bind = partial(
+            node_rows.bind_address, name=name, address=str(link.address), rivals=rivals, now=self._store.now()
+        )
         try:
             holder = await self._store.transact(bind, alone="nodes")
         except StateError as error:
@@ -98,7 +99,7 @@ class Placement:
 
     async def note_node(self, link: NodeLink) -> None:
         """Note the name and address of a node that answers. Raises StateError."""
-        now, address = time.time(), str(link.address)
+        now, address = self._store.now(), str(link.address)
         await self._store.transact(
             lambda connection: node_rows.note_node(connection, link.name, address, now), alone=None
         )
@@ -121,7 +122,7 @@ class Placement:
             node_rows.place,
             principal=principal,
             names=sorted(holders or answers),
-            now=time.time(),
+            now=self._store.now(),
             has_files=bool(holders),
             limits={link.name: link.welcome.max_people for link in links if link.welcome is not None},
         )

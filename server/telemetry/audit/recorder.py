@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,7 +92,7 @@ class AuditRecorder:
         )
 
     def task_lost(self, kept: StoredTask) -> None:
-        seconds = time.time() - kept.created  # the line of its start has the rest
+        seconds = self._log.now() - kept.created  # the line of its start has the rest
         self._add(kept.principal, "", tool_of(kept.id), self._no_arguments, "fault", seconds, task=kept.id)
 
     def scope_missing(self, principal: str, client: str, request: Request) -> None:

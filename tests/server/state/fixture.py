@@ -22,7 +22,7 @@ from toolgate.server.state import approval_rows, client_rows, grant_rows, node_r
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
-from toolgate.server.state.key_file import KeyFile
+from toolgate.server.state.key_file import KeyFile, create_file
 from toolgate.server.state.key_table import KeyTable
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sealed_state import Sealer
@@ -38,6 +38,7 @@ from toolgate.server.telemetry.audit import chains
 from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey
 
 LONG = 3e9  # seconds: no clean-up takes it away
+AUDIT_KEY = b"k" * 32
 BACK = "http://127.0.0.1:5000/back"
 
 
@@ -70,6 +71,7 @@ async def _use(folder: Path) -> None:
     await RememberedApprovals(store).add("local", asked, "Claude", "always")
     await store.transact(lambda connection: approval_rows.mark_used(connection, "local", "6e" * 32, time.time()))
     await KeyTable(store, b"k" * 32).load()
+    create_file(folder / "keys" / chains.KEY, AUDIT_KEY)
     await store.transact(_record)
     await clock.stop()
     store.close()
@@ -99,7 +101,7 @@ def _await_events(rows: EventRows, connection: Any) -> None:
 
 def _record(connection: Any) -> None:
     """Store two chains of the audit log, of which one lost its first line to retention."""
-    key, time = ChainKey(b"k" * 32), "2026-01-31T12:00:00.000Z"
+    key, time = ChainKey(AUDIT_KEY), "2026-01-31T12:00:00.000Z"
     for id in ("7c" * 8, "9e" * 8):
         begins = AuditNote(0, time, "begins", {"chain": id, "host": "attic"})
         end = chains.begin_chain(connection, id, begins, {}, key)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,13 @@ import pytest
 from tests.clients.raw_client import eventually
 from tests.server.state.test_migrate import next_migrations
 from tests.servers.postgres import PASSWORD, Postgres
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.auth.login.sessions import LIFETIME, LoginSessions
 from toolgate.server.state import migrate, postgres_store, tables
 from toolgate.server.state import postgres as driver
+from toolgate.server.state.callback_timer import CallbackTimer
+from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.database_clock import DatabaseClock
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.postgres_store import PostgresStore
 from toolgate.server.state.store import NewerStateError, StateError
@@ -297,5 +303,31 @@ def test_what_hangs_when_the_store_is_closed_is_told(url: str) -> None:
         await store.aclose()
         with pytest.raises(StateError, match="shut down before this was stored"):
             await slow
+
+    run(url, body)
+
+
+@pytest.mark.parametrize("off", [-300.0, 300.0])
+def test_a_server_with_a_wrong_clock_stores_the_times_of_the_database(url: str, off: float) -> None:
+    async def body(store: PostgresStore) -> None:
+        wrong = opened(url, clock=DatabaseClock(local=lambda: time.time() + off))
+        assert abs(wrong.now() - time.time() - off) < 60  # not measured yet
+        await wrong.prepare()
+        assert abs(wrong.now() - time.time()) < 60
+        timer = CallbackTimer(wrong, lambda _: None)
+        await CallbackStore(wrong, timer, "ada", "").set("tea", 90, 1)
+        await timer.stop()
+        person = Person("https://issuer.example", "ada", "Ada")
+        secret = await LoginSessions(wrong).start(person, "")
+        assert await LoginSessions(store).find(secret) is not None
+        await wrong.aclose()
+
+        def read(connection: tables.Connection) -> list[float]:
+            columns = tables.callback.c.next_at, tables.login.c.until, tables.person.c.seen_at
+            return [connection.execute(tables.select(column)).scalar_one() for column in columns]
+
+        due, until, seen_at = await store.read(read)
+        now = time.time()
+        assert [abs(due - now - 90) < 60, abs(until - now - LIFETIME) < 60, abs(seen_at - now) < 60] == [True] * 3
 
     run(url, body)

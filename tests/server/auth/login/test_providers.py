@@ -483,7 +483,7 @@ def test_a_way_in_that_would_be_too_wide_is_refused_at_the_start(
     ways: tuple[str, ...], users: tuple[str, ...], proxies: tuple[str, ...], names: str
 ) -> None:
     with pytest.raises(ValueError, match=names):
-        build_sign_in(None, None, "https://gate.example", ways, FORM, users, proxies)  # type: ignore[arg-type]
+        build_sign_in(None, None, "https://gate.example", ways, FORM, users, proxies, now=time.time)  # type: ignore[arg-type]
 
 
 def test_mcp_04_a_provider_in_a_private_network_is_not_asked(tmp_path: Path) -> None:
@@ -603,7 +603,7 @@ def test_sec_08_a_removed_person_can_neither_refresh_nor_come_back(
 
 def enterprise(way: str, *users: str, issuers: tuple[str, ...] = (IDP,)) -> dict[str, Any]:
     """Return the options of a server with an identity provider's grants."""
-    ways = build_sign_in(None, None, GATE, (way,), FORM, users, (), issuers)  # type: ignore[arg-type]
+    ways = build_sign_in(None, None, GATE, (way,), FORM, users, (), issuers, now=time.time)  # type: ignore[arg-type]
     return {"can_sign_in": ways.can_sign_in}
 
 
@@ -762,7 +762,7 @@ def test_the_header_is_refused_from_other_peers(tmp_path: Path) -> None:
 def test_an_invalid_header_names_no_person(said: str) -> None:
     with pytest.raises(SignInError) if said.strip() else _nothing() as caught:
         headers = {b"x-user": said.encode("latin-1")}
-        ways = build_sign_in(None, None, "", ["header=X-User"], {}, ["*"], ["127.0.0.1"])  # type: ignore[arg-type]
+        ways = build_sign_in(None, None, "", ["header=X-User"], {}, ["*"], ["127.0.0.1"], now=time.time)  # type: ignore[arg-type]
         assert ways.trusted_header is not None
         assert ways.trusted_header.read_person(headers, "127.0.0.1") is None
     assert caught is not None
