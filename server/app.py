@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from toolgate.server import VERSION, build, builtin_tools, methods, progress, run_loop, watch
-from toolgate.server.calls.tasks import CallTasks
+from toolgate.server.calls.tasks import CallTasks, key_of
 from toolgate.server.config.load import CLASSIC_FILE, Config
 from toolgate.server.config.secret_file import read_secret
 from toolgate.server.events.service import EventService
@@ -22,6 +22,7 @@ from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.session import Session
+from toolgate.server.protocol.task import StoredTask
 from toolgate.server.server import Server, ServicePool
 from toolgate.server.state.callback_timer import CallbackTimer, Firing
 from toolgate.server.state.callbacks import CallbackStore
@@ -35,7 +36,8 @@ from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.services import CallerState, Services, Settings
-from toolgate.tools.builtin.callbacks import INBOX_URI
+from toolgate.tools.builtin import callbacks
+from toolgate.tools.builtin.callbacks import INBOX_URI, Firings
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search import Search
@@ -60,7 +62,7 @@ log = logging.getLogger("toolgate")
 LOCAL = "local"  # the one principal over stdio
 READ = "tools:read"  # the scope of what is told of a workspace
 WORKFLOW = "tools:workflow"  # the scope of what callbacks say, as of SetCallback and the inbox
-PATIENCE = 5.0  # seconds a call may take before it becomes a task, where it may: most end sooner, and need no polling
+WAKE_CLIENTS = frozenset(("claude-code",))  # where Claude Code would wait for a task, it declares none
 MARGIN = 2.0  # seconds before the hold at which a tool ends by itself with what it has, as the shell does
 WATCH_AFTER = 1.0  # seconds after the start: what the first answer does not need waits for it
 CLEAN_AFTER = 3.0  # seconds after the start that workspaces are first looked at
@@ -145,6 +147,7 @@ class App:
             self.server.prepare = partial(self.workspaces.prepare, on_message=self._note_workspace)
             self.events.watchers.prepare = self.server.prepare
         self.server.questions.on_answer = self.events.sources.emit_answer
+        self.call_tasks.on_read = self._note_task_read
         self.call_tasks.on_lost = self.server.observers.task_lost
         self.dispatcher = methods.build_dispatcher(self.server)
         if config.classic.unknown_keys:
@@ -217,7 +220,8 @@ class App:
             services=ServicePool(self._create_services),
             call_tasks=self.call_tasks,
             events=self.events,
-            task_after=min(PATIENCE, self.settings.hold / 2),
+            task_after=min(self.config.task_after, self.settings.hold / 2),
+            wake_clients=frozenset(self.config.wake_client) or WAKE_CLIENTS,
             observers=self.observation.observers(),
             trace=self.observation.traces.trace_method if self.observation.traces is not None else None,
             streaming=self.config.classic.streaming,
@@ -249,6 +253,12 @@ class App:
         self.server.questions = SharedQuestions(self.bus, self.replicas.recent_names)
         share_engine_health(self.bus, self.search.health)
         self.server.remote_tasks = RemoteTasks(self.bus, self.call_tasks, self.server.notifications)
+
+    def _note_task_read(self, kept: StoredTask) -> None:
+        """A client has read the end of a task: its notice is needless."""
+        key = key_of(kept.id)
+        if key is not None:
+            self.server.services.notices(kept.principal).drop(key)
 
     def _note_task_end(self, principal: str, run: Run) -> None:
         if run.status != "killed" or run.reason is not None:  # the model knows of what was killed on demand
@@ -450,19 +460,20 @@ class App:
 
     def _create_services(self, principal: str, place: CallerState, notices: Notices) -> Services:
         workspace = self.workspaces.get_or_open(principal)
+        firings = CallbackStore(self.store, self.clock, principal, place.key)
         return Services(
             principal=principal,
             caller_state=place,
             workspace=workspace,
             todos=TodoStore(self.store, principal, place.key, self.events.sources.record_todo_change),
             plan=PlanStore(self.store, principal, place.key, place),
-            callbacks=CallbackStore(self.store, self.clock, principal, place.key),
+            callbacks=firings,
             web=self.page_reader.get_fetcher(principal),
             settings=self.settings,
             notify_updated=partial(self._notify_updated, principal),
             notify_list_changed=partial(self._notify_list_changed, principal),
             watch_path=partial(self.workspaces.watch_path, principal),
-            built_in=self._built_in_services | {Workspace: workspace, Notices: notices},
+            built_in=self._built_in_services | {Workspace: workspace, Notices: notices, Firings: firings},
         )
 
     def _serves(self, principal: str) -> bool:
@@ -504,7 +515,7 @@ class App:
 
     def _fire(self, firing: Firing) -> None:
         """A callback fired: to the session that set it, onto the principal's next result, and in the inbox."""
-        text = f"callback {firing.slot} fired: {firing.message}"
-        self.server.services.notices(firing.principal).add(f"callback-{firing.slot}", text, WORKFLOW)
+        text = callbacks.fired_text(firing.slot, firing.message)
+        self.server.services.notices(firing.principal).add(callbacks.notice_key(firing.slot), text, WORKFLOW)
         self._log_to_principal(firing.principal, firing.session, "notice", text, WORKFLOW)
         self._notify_updated(firing.principal, INBOX_URI)

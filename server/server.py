@@ -37,6 +37,7 @@ Method = Callable[[Call], Any]
 
 MAX_PRINCIPALS = 1_000  # whose services are held without a call: a server meets any number of people
 MAX_TRIMMED = 8  # services that one call may drop: those that can't be dropped must not cost each call a search
+EVERY_CLIENT = "*"
 KINDS = ("tools", "prompts", "resources", "events")  # the lists that can change
 
 
@@ -132,6 +133,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     settings: Settings
     call_timeout: float  # seconds after which any call is ended
     task_after: float  # seconds after which a call becomes a task, if it may
+    wake_clients: frozenset[str]  # names of clients that go on during a task and wake their model at its end
     seal: Sealer
     services: ServicePool
     call_tasks: CallTasks
@@ -169,6 +171,10 @@ class Server(msgspec.Struct, eq=False, dict=True):
             self.updates.unsubscribe(session, session.principal, uri)
         self.notifications.sessions.discard(session)
         self.services.forget_session(session)
+
+    def is_woken(self, client: str) -> bool:
+        """Return whether the client goes on during a task, and wakes its model at its end."""
+        return client in self.wake_clients or EVERY_CLIENT in self.wake_clients
 
     def swap_registry(self, registry: Registry) -> None:
         """Serve `registry`, and announce the lists that have changed. Calls in flight finish with the old one."""

@@ -17,6 +17,7 @@ from toolgate.server.protocol.messages import Notification, replace_surrogates
 from toolgate.server.protocol.request_meta import TASKS, client_name
 from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, TasksUnsupportedError, UnansweredError
 
 ELICIT = "elicitation/create"
@@ -80,6 +81,9 @@ class NoClient:
 
     async def as_task(self, required: bool) -> bool:
         return refuse_task(required)
+
+    async def follow_as_task(self, continuation: Continuation) -> bool:
+        return False
 
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
@@ -182,6 +186,9 @@ class CallClient:
 
     async def as_task(self, required: bool) -> bool:
         return refuse_task(required)
+
+    async def follow_as_task(self, continuation: Continuation) -> bool:
+        return False
 
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 

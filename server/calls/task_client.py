@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from toolgate.server.calls.client import CallClient
@@ -11,6 +12,7 @@ from toolgate.server.calls.tasks import CallTask, CallTasks
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.session import Call
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Settings
 
@@ -18,8 +20,13 @@ log = logging.getLogger("toolgate.deferrals")
 
 
 class TaskClient(CallClient):
-    """The client of such a call. `timer` limits the work until the call becomes a task; `by_itself`: it does when it
-    takes long. `encode_call()` returns how to run it again, or None if that could do harm."""
+    """The client of such a call.
+
+    - `timer` limits the work until the call becomes a task; `by_itself`: it does when it takes long.
+    - `wakes`: the client goes on during a task, and wakes its model when the task ends.
+    - `encode_call(state)` returns how to run it again, or None if that could do harm. `state`: of what it left running,
+      which is then only followed. `stop(state)` ends that.
+    """
 
     def __init__(
         self,
@@ -32,7 +39,9 @@ class TaskClient(CallClient):
         timer: DeadlineTimer,
         tasks: CallTasks,
         by_itself: bool,
-        encode_call: Callable[[], bytes | None],
+        wakes: bool,
+        encode_call: Callable[[str | None], bytes | None],
+        stop: Callable[[str], Awaitable[object]],
     ) -> None:
         super().__init__(call, seal, questions, settings.hold, streaming)
         self.call_task: CallTask | None = None
@@ -41,8 +50,10 @@ class TaskClient(CallClient):
         self.timer = timer
         self._tasks = tasks
         self._by_itself = by_itself
+        self._wakes = wakes
         self._tool: str = call.params["name"]
         self._encode_call = encode_call
+        self._stop = stop
         self._when_changed: list[Callable[[], None]] = []
         self._lock = asyncio.Lock()  # the tool and the timer may create the task at the same time
 
@@ -87,10 +98,26 @@ class TaskClient(CallClient):
                 self.become_task(await self._begin())
         return True
 
-    async def _begin(self) -> CallTask:
+    async def follow_as_task(self, continuation: Continuation) -> bool:
+        if not self._wakes:
+            return False
+        async with self._lock:
+            if self.call_task is not None:
+                return False
+            try:
+                task = await self._begin(continuation)
+            except ToolError as error:  # the client gets the ordinary answer
+                log.warning("a call of %s does not become a task: %s", self._tool, error.text)
+                return False
+            task.stop = partial(self._stop, continuation.state)
+            self.become_task(task)
+        return True
+
+    async def _begin(self, continuation: Continuation | None = None) -> CallTask:
         """Create a task for this call. Raises ToolError."""
         session = self._call.session
-        return await self._tasks.begin(session.principal, self._tool, self._encode_call(), session.right)
+        again = self._encode_call(None if continuation is None else continuation.state)
+        return await self._tasks.begin(session.principal, self._tool, again, session.right, continuation)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         self._when_changed.append(tell)
@@ -128,7 +155,7 @@ class TaskClient(CallClient):
             try:
                 task = await self._begin()
             except ToolError as error:  # it goes on as an ordinary call
-                log.warning("a call of %s does not become a task: %s", self._call.params.get("name"), error.text)
+                log.warning("a call of %s does not become a task: %s", self._tool, error.text)
                 self._by_itself = False
                 self._notify_change()
                 return

@@ -20,7 +20,7 @@ class TaskRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 async def carry_out(tasks: CallTasks, task: CallTask, request: TaskRequest) -> None:
     """Answer or cancel a task that runs here. Raises InvalidParams if one answer has the wrong shape: none is taken."""
     if request.answers is None:
-        await tasks.cancel(task)
+        await tasks.stop(task)
         return
     for key, asked in task.outstanding.items():
         answer = request.answers.get(key)

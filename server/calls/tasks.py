@@ -7,7 +7,7 @@ methods supply the work, and `notify` is called at each change.
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -19,7 +19,8 @@ from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.task_rows import TaskRows
-from toolgate.tools.api.errors import UnansweredError
+from toolgate.tools.api.content import Continuation
+from toolgate.tools.api.errors import ToolError, UnansweredError
 
 if TYPE_CHECKING:
     from toolgate.server.principal import GrantKey
@@ -30,7 +31,9 @@ MAX_OUTCOME = 16 * 2**20  # bytes of a stored result: what one message can carry
 MAX_MESSAGE = 4_000  # characters of a status message: as many as Bash shows of its output
 PAUSE = 1.0  # seconds between two notifications of status messages: people read no faster
 STOPPING = 1.0  # seconds for cancelled work to end, and for its outcome to be stored
+KEY_END = "~"  # in no secret
 FULL = "the result could not be kept: too much is kept already that is unread; ask for the other tasks first"
+STOPPED = "cancelled by the client, which also ends what it waited for"
 WITHDRAWN = "cancelled: the access that allowed the call was revoked"
 LOST = "the server ended while this task was under way; it was not run again, since that could do harm"
 
@@ -43,6 +46,7 @@ class CallTask:
     def __init__(self, home: "CallTasks", row: StoredTask, right: "GrantKey | None" = None) -> None:
         self.kept = self.first_row = row
         self.right = right  # what its access depends on; the work ends with it
+        self.stop: Callable[[], Awaitable[object]] | None = None  # ends what the task only waits for
         self.work: asyncio.Task[Any] | None = None
         self._tasks = home
         self._questions: dict[str, tuple[dict[str, Any], asyncio.Future[Any]]] = {}  # unanswered
@@ -143,10 +147,22 @@ class CallTask:
         return self._tasks.notify(self.kept)
 
 
+def make_id(tool: str, key: str | None) -> str:
+    """Return a new id: `key`, which the client may show its model, a secret, and the tool."""
+    secret = f"{secrets.token_urlsafe(18)}.{tool}"
+    return secret if key is None else f"{key}{KEY_END}{secret}"
+
+
 def tool_of(id: str) -> str:
     """Return the tool whose call became the task `id`, without reading the database: the scope of the tool is that of
     the task. A forged id names no stored task."""
     return id.partition(".")[2]
+
+
+def key_of(id: str) -> str | None:
+    """Return the key that the id begins with, or None."""
+    key, end, _ = id.partition(KEY_END)
+    return key if end else None
 
 
 class CallTasks:
@@ -172,16 +188,26 @@ class CallTasks:
         self.is_closing = False
         self.notify: Callable[[StoredTask], bool] = lambda kept: False  # returns whether a subscription was notified
         self.rerun: Callable[[CallTask, bytes], None] | None = None
+        self.on_read: Callable[[StoredTask], None] = lambda kept: None  # called with a task whose end a client has read
         self.on_lost: Callable[[StoredTask], None] = lambda kept: None  # called with a task whose process died
         self._serves = serves
         self._running: dict[str, CallTask] = {}  # running, or not stored yet
         self._writes: set[asyncio.Task[None]] = set()
 
-    async def begin(self, principal: str, tool: str, again: bytes | None, right: "GrantKey | None" = None) -> CallTask:
-        """Store and return a new task. Raises ToolError if there are too many, or it can't be stored."""
-        id = f"{secrets.token_urlsafe(18)}.{tool}"
+    async def begin(
+        self,
+        principal: str,
+        tool: str,
+        again: bytes | None,
+        right: "GrantKey | None" = None,
+        continuation: Continuation | None = None,
+    ) -> CallTask:
+        """Store and return a new task; `continuation`: what it only waits for. Raises ToolError if there are too many,
+        or it can't be stored."""
+        id = make_id(tool, None if continuation is None else continuation.key)
+        message = None if continuation is None else continuation.message[:MAX_MESSAGE]
         try:
-            kept = await self.rows.add(id, principal, LIFETIME, again)
+            kept = await self.rows.add(id, principal, LIFETIME, again, message)
         except asyncio.CancelledError:
             self._write(self.rows.remove(id))
             raise
@@ -210,6 +236,7 @@ class CallTasks:
             held = self.find_running(principal, id) or here.get(id)  # it may have ended meanwhile
             if held is not None:
                 if not held.kept.is_live and not held.kept.read:
+                    self.on_read(held.kept)
                     held.kept = replace(held.kept, read=True)
                 found[id] = held.kept
                 if not held.kept.is_live:
@@ -218,10 +245,21 @@ class CallTasks:
         return {id: kept for id, kept in found.items() if kept.expires > now}
 
     async def cancel(self, deferral: CallTask, why: str = "cancelled by the client") -> None:
-        """Cancel the work; its further output is dropped."""
+        """Cancel the work; its further output is dropped. What it only waits for goes on: see `stop`."""
         if deferral.kept.is_live and deferral.work is not None:
             deferral.work.cancel()
         await deferral.end("cancelled", why, None)
+
+    async def stop(self, deferral: CallTask) -> None:
+        """Cancel the work as its client wants, and end what it only waits for."""
+        if deferral.stop is None or not deferral.kept.is_live:
+            await self.cancel(deferral)
+            return
+        await self.cancel(deferral, STOPPED)
+        try:
+            await deferral.stop()
+        except ToolError as error:  # above all a node that can't be reached
+            log.warning("task %s is cancelled, but what it waited for goes on: %s", deferral.kept.id, error.text)
 
     async def cancel_all(self, principal: str) -> None:
         """Cancel all of a principal's tasks in this process."""
@@ -269,6 +307,9 @@ class CallTasks:
     async def close(self, grace: float) -> None:
         """Let running tasks finish within `grace` seconds, and cancel the rest: the next process finds them."""
         self.is_closing = True
+        for held in self._running.values():
+            if held.stop is not None and held.work is not None:
+                held.work.cancel()  # it only waits, and the next process waits on
         if self.work:
             await asyncio.wait(list(self.work), timeout=grace)
         for work in list(self.work):
@@ -288,9 +329,11 @@ class CallTasks:
 
     def mark_read(self, seen: Iterable[StoredTask]) -> None:
         """Mark tasks as read by the client."""
-        news = [kept.id for kept in seen if not kept.is_live and not kept.read]
+        news = [kept for kept in seen if not kept.is_live and not kept.read]
+        for kept in news:
+            self.on_read(kept)
         if news:
-            self._write(self._save_read(news))
+            self._write(self._save_read([kept.id for kept in news]))
 
     async def _save(self, kept: StoredTask) -> None:
         try:

@@ -16,6 +16,7 @@ from toolgate.server.config.types import (
     one_of,
     parse_auth,
     parse_bool,
+    parse_client_name,
     parse_contact,
     parse_database,
     parse_host,
@@ -133,6 +134,23 @@ OPTION_GROUPS = {
         ),
         Option("name", "server name that clients see", parse_server_name, "toolgate", "NAME", "-n"),
         Option("hold", "seconds before a call becomes a background task (default 45)", parse_seconds, 45.0, "SECONDS"),
+        Option(
+            "task-after",
+            "seconds before a call of Bash, ReadDocs or WebSearch becomes a task of the protocol, for clients with "
+            "tasks (default 5; at most half of --hold)",
+            parse_seconds,
+            5.0,
+            "SECONDS",
+        ),
+        Option(
+            "wake-client",
+            "name of a client that goes on during a task and wakes its model at the end: there BackgroundBash and "
+            "SetCallback are tasks until the command ends or the callback fires; * names all clients with tasks, none "
+            "none (default claude-code)",
+            parse_client_name,
+            (),
+            "NAME",
+        ),
         _http(
             "drain",
             "seconds after SIGTERM in which open connections are served, at most until the last one closes (default "

@@ -27,6 +27,7 @@ HOST = re.compile(
 SERVED_HOST = re.compile(r"((?P<address>\[[0-9A-Fa-f:.]+\])|(?P<name>[^:]+))(:[0-9]{1,5})?")
 ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@*]+")
 AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # some servers read it as another path
+MAX_CLIENT_NAME = 100  # characters; those of known clients have 20
 HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
 
 
@@ -144,6 +145,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def parse_client_name(word: str) -> str:
+    if not (word.isprintable() and 0 < len(word) <= MAX_CLIENT_NAME):
+        raise ValueError(f"must be the name that a client gives itself, of at most {MAX_CLIENT_NAME} characters")
+    return word
 
 
 def parse_public_url(word: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from toolgate.server.calls.client import CallClient, InputRequired
+from toolgate.server.calls.client import CallClient, InputRequired, NoClient
 from toolgate.server.calls.task_client import TaskClient
 from toolgate.server.calls.tasks import LONGEST, MAX_OUTCOME, CallTask
 from toolgate.server.protocol import asyncio_tasks, serialization
@@ -23,6 +23,7 @@ from toolgate.server.protocol.request_meta import TASKS
 from toolgate.server.protocol.revisions import STATELESS
 from toolgate.server.protocol.session import Call, Session
 from toolgate.server.server import Server
+from toolgate.server.state.task_rows import REPEATABLE
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError, WrongArgumentsError
 from toolgate.tools.api.tool import Tool
@@ -121,6 +122,7 @@ class StoredCall(msgspec.Struct, frozen=True):
     revision: str
     capabilities: dict[str, Any]
     grant: str = ""  # our grant that the call used
+    follows: str | None = None  # the state of what the call left running: it is followed, and not begun again
 
 
 class _SilentChannel:
@@ -141,8 +143,7 @@ def can_become_task(call: Call, tool: Tool) -> bool:
 
 async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -> dict[str, Any]:
     """Return the result of `execute`, or the result that says that the call has become a task."""
-    encode_call = partial(_encode_call, call, tool)
-    caller = _task_client(server, server.deadlines, call, encode_call, by_itself=tool.as_task)
+    caller = _task_client(server, server.deadlines, call, tool, by_itself=tool.as_task)
     task = asyncio_tasks.start(asyncio.get_running_loop(), _run_work(server, call, work, caller))
     caller.work = task
     try:
@@ -162,33 +163,33 @@ async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -
     return outcome
 
 
-def rerun(server: Server, task: CallTask, how: bytes, prepare: Callable[[Call], Work]) -> None:
-    """Continue a task that a dead process left. `prepare` may raise RpcError."""
-    stored = msgspec.json.decode(how, type=StoredCall)
+def rerun(server: Server, task: CallTask, how: bytes, prepare: Callable[[Call, str | None], tuple[Tool, Work]]) -> None:
+    """Continue a task that a dead process left. `prepare(call, follows)` may raise RpcError."""
+    stored = msgspec.json.decode(how.removeprefix(REPEATABLE), type=StoredCall)
     task.right = stored.grant or None
     revision = STATELESS.get(stored.revision) or next(reversed(STATELESS.values()))
     session = Session(task.kept.principal, stateless=True, right=task.right)
     session = session.for_request(revision, stored.capabilities, None)
     params = {"name": stored.name, "arguments": stored.arguments}
     call = Call(task.kept.id, "tools/call", params, session, _SilentChannel())
-    caller = _task_client(server, server.call_tasks.deadlines, call, lambda: None, by_itself=False)
 
     async def work() -> None:
-        caller.work = asyncio.current_task()
-        caller.become_task(task)
         try:
-            prepared = prepare(call)
+            tool, prepared = prepare(call, stored.follows)
         except RpcError as error:
             await _end_task(server, call, task, error)
-        else:
-            await _run_work(server, call, prepared, caller)
+            return
+        caller = _task_client(server, server.call_tasks.deadlines, call, tool, by_itself=False)
+        caller.work = asyncio.current_task()
+        caller.become_task(task)
+        if stored.follows is not None:
+            task.stop = partial(_stop, server, call, tool, stored.follows)
+        await _run_work(server, call, prepared, caller)
 
     task.attach_work(asyncio.get_running_loop().create_task(work()))
 
 
-def _task_client(
-    server: Server, timer: DeadlineTimer, call: Call, encode_call: Callable[[], bytes | None], *, by_itself: bool
-) -> TaskClient:
+def _task_client(server: Server, timer: DeadlineTimer, call: Call, tool: Tool, *, by_itself: bool) -> TaskClient:
     return TaskClient(
         call,
         server.seal,
@@ -198,18 +199,29 @@ def _task_client(
         timer=timer,
         tasks=server.call_tasks,
         by_itself=by_itself,
-        encode_call=encode_call,
+        wakes=server.is_woken(call.session.client),
+        encode_call=partial(_encode_call, call, tool),
+        stop=partial(_stop, server, call, tool),
     )
 
 
-def _encode_call(call: Call, tool: Tool) -> bytes | None:
-    """Return how to run this call again, or None where that could do harm, or would repeat an answered question."""
-    hints, params = tool.annotations, call.params
-    if not (hints.read_only and hints.idempotent) or "inputResponses" in params or "requestState" in params:
+async def _stop(server: Server, call: Call, tool: Tool, state: str) -> None:
+    """End what a call of the tool left running."""
+    if tool.stops is not None:
+        await tool.stops(state, Context(server.services.of_session(call.session), NoClient()))
+
+
+def _encode_call(call: Call, tool: Tool, follows: str | None) -> bytes | None:
+    """Return how to run this call again, or None where that could do harm, or would repeat an answered question. With
+    `follows`, what it left running is followed."""
+    hints, params, session = tool.annotations, call.params, call.session
+    is_harmless = hints.read_only and hints.idempotent
+    if follows is None and (not is_harmless or "inputResponses" in params or "requestState" in params):
         return None
-    session = call.session
+    arguments = params.get("arguments") if follows is None else {}
     grant = session.right if isinstance(session.right, str) else ""
-    return encode_value(StoredCall(tool.name, params.get("arguments"), call.revision.name, session.capabilities, grant))
+    stored = StoredCall(tool.name, arguments, call.revision.name, session.capabilities, grant, follows)
+    return encode_value(stored) if follows is None else REPEATABLE + encode_value(stored)
 
 
 async def _run_work(server: Server, call: Call, work: Work, caller: TaskClient) -> Outcome:

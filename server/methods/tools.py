@@ -1,11 +1,12 @@
 """Answer tools/call: check the rules, run the tool and format what it returns."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from toolgate.server.calls.client import InputRequired
-from toolgate.server.calls.tasks import CallTask
+from toolgate.server.calls.tasks import LONGEST, CallTask
 from toolgate.server.methods import approval, execution
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, format_name
@@ -19,6 +20,8 @@ from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.text import closest
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.workspace.workspace import Workspace
+
+MARGIN = 60.0  # seconds before a task's end: then what it followed is said to go on
 
 
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
@@ -39,24 +42,55 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
 
 
 def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
-    """Run the work of a task again after its server died."""
-    execution.rerun(server, task, how, lambda call: _work(server, call, *_read_call(server, call)))
+    """Run the work of a task again after its server died, or go on following what it left running."""
+
+    def prepare(call: Call, follows: str | None) -> tuple[Tool, execution.Work]:
+        tool, arguments = _read_call(server, call)
+        return tool, _work(server, call, tool, arguments, follows)
+
+    execution.rerun(server, task, how, prepare)
 
 
-def _work(server: Server, call: Call, tool: Tool, arguments: dict[str, Any]) -> execution.Work:
+def _work(
+    server: Server, call: Call, tool: Tool, arguments: dict[str, Any], follows: str | None = None
+) -> execution.Work:
+    """Return the work of a call; `follows`: the state of what it left running before a restart."""
+
     async def work(context: Context) -> dict[str, Any]:
+        state = follows
         try:
-            output = await run_tool(server, call, tool, arguments, context)
+            if state is None:
+                output = await run_tool(server, call, tool, arguments, context)
+                goes_on = output.continuation
+                if goes_on is not None and await context.follow_as_task(goes_on):
+                    state = goes_on.state
+            if state is not None:
+                output = await _follow(tool, state, context)
         except UnansweredError as refusal:
             if not call.is_task:
                 raise
             output = _refusal(refusal.text)
-        state = context.caller_state
-        if state.save is not None and state.cwd != state.saved_cwd:  # before the answer: the client relies on it
-            await state.save_cwd()
+        place = context.caller_state
+        if place.save is not None and place.cwd != place.saved_cwd:  # before the answer: the client relies on it
+            await place.save_cwd()
         return await _format_result(server, call, tool, output)
 
     return work
+
+
+async def _follow(tool: Tool, state: str, context: Context) -> Output:
+    """Wait for the end of what a call left running."""
+    if tool.follows is None:
+        return _refusal(f"{tool.name} can't be followed here")
+    try:
+        async with asyncio.timeout(LONGEST - MARGIN) as limit:
+            return await tool.follows(state, context)
+    except ToolError as error:
+        return _refusal(error.text)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return _refusal(f"it goes on, but a task lasts {LONGEST / 3600:g} hours at most")
 
 
 async def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class CallbackTimer:
         self.processes = processes or store.open_processes()
         self.record: RecordFiring | None = None  # called in the transaction that fires, with the firing's number
         self._changed = asyncio.Event()
+        self._changes: dict[str, asyncio.Future[None]] = {}  # principal → those who wait for one
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -77,6 +78,16 @@ class CallbackTimer:
     def wake(self) -> None:
         """Read the callbacks again: one was set or cancelled, or its process has died."""
         self._changed.set()
+
+    def next_change(self, principal: str) -> "asyncio.Future[None]":
+        """Return what is done once a callback of the principal fires here, or is cancelled here."""
+        return self._changes.setdefault(principal, asyncio.get_running_loop().create_future())
+
+    def announce(self, principal: str) -> None:
+        """Wake those who wait for a change."""
+        waiting = self._changes.pop(principal, None)
+        if waiting is not None:
+            waiting.set_result(None)
 
     async def stop(self) -> None:
         """Stop firing. Pending callbacks stay in the database for the next process."""
@@ -117,6 +128,7 @@ class CallbackTimer:
                     await delivery
         except Exception:
             log.exception("callback %d of %s fired, but was not delivered", firing.slot, firing.principal)
+        self.announce(firing.principal)
 
 
 async def claim_due(

@@ -1,14 +1,16 @@
 """Store a principal's callbacks, in eight slots. server/state/callback_timer.py fires them."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from toolgate.server.state import tables
-from toolgate.server.state.callback_timer import PENDING, CallbackTimer
+from toolgate.server.state.callback_timer import MAX_PAUSE, PENDING, CallbackTimer
 from toolgate.server.state.store import Store
 from toolgate.tools.api.services import Callback, FiredCallback
 
 SLOTS = 8
+LATE_PAUSE = 5.0  # seconds between two looks at a callback that its process should have fired
 
 
 class CallbackStore:
@@ -64,7 +66,33 @@ class CallbackStore:
 
         cancelled = await self.store.transact(cancel, alone="callbacks")
         self.clock.wake()
+        self.clock.announce(self.principal)
         return cancelled
+
+    async def wait(self, slot: int, message: str, since: float) -> bool:
+        """Return True once a callback that was set after `since` has fired, or False if it was cancelled.
+
+        Another process may fire it, without a word: so the rows are read again a second after it is due.
+        """
+
+        def look(connection: "tables.Connection") -> tuple[bool, float | None]:
+            firing, callback = tables.firing.c, tables.callback.c
+            mine = (firing.principal == self.principal) & (firing.slot == slot) & (firing.message == message)
+            query = tables.select(firing.id).where(mine, firing.fired_at >= since).limit(1)
+            this = (callback.principal == self.principal) & (callback.slot == slot) & (callback.message == message)
+            due = connection.execute(tables.select(callback.next_at).where(this)).scalar()
+            return connection.execute(query).first() is not None, due
+
+        while True:
+            news = self.clock.next_change(self.principal)  # before the look: nothing is missed
+            has_fired, due = await self.store.read(look)
+            if has_fired or due is None:
+                return has_fired
+            late = due - self.clock.now()
+            await asyncio.wait([news], timeout=min(late, MAX_PAUSE) + 1.0 if late > 0 else LATE_PAUSE)
+
+    def now(self) -> float:
+        return self.clock.now()
 
     async def list_fired(self) -> Sequence[FiredCallback]:
         """Return the stored firings, the newest first."""

@@ -18,6 +18,7 @@ FLAG = "deferrals"  # flag: there are tasks, running or ended
 MAX_LIVE = 64  # running tasks of a principal: a client in a loop must not use up everything
 MAX_ENDED = 1_000  # ended tasks of a principal; the oldest that were read make room
 MAX_BYTES = 64 * 2**20  # of their outcomes, which a subscription may have to send at once; likewise
+REPEATABLE = b"+"  # before what may run again any number of times, as it only waits
 COLUMNS = (  # in the order of StoredTask's fields
     *("id", "principal", "process", "status", "message", "created_at", "updated_at", "expires_at"),
     *("outcome", "questions", "read"),
@@ -43,10 +44,13 @@ class TaskRows:
         """Return whether there are no tasks. Costs a stat, and never opens the database."""
         return not self.store.has_flag(FLAG, "")
 
-    async def add(self, id: str, principal: str, lifetime: float, again: bytes | None) -> StoredTask:
+    async def add(
+        self, id: str, principal: str, lifetime: float, again: bytes | None, message: str | None = None
+    ) -> StoredTask:
         """Store a new task, which this process runs. Raises ToolError when the principal has too many.
 
-        `again` is what it takes to run the task again, or None where that could do harm.
+        `again` is what it takes to run the task again, or None where that could do harm. It works once, or with
+        REPEATABLE before it after each restart. `message`: the status text.
         """
 
         def put(connection: "tables.Connection") -> StoredTask:
@@ -57,7 +61,7 @@ class TaskRows:
             if sum(row.status not in LIVE and not row.read for row in rows) >= MAX_ENDED:
                 raise ToolError(f"{MAX_ENDED} tasks have ended unread, the most there can be: ask for their results")
             now = self.now()
-            task = StoredTask(id, principal, self.processes.own_name(), "working", None, now, now, now + lifetime)
+            task = StoredTask(id, principal, self.processes.own_name(), "working", message, now, now, now + lifetime)
             connection.execute(tables.deferral.insert().values(_to_row(task) | {"again": again, "server": self.server}))
             self.store.set_flag(FLAG, "", True)
             return task
@@ -128,11 +132,16 @@ class TaskRows:
             own = self.processes.own_name()
             rows = connection.execute(table.select().where(mine, table.c.process.in_(sorted(dead)))).all()
             orphaned = [row for row in rows if serves(row.principal)]
-            still = table.c.id.in_([row.id for row in orphaned]) & table.c.process.in_(sorted(dead)) & mine
-            # not a third time: a task that kills the server must not do so for ever
-            claim = table.update().where(still).values(process=own, again=None).returning(table.c.id)
-            claimed = set(connection.execute(claim).scalars())
-            return [(replace(_from_row(row), process=own), row.again) for row in orphaned if row.id in claimed]
+            repeatable = [row.id for row in orphaned if (row.again or b"").startswith(REPEATABLE)]
+            others = [row.id for row in orphaned if row.id not in repeatable]
+            claimed = set[str]()
+            # the others not a third time: a task that kills the server must not do so for ever
+            for ids, change in ((repeatable, {"process": own}), (others, {"process": own, "again": None})):
+                still = table.c.id.in_(ids) & table.c.process.in_(sorted(dead)) & mine
+                claim = table.update().where(still).values(change).returning(table.c.id)
+                claimed |= set(connection.execute(claim).scalars())
+            adopted = [row for row in orphaned if row.id in claimed]
+            return [(replace(_from_row(row), process=own), row.again) for row in adopted]
 
         return await self.store.transact(adopt, alone="tasks")
 

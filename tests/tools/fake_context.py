@@ -12,10 +12,11 @@ from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.todos import TodoStore
-from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.content import Continuation, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
+from toolgate.tools.builtin.callbacks import Firings
 from toolgate.tools.builtin.skills.skills import BUILT_IN, Skills
 from toolgate.tools.workspace import files
 
@@ -55,6 +56,9 @@ class Person:
     async def as_task(self, required: bool) -> bool:
         return False
 
+    async def follow_as_task(self, continuation: Continuation) -> bool:
+        return False
+
     def when_changed(self, tell: Callable[[], None]) -> None: ...
 
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]:
@@ -90,16 +94,17 @@ class FakeServices:
         self.person = person or Person()
         self.store = SqliteStore(folder / "state")
         self.clock = CallbackTimer(self.store, lambda _: None, now=lambda: self.time)
+        callbacks = CallbackStore(self.store, self.clock, principal, session)
         self.belongings = Services(
             principal=principal,
             caller_state=CallerState(session),
             workspace=cast(Any, FakeWorkspace(folder)),  # PlanMode needs no more
             todos=TodoStore(self.store, principal, session),
             plan=PlanStore(self.store, principal, session),
-            callbacks=CallbackStore(self.store, self.clock, principal, session),
+            callbacks=callbacks,
             web=cast(Any, None),
             settings=Settings(),
-            built_in={Skills: Skills([folder / "skills", BUILT_IN])},
+            built_in={Skills: Skills([folder / "skills", BUILT_IN]), Firings: callbacks},
         )
 
     async def call(self, tool: Tool, **arguments: Any) -> Output:

@@ -62,16 +62,29 @@ class ResourceLink(Block, frozen=True, tag="resource_link"):
 Content = Text | Image | Audio | EmbeddedResource | ResourceLink
 
 
+class Continuation(msgspec.Struct, frozen=True):
+    """What a call has begun and leaves running, for a client that waits for its end as for a task.
+
+    `key` names it, as the notice of its end does. `message` is the task's status text. `state` is what `Tool.following`
+    and `Tool.stopping` take, also after a restart.
+    """
+
+    key: str
+    message: str
+    state: str
+
+
 class Output(msgspec.Struct, frozen=True):
     """What a tool returns: blocks for the model, and structured content if the tool declares an output schema.
 
     `structured` is any JSON-like value, struct or dataclass that fits the output schema, or None. `is_error` says that
-    the tool's own work failed.
+    the tool's own work failed. `continuation`: what goes on, of a built-in tool.
     """
 
     content: list[Content]
     structured: Any = None
     is_error: bool = False
+    continuation: Continuation | None = None
 
 
 class Message(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolgate.tools.api import schema as schemas
+from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.errors import ToolError, UnansweredError
 from toolgate.tools.api.services import (
     Callbacks,
@@ -51,6 +52,7 @@ class CallPeer(Protocol):
     def when_changed(self, tell: Callable[[], None]) -> None: ...  # called when `is_held` or `wants_progress` changes
     def at_once(self, key: str) -> bool: ...  # whether the answer to `key` came faster than a person reads
     async def as_task(self, required: bool) -> bool: ...
+    async def follow_as_task(self, continuation: Continuation) -> bool: ...
     async def ask(self, requests: Mapping[str, dict[str, Any]], timeout: float | None) -> dict[str, Any]: ...
     async def once(self, key: str, function: Callable[[], Awaitable[Any]]) -> Any: ...
 
@@ -183,6 +185,10 @@ class Context:
         too many tasks or the task can't be stored.
         """
         return await self._peer.as_task(required)
+
+    async def follow_as_task(self, continuation: Continuation) -> bool:
+        """Make what this call left running a task, if its end wakes the client's model. Return whether it is one."""
+        return await self._peer.follow_as_task(continuation)
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         """Call `tell` when `hold` or `wants_progress` changes: the call became a task, or can't."""

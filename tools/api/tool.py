@@ -5,7 +5,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, overload
@@ -33,6 +33,8 @@ class ToolAnnotations(msgspec.Struct, frozen=True):
 
 
 InPlan = bool | Literal["read-only"]
+Follow = Callable[[str, Context], Awaitable[Output]]  # a continuation's state → how it ended
+Stop = Callable[[str, Context], Awaitable[object]]
 
 
 @dataclass(eq=False, repr=False)
@@ -52,6 +54,19 @@ class Tool(DeclaredPart):
     lean: bool = False
     in_plan: InPlan = False
     plugin: str | None = field(default=None, init=False)
+    follows: Follow | None = field(default=None, init=False)
+    stops: Stop | None = field(default=None, init=False)
+
+    def following(self, call: Follow) -> Follow:
+        """Decorate the function that waits for what a call left running (`Continuation`), and returns how it ended. It
+        may run again after a restart, and is cancelled without harm."""
+        self.follows = call
+        return call
+
+    def stopping(self, call: Stop) -> Stop:
+        """Decorate the function that ends what a call left running."""
+        self.stops = call
+        return call
 
     @property
     def is_held_by_plan(self) -> bool:

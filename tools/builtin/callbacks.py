@@ -1,12 +1,13 @@
 """SetCallback: send a message back to the model later, once or repeatedly."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
-from toolgate.tools.api.content import Output, Text
+from toolgate.tools.api.content import Continuation, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.resource import resource
@@ -43,6 +44,21 @@ class InboxEntry(msgspec.Struct, frozen=True):
 
 class Inbox(msgspec.Struct, frozen=True):
     fired: list[InboxEntry]  # newest first
+
+
+class AwaitedCallback(msgspec.Struct, frozen=True):
+    """A callback whose firing is waited for. `since`: seconds since the epoch; it was set after that."""
+
+    slot: int
+    message: str
+    since: float
+
+
+class Firings(Protocol):
+    """Wait for the firings of the caller's callbacks."""
+
+    def now(self) -> float: ...  # seconds since the epoch, by the clock that fires
+    async def wait(self, slot: int, message: str, since: float) -> bool: ...  # False: it was cancelled
 
 
 @resource(
@@ -101,11 +117,53 @@ async def _set(ctx: Context, message: str | None, delay: int | None, repeats: in
         raise ToolError(f"repeat_count must be -1 (for ever) or 0 to {MAX_REPEATS}, not {format_number(repeats)}")
     if callback_id is not None:
         raise ToolError("set takes the next free slot: leave callback_id out; to change a callback cancel it first")
+    since = ctx.service(Firings).now()
     try:
         made = await ctx.callbacks.set(message, delay, repeats or 1)
     except OverflowError:
         raise ToolError(f"all {SLOTS} callbacks (0 to {SLOTS - 1}) are taken: cancel one first") from None
-    return _output(_describe_schedule(made), [made])
+    said = _output(f"Callback scheduled: {_describe_schedule(made)}.", [made])
+    return Output(said.content, said.structured, continuation=_to_continuation(made, since))
+
+
+def _to_continuation(made: Callback, since: float) -> Continuation:
+    """Return how a callback goes on: to its first firing. With that its notice is needless, unless it repeats."""
+    key = notice_key(made.id) if made.repeats_left == 1 else f"{notice_key(made.id)}-first"
+    message = f"callback {made.id} {_describe_schedule(made)}; SetCallback cancels it"
+    return Continuation(key, message, msgspec.json.encode(AwaitedCallback(made.id, made.message, since)).decode())
+
+
+@set_callback.following
+async def follow_callback(state: str, ctx: Context) -> Output:
+    """Wait until a callback fires, and return its message."""
+    awaited = msgspec.json.decode(state, type=AwaitedCallback)
+    has_fired = await ctx.service(Firings).wait(awaited.slot, awaited.message, awaited.since)
+    left = await ctx.callbacks.list()
+    if not has_fired:
+        return _output(f"callback {awaited.slot} was cancelled before it fired: {awaited.message}", left)
+    again = next((held for held in left if (held.id, held.message) == (awaited.slot, awaited.message)), None)
+    more = (
+        "" if again is None else f"\n(it fires again, every {again.delay}s: that comes with a result of a later call)"
+    )
+    return _output(f"{fired_text(awaited.slot, awaited.message)}{more}", left)
+
+
+@set_callback.stopping
+async def stop_callback(state: str, ctx: Context) -> None:
+    awaited = msgspec.json.decode(state, type=AwaitedCallback)
+    if any((held.id, held.message) == (awaited.slot, awaited.message) for held in await ctx.callbacks.list()):
+        with suppress(KeyError):  # it has fired meanwhile
+            await ctx.callbacks.cancel(awaited.slot)
+
+
+def notice_key(slot: int) -> str:
+    """Return the key of the notice that a callback has fired."""
+    return f"callback-{slot}"
+
+
+def fired_text(slot: int, message: str) -> str:
+    """Return what the model is told when a callback fires."""
+    return f"callback {slot} fired: {message}"
 
 
 async def _cancel(ctx: Context, callback_id: int | None) -> Output:
@@ -123,9 +181,9 @@ async def _cancel(ctx: Context, callback_id: int | None) -> Output:
 
 def _describe_schedule(callback: Callback) -> str:
     if callback.repeats_left == 1:
-        return f"Callback scheduled: fires once in {callback.delay}s."
+        return f"fires once in {callback.delay}s"
     times = "until cancelled" if callback.repeats_left < 0 else f"{callback.repeats_left} times"
-    return f"Callback scheduled: fires every {callback.delay}s, repeats {times}."
+    return f"fires every {callback.delay}s, repeats {times}"
 
 
 def _line(callback: Callback) -> str:

@@ -1,12 +1,14 @@
 """The five tools that run commands: Bash, BackgroundBash, ReadBgOutput, ListBgTasks, KillBgTask."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from toolgate.tools.api.content import Output, ResourceLink, Text
+from toolgate.tools.api.content import Continuation, Output, ResourceLink, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.api.notices import Notices
@@ -17,13 +19,15 @@ from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import describe_end, shorten_command, with_notes
 from toolgate.tools.workspace.spool import Run, Status
-from toolgate.tools.workspace.workspace import Workspace, output_path
+from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError, output_path
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one
 MAX_COMMAND = 120  # characters of a command in a list
 MAX_TAIL = 256 * 2**10  # bytes of output in a resource: a reader of a build wants its end, and reads often
 MAX_LINE = 4 * 2**10  # bytes of it skipped to begin at a line
 MAX_OUTPUT_WAIT = 3600.0  # seconds: longest wait for output
+MAX_END = 4 * 2**10  # bytes of output that come with a task's end, which no one asked for: ReadBgOutput has the rest
+LOST_PAUSE = 5.0  # seconds until a node that can't be reached is asked again
 
 
 class StartedTask(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,7 +106,41 @@ async def background_bash(command: str, ctx: Context) -> Output:
     if run.in_memory:
         notes.append(DISK_FULL)
     text = with_notes(f"background task {run_id} started (sandbox: {ctx.workspace.sandbox})", *notes)
-    return Output([Text(text)], StartedTask(run_id, ctx.workspace.sandbox, "\n".join(notes) or None))
+    use = with_notes(f"background task {run_id}: ReadBgOutput reads its output, KillBgTask ends it", *notes)
+    started = StartedTask(run_id, ctx.workspace.sandbox, "\n".join(notes) or None)
+    return Output([Text(text)], started, continuation=Continuation(end_notice.key_of(run_id), use, str(run_id)))
+
+
+@background_bash.following
+async def follow_task(state: str, ctx: Context) -> Output:
+    """Wait until a background task has ended, and return its end as ReadBgOutput would, whose position stays."""
+    workspace = ctx.service(Workspace)
+    run = await _wait_for_end(workspace, int(state))
+    notes = [f"[task {run.id} {describe_end(run)}]", *_reasons(run)]
+    text = with_notes(await _tail(workspace, run, MAX_END), *notes)
+    return Output([Text(text)], StartedTask(run.id, workspace.sandbox, text))
+
+
+@background_bash.stopping
+async def stop_task(state: str, ctx: Context) -> None:
+    with suppress(KeyError):  # forgotten meanwhile
+        await ctx.service(Workspace).kill(int(state))
+
+
+async def _wait_for_end(workspace: Workspace, run_id: int) -> Run:
+    """Return a background task once it has ended, and outlast a node that can't be reached. Raises ToolError."""
+    while True:
+        try:
+            has_ended = await workspace.wait(run_id, MAX_OUTPUT_WAIT)
+            run = await workspace.run(run_id)
+        except WorkspaceUnreachableError:
+            has_ended, run = True, None
+        except KeyError:
+            raise ToolError(f"background task {run_id} is gone, and how it ended is not known") from None
+        if run is not None and run.status != "running":
+            return run
+        if has_ended:
+            await asyncio.sleep(LOST_PAUSE)
 
 
 @tool(
@@ -196,7 +234,7 @@ async def bg_output(id: str, ctx: Context) -> str:
     if run is None:
         raise NotFound(f"there is no background task {id!r}")
     try:
-        text = await _tail(ctx.service(Workspace), run)
+        text = await _tail(ctx.service(Workspace), run, MAX_TAIL)
     except KeyError:
         raise NotFound(f"background task {id} has just been forgotten") from None
     return with_notes(text, f"[task {run.id} {describe_end(run)}]")
@@ -241,12 +279,12 @@ async def _background_run(workspace: Workspace, run_id: int) -> Run:
     return run
 
 
-async def _tail(workspace: Workspace, run: Run) -> str:
-    """Return the end of the output, from the beginning of a line if one is near."""
+async def _tail(workspace: Workspace, run: Run, limit: int) -> str:
+    """Return the last `limit` bytes of the output, from the beginning of a line if one is near."""
     is_final = run.status != "running"
-    begin = max(0, await workspace.size(run.id) - MAX_TAIL)
-    data = await workspace.read(run.id, begin, MAX_TAIL)
-    cut = data.find(b"\n", 0, MAX_LINE) + 1 if begin else 0
+    begin = max(0, await workspace.size(run.id) - limit)
+    data = await workspace.read(run.id, begin, limit)
+    cut = data.find(b"\n", 0, min(MAX_LINE, limit // 2)) + 1 if begin else 0
     text, _ = clean_output(data[cut:], final=is_final)
     if not begin:
         return text

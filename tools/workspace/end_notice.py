@@ -14,9 +14,14 @@ def add(notices: Notices, run: Run) -> None:
     end = describe_end(run) if run.status != "running" else "goes on, though the call that started it was cut off"
     text = f"background task {run.id} ({name}) {end}; read it with ReadBgOutput"
     drop(notices, run.id)
-    notices.add(f"bg-{run.id}", text, SCOPE)
+    notices.add(key_of(run.id), text, SCOPE)
 
 
 def drop(notices: Notices, run_id: int) -> None:
     """Drop the notice: the model already knows."""
-    notices.drop(f"bg-{run_id}")
+    notices.drop(key_of(run_id))
+
+
+def key_of(run_id: int) -> str:
+    """Return the key of the notice."""
+    return f"bg-{run_id}"

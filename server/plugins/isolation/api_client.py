@@ -13,6 +13,7 @@ from toolgate.server.plugins.isolation import api
 from toolgate.server.plugins.isolation.messages import ContextData, ContextUpdate
 from toolgate.server.protocol.session import LEVELS
 from toolgate.server.rpc.methods import ApiMethod
+from toolgate.tools.api.content import Continuation
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import CallerState, Services
@@ -79,6 +80,9 @@ class RemotePeer:
     async def as_task(self, required: bool) -> bool:
         is_one: bool = msgspec.json.decode(await self._line.request(self._id, "as_task", api.AsTaskArguments(required)))
         return is_one
+
+    async def follow_as_task(self, continuation: Continuation) -> bool:
+        return False  # only built-in tools leave something running
 
     def when_changed(self, tell: Callable[[], None]) -> None:
         self._when_changed.append(tell)
