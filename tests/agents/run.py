@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from tests.agents.clients import AGENTS, Agent, Place, run_logged
 from tests.agents.dialects import Shown
@@ -34,6 +35,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's o
     "node": ("--auth", "none"),
 }
 DEADLINE = 150.0  # seconds for a run: most take 5 to 20 on an idle machine
+OUTCOME = "outcome.json"
 TAIL = 3000  # characters of the agent's output, shown when a test fails
 NAMESPACES = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 UP = 0x1  # IFF_UP
@@ -41,10 +43,19 @@ UP = 0x1  # IFF_UP
 
 def run_agent(agent: str, carrier: str, folder: Path) -> Outcome:
     """Run an agent in its own namespaces. A failure of the run is in the outcome's output."""
+    said = run_apart(__name__, folder, agent, carrier)
+    if isinstance(said, str):
+        return Outcome(output=said)
+    said["shown"] = {name: Shown(**value) for name, value in said["shown"].items()}
+    return Outcome(**said)
+
+
+def run_apart(module: str, folder: Path, *words: str) -> Any:
+    """Run a module of this folder in its own namespaces, and return the outcome that it leaves there, or its log."""
     folder.mkdir(parents=True)
-    words = [*_apart(), sys.executable, "-m", "tests.agents.run", agent, carrier, str(folder)]
+    command = [*_apart(), sys.executable, "-m", module, *words, str(folder)]
     with (folder / "run.log").open("wb") as log:
-        process = subprocess.Popen(words, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         try:
             process.wait(DEADLINE)
         except subprocess.TimeoutExpired:
@@ -53,12 +64,10 @@ def run_agent(agent: str, carrier: str, folder: Path) -> Outcome:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # ends the namespaces with all their processes
             process.wait()
-    result = folder / "outcome.json"
+    result = folder / OUTCOME
     if not result.exists():
-        return Outcome(output=(folder / "run.log").read_text(errors="replace")[-TAIL:])
-    said = json.loads(result.read_text())
-    said["shown"] = {name: Shown(**value) for name, value in said["shown"].items()}
-    return Outcome(**said)
+        return (folder / "run.log").read_text(errors="replace")[-TAIL:]
+    return json.loads(result.read_text())
 
 
 def _apart() -> list[str]:
@@ -67,7 +76,7 @@ def _apart() -> list[str]:
     return [*NAMESPACES, *more, "--"]
 
 
-def _bring_up_loopback() -> None:
+def bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", UP)
         fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
@@ -132,9 +141,9 @@ def main() -> None:
     parser.add_argument("carrier", choices=list(CARRIERS))
     parser.add_argument("folder", type=Path)
     given = parser.parse_args()
-    _bring_up_loopback()
+    bring_up_loopback()
     outcome = _follow(AGENTS[given.agent], given.carrier, given.folder)
-    (given.folder / "outcome.json").write_text(json.dumps(asdict(outcome)))
+    (given.folder / OUTCOME).write_text(json.dumps(asdict(outcome)))
 
 
 if __name__ == "__main__":

@@ -1,25 +1,19 @@
 """Sign an agent in without a screen: run its login command, and follow its URL as a person."""
 
-import contextlib
-import fcntl
 import os
-import pty
 import re
-import struct
-import subprocess
-import termios
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.agents.clients import Agent, Place, surroundings
 from tests.agents.server import HttpServer
-from tests.clients.raw_client import PATIENCE, eventually
+from tests.agents.terminal import Terminal
+from tests.clients.raw_client import eventually
 from tests.interop.sign_in_server import visit
 from tests.server.auth.http_browser import Person
 
 BROWSERS = ("xdg-open", "open", "www-browser", "x-www-browser", "sensible-browser")
-ROWS, COLUMNS = 50, 2000  # no line is broken: URLs are read from it
+SIZE = (50, 2000)  # no line is broken: URLs are read from it
 QUESTION = re.compile(r"http://[^\s\x1b\x07\"]+code_challenge=[^\s\x1b\x07\"]+(?=\s)")
 
 
@@ -31,27 +25,13 @@ class Login:
         self._home = place.home
         self._asked = place.home / "browser.txt"
         self._asked.touch()
-        self._said = bytearray()
         path = f"{_fake_browsers(place.home / 'browsers', self._asked)}:{os.environ['PATH']}"
-        own = {"PATH": path, "DISPLAY": ":0", "TERM": "xterm-256color"}
-        self._terminal, its = pty.openpty()
-        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self._process = subprocess.Popen(
-            [*agent.program(), *agent.login],
-            stdin=its,
-            stdout=its,
-            stderr=its,
-            cwd=place.work,
-            env={**surroundings(place, environment), **own},
-            start_new_session=True,
-        )
-        os.close(its)
-        self._reader = threading.Thread(target=self._read, daemon=True)  # a full terminal blocks the agent
-        self._reader.start()
+        own = {**surroundings(place, environment), "PATH": path, "DISPLAY": ":0"}
+        self._terminal = Terminal([*agent.program(), *agent.login], place.work, own, SIZE)
 
     @property
     def said(self) -> str:
-        return self._said.decode(errors="replace")
+        return self._terminal.said
 
     def question(self) -> str | None:
         """Return the URL for the person, which the agent opened or printed."""
@@ -62,26 +42,17 @@ class Login:
         return not self._agent.asks or self._agent.asks in self.said or self.is_over()
 
     def say_yes(self) -> None:
-        os.write(self._terminal, b"\r")
+        self._terminal.type("\r")
 
     def is_over(self) -> bool:
         kept = self._agent.tokens and any(path.stat().st_size for path in self._home.glob(self._agent.tokens))
-        return bool(kept) or self._process.poll() is not None
+        return bool(kept) or self._terminal.is_over()
 
     def end(self) -> int | None:
         """End the command, and return its exit code if it had ended by itself."""
-        code = self._process.poll()
-        self._process.kill()
-        self._process.wait(PATIENCE)
-        self._reader.join(PATIENCE)
-        os.close(self._terminal)
+        code = self._terminal.end()
         (self._home / "login.log").write_text(self.said)
         return code
-
-    def _read(self) -> None:
-        with contextlib.suppress(OSError):  # the other side is closed
-            while read := os.read(self._terminal, 1 << 16):
-                self._said.extend(read)
 
 
 def sign_in(agent: Agent, place: Place, environment: Mapping[str, str], server: HttpServer) -> None:
