@@ -298,6 +298,7 @@ class App:
         for job in self.workspaces.list_jobs():
             self._later.start(job, WATCH_AFTER)
         self.events.log.start()
+        self._later.start(self.events.run_deliveries, 0.0)
         self._later.start(self.events.run, CLEAN_AFTER)
         self._later.start(self.clock.start, WATCH_AFTER)
         self._later.start(self.call_tasks.resume, WATCH_AFTER)

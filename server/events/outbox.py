@@ -1,7 +1,7 @@
 """Keep the deliveries of subscriptions for the queue of server/webhooks: which is next, and how each attempt ended.
 
-Events, and that there is a gap, are rows. Word of an end is in memory, as its subscription is removed: a server that
-is killed no longer sends it. Each attempt reads the secrets and the grant again.
+Events, ends, and that there is a gap, are rows, so a server that is killed sends them after its restart. Each attempt
+reads the secrets and the grant again; an end is sent without.
 """
 
 import logging
@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from toolgate.server.events.cursors import CursorCoder
-from toolgate.server.events.errors import EventError
 from toolgate.server.events.format import format_event
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import Position
 from toolgate.server.state.store import Store
-from toolgate.server.state.subscription_rows import PendingDelivery, StoredSubscription, SubscriptionRows
+from toolgate.server.state.subscription_rows import PendingDelivery, StoredEnd, StoredSubscription, SubscriptionRows
 from toolgate.server.webhooks.delivery import Delivery, Disposition, Outcome, create_message_id
 from toolgate.server.webhooks.outbox import PendingSubscription
 from toolgate.server.webhooks.signature import WebhookSecret
@@ -85,6 +84,8 @@ class EventOutbox:
         id = delivery.subscription
         if _is_same(self._ends.get(id), delivery):
             self._note_control(self._ends, delivery, retry_at)
+            if id not in self._ends:
+                await self._store.transact(lambda connection: self._rows.drop_end(connection, [id]), alone="events")
             return False
         is_gap = _is_same(self._gaps.get(id), delivery)
         if is_gap:
@@ -110,11 +111,10 @@ class EventOutbox:
             notify(delivery, outcome)
         return has_more
 
-    def add_end(self, ended: StoredSubscription, error: EventError) -> PendingSubscription:
+    def add_end(self, end: StoredEnd) -> PendingSubscription:
         """Keep word of the end of a subscription that is removed already."""
-        body = {"type": "terminated", "error": error.to_wire(is_declared=False)}
-        self._ends[ended.id] = self._make_control(ended, "terminated", body)
-        return to_pending(ended)
+        self._ends[end.held.id] = self._make_control(end.held, end.message, end.body)
+        return to_pending(end.held)
 
     def withdraw_end(self, id: str) -> None:
         """Drop word of an end, as the subscription has begun again."""
@@ -142,7 +142,7 @@ class EventOutbox:
             return None
         cursor = self._cursors.format_cursor(held.principal, watermark)
         if pending is None:
-            gap = self._gaps.get(held.id) or self._make_control(held, "gap", {"type": "gap", "cursor": cursor})
+            gap = self._gaps.get(held.id) or self._make_gap(held, cursor)
             self._gaps[held.id] = gap = replace(gap, secrets=secrets)
             return gap
         return Delivery(
@@ -156,13 +156,16 @@ class EventOutbox:
             created_at=pending.event.happened_at,
         )
 
-    def _make_control(self, held: StoredSubscription, kind: str, body: dict[str, Any]) -> Delivery:
+    def _make_gap(self, held: StoredSubscription, cursor: str) -> Delivery:
+        return self._make_control(held, create_message_id("gap"), encode_value({"type": "gap", "cursor": cursor}))
+
+    def _make_control(self, held: StoredSubscription, id: str, body: bytes) -> Delivery:
         return Delivery(
-            id=create_message_id(kind),
+            id=id,
             subscription=held.id,
             principal=held.principal,
             url=held.url,
-            body=encode_value(body),
+            body=body,
             secrets=self._open_secrets(held),
             attempts=0,
             created_at=self._rows.events.now(),

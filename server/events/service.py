@@ -99,12 +99,15 @@ class EventService:
         key = self._keys.find("event-secrets")
         self.subscriptions = EventSubscriptions(self.log, self.cursors, sender, key, find_valid, limits, schedule)
 
+    async def run_deliveries(self) -> None:
+        """Go on with the deliveries of earlier servers."""
+        if self.subscriptions is not None:
+            await self.subscriptions.run_start()
+
     async def run(self) -> None:
         """Do what is due at intervals, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._emit_lost_commands())
-            if self.subscriptions is not None:
-                group.create_task(self.subscriptions.run_start())
             group.create_task(self.log.run_sweeps())
             group.create_task(self.watchers.run_refreshes())
 

@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -25,7 +26,7 @@ from toolgate.server.state.sealed_state import Sealer, SealingKey
 from toolgate.server.state.store import StateError
 from toolgate.server.state.subscription_rows import StoredSubscription, SubscriptionRows, TooManySubscriptionsError
 from toolgate.server.webhooks.challenge import ChallengeRateError, EndpointError, EndpointVerifier
-from toolgate.server.webhooks.delivery import Delivery, Outcome
+from toolgate.server.webhooks.delivery import Delivery, Outcome, create_message_id
 from toolgate.server.webhooks.delivery_queue import DeliveryQueue
 from toolgate.server.webhooks.retry_schedule import RetrySchedule
 from toolgate.server.webhooks.sender import CallbackUrlError, WebhookSender
@@ -123,6 +124,8 @@ class EventSubscriptions:
             return
         for held in await self._log.store.read(self._rows.list_active):
             self._add(held)
+        for end in await self._log.store.read(self._rows.list_ends):
+            self.queue.add(self._outbox.add_end(end))
         await self.queue.start()
 
     def make_request(
@@ -202,9 +205,14 @@ class EventSubscriptions:
 
     async def terminate(self, ids: Collection[str], error: EventError) -> None:
         """End subscriptions, and tell their endpoints why."""
-        for ended in await self._remove(ids) if ids else ():
-            if ended.active:
-                self.queue.add(self._outbox.add_end(ended, error))
+        if not ids:
+            return
+        body = encode_value({"type": "terminated", "error": error.to_wire(is_declared=False)})
+        store, rows, create_id = self._log.store, self._rows, partial(create_message_id, "terminated")
+        ends = await store.transact(lambda connection: rows.end(connection, ids, body, create_id), alone="events")
+        await self._forget(ids)
+        for end in ends:
+            self.queue.add(self._outbox.add_end(end))
 
     async def send_test(self, held: StoredSubscription, type: EventType) -> Outcome | None:
         """Send a test event to a subscription alone. Return how its first attempt ended, or an earlier event's that
@@ -264,10 +272,14 @@ class EventSubscriptions:
 
     async def _remove(self, ids: Collection[str]) -> list[StoredSubscription]:
         removed = await self._log.store.transact(lambda connection: self._rows.remove(connection, ids), alone="events")
+        await self._forget(ids)
+        return removed
+
+    async def _forget(self, ids: Collection[str]) -> None:
+        """Send nothing more for subscriptions that are removed."""
         for id in ids:
             self._drop(id)
             await self.queue.cancel(id)
-        return removed
 
     def _add(self, held: StoredSubscription) -> None:
         self._active[held.id] = held

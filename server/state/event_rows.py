@@ -21,6 +21,7 @@ FRESH = 0.75  # an interest is renewed when less than this part of the retention
 MAX_SCANNED = 2_000  # events that one page looks at
 MAX_PAGE = 2**20  # bytes of the payloads of one page
 TRIMMED = 64  # events looked at together when some are dropped
+END_LIFETIME = 86_400.0  # seconds in which the end of a subscription is told: five attempts take minutes
 PENDING = 300.0  # seconds: many times what an endpoint may take to answer the challenge
 FRESH_DELIVERY = {"attempts": 0, "due_at": 0.0}
 
@@ -180,6 +181,7 @@ class EventRows:
         connection.execute(interest.delete().where(interest.c.until <= now))
         is_left = ~subscription.c.active & (subscription.c.made_at <= now - PENDING)
         connection.execute(subscription.delete().where((subscription.c.expires_at <= now) | is_left))
+        connection.execute(tables.event_end.delete().where(tables.event_end.c.ended_at <= now - END_LIFETIME))
         names = list(connection.execute(tables.select(tables.event_log.c.principal)).scalars())
         for principal in names:
             self.trim(connection, principal)
@@ -207,7 +209,8 @@ class EventRows:
             mine = tables.select(table.c.principal).where(table.c.principal == principal)
             if connection.execute(mine).first() is None:
                 self.store.set_flag(FLAG, principal, False)
-        if connection.execute(tables.select(table.c.principal).limit(1)).first() is None:
+        rest = (tables.select(each.c.principal).limit(1) for each in (table, tables.event_end))
+        if all(connection.execute(row).first() is None for row in rest):
             self.store.set_flag(FLAG, "", False)
 
     def note_gap(self, connection: "tables.Connection", wanted: EventFilter) -> None:

@@ -274,6 +274,15 @@ event_delivery = _table(  # of an event to a subscription, until it is acknowled
     Column("attempts", Integer, nullable=False),
     Column("due_at", Float, nullable=False),
 )
+event_end = _table(  # of a subscription, until its client has heard of it
+    "event_end",
+    Column("subscription", String, primary_key=True, nullable=False),
+    Column("principal", String, nullable=False),
+    Column("message", String, nullable=False),  # the id of the message that says so
+    Column("body", LargeBinary, nullable=False),  # JSON
+    Column("held", LargeBinary, nullable=False),  # the subscription as it was, JSON
+    Column("ended_at", Float, nullable=False),
+)
 event_endpoint = _table(  # a principal's URL that has answered the challenge
     "event_endpoint",
     Column("principal", String, primary_key=True, nullable=False),

@@ -3,7 +3,7 @@
 A delivery's row is written with its event (`EventRows.record`), so a server that is killed delivers after its restart.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -51,6 +51,15 @@ class PendingDelivery(msgspec.Struct, frozen=True):
 
     event: LoggedEvent
     attempts: int
+
+
+class StoredEnd(msgspec.Struct, frozen=True):
+    """The end of a subscription, until its client has heard of it: the id and the body of the message, the
+    subscription as it was."""
+
+    message: str
+    body: bytes
+    held: StoredSubscription
 
 
 class TooManySubscriptionsError(Exception):
@@ -123,7 +132,7 @@ class SubscriptionRows:
             raise TooManySubscriptionsError
         wanted = EventFilter(fresh.principal, fresh.type, fresh.arguments)
         first = self.events.read_page(connection, wanted, after, 1, not_before)
-        connection.execute(table.delete().where(table.c.id == fresh.id))  # one that has expired
+        self.remove(connection, [fresh.id])  # one that has expired, or its end
         connection.execute(table.insert().values(msgspec.structs.asdict(fresh)))
         begin = first.position
         if after is not None:
@@ -164,11 +173,43 @@ class SubscriptionRows:
         connection.execute(mine.values(**FRESH_DELIVERY))
 
     def remove(self, connection: "tables.Connection", ids: Collection[str]) -> list[StoredSubscription]:
-        """Remove subscriptions and their deliveries. Return those that were there."""
+        """Remove subscriptions, their deliveries and ends. Return the subscriptions that were there."""
         table = tables.event_subscription
         found = connection.execute(table.select().where(table.c.id.in_(ids))).all()
         connection.execute(table.delete().where(table.c.id.in_(ids)))
+        self.drop_end(connection, ids)
         return [_to_subscription(row) for row in found]
+
+    def end(
+        self, connection: "tables.Connection", ids: Collection[str], body: bytes, create_id: Callable[[], str]
+    ) -> list[StoredEnd]:
+        """Remove subscriptions, and store that the clients of verified ones are to hear why: `body`, under an id of
+        `create_id()`. Return those ends."""
+        active = [held for held in self.remove(connection, ids) if held.active]
+        ends = [StoredEnd(create_id(), body, held) for held in active]
+        for end in ends:
+            row = {
+                "subscription": end.held.id,
+                "principal": end.held.principal,
+                "message": end.message,
+                "body": body,
+                "held": msgspec.json.encode(end.held),
+                "ended_at": self.events.now(),
+            }
+            connection.execute(tables.event_end.insert().values(row))
+        return ends
+
+    def list_ends(self, connection: "tables.Connection") -> list[StoredEnd]:
+        """Return the ends of which clients have not heard."""
+        rows = connection.execute(tables.event_end.select().order_by(tables.event_end.c.ended_at))
+        return [
+            StoredEnd(row.message, row.body, msgspec.json.decode(row.held, type=StoredSubscription)) for row in rows
+        ]
+
+    def drop_end(self, connection: "tables.Connection", ids: Collection[str]) -> None:
+        """Forget the ends of these subscriptions."""
+        table = tables.event_end
+        connection.execute(table.delete().where(table.c.subscription.in_(ids)))
 
     def remove_pending(self, connection: "tables.Connection", id: str) -> None:
         """Remove a subscription unless it was verified meanwhile."""

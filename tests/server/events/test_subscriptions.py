@@ -15,6 +15,7 @@ from tests.servers.http_in_process import Exchange, Inside, inside, named
 from toolgate.server.events.outbox import CONTROL_TRIES
 from toolgate.server.events.subscriptions import ROTATION, SubscriptionLimits
 from toolgate.server.principal import GrantKey
+from toolgate.server.state.subscription_rows import SubscriptionRows
 from toolgate.server.webhooks.retry_schedule import RetrySchedule
 from toolgate.server.webhooks.sender import WebhookSender
 from toolgate.server.webhooks.signature import WebhookSecret
@@ -445,6 +446,37 @@ def test_a_subscription_ends_with_its_grant_and_the_endpoint_is_told(tmp_path: P
         assert set(here.app.events.rights()) == {("bob", "client")}
 
     run(body, tmp_path)
+
+
+def test_the_end_of_a_subscription_is_told_by_the_next_server_until_it_is_heard(tmp_path: Path) -> None:
+    ids = list[str]()
+
+    async def end(here: Inside, sender: FakeSender) -> None:
+        sender.answers.append(500)
+        await subscribe(here)
+        await here.app.events.forget(named("ada"))
+        await sender.wait(1)
+        ids.append(sender.posts[0].id)
+
+    async def tell(here: Inside, sender: FakeSender) -> None:
+        await sender.wait(1)
+        assert [(post.id, post.body["type"]) for post in sender.posts] == [(ids[0], "terminated")]
+        ends = SubscriptionRows(here.app.events.log.rows).list_ends
+        async with asyncio.timeout(PATIENCE):
+            while await here.app.store.read(ends):
+                await asyncio.sleep(0.01)
+
+    async def begin_again(here: Inside, sender: FakeSender) -> None:
+        await end(here, sender)
+        await subscribe(here)
+        assert await here.app.store.read(SubscriptionRows(here.app.events.log.rows).list_ends) == []
+        await create(here, "one")
+        await sender.wait(2)
+        assert sender.posts[1].body["data"]["name"] == "one"
+
+    run(end, tmp_path / "heard", schedule=NEVER)
+    run(tell, tmp_path / "heard")
+    run(begin_again, tmp_path / "begun", schedule=NEVER)
 
 
 def test_a_principal_who_is_removed_leaves_nothing(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ SECRET = "whsec_" + base64.b64encode(b"a" * 32).decode()
 OTHER = "whsec_" + base64.b64encode(b"b" * 32).decode()
 
 
+# The same command, in which all that a start puts off waits for ever
+PROMPT = f"from toolgate.server import app; app.CLEAN_AFTER = 1e6; {OFTEN}"
 LOADED = """
 import sys
 from toolgate.server.app import App
@@ -70,11 +72,11 @@ class Scene(NamedTuple):
 
 
 @contextlib.contextmanager
-def trusting_site(folder: Path, authority: FakeAuthority, *options: str) -> Iterator[Signed]:
+def trusting_site(folder: Path, authority: FakeAuthority, *options: str, command: str = OFTEN) -> Iterator[Signed]:
     """Run a server that trusts the authority, may reach loopback, and looks often for revocations."""
     environment = {"SSL_CERT_FILE": str(authority.write())}
     reach = ("--allow-private", "localhost", *options)
-    with signed_site(folder, *reach, env=environment, command=(sys.executable, "-c", OFTEN)) as signed:
+    with signed_site(folder, *reach, env=environment, command=(sys.executable, "-c", command)) as signed:
         yield signed
 
 
@@ -130,11 +132,19 @@ def test_a_server_that_is_killed_delivers_under_the_same_id_after_its_restart(
         receiver.wait(1)
         signed.site.kill()
         port = signed.site.port
-    with trusting_site(folder, authority, f"--port={port}"):
+    with trusting_site(folder, authority, f"--port={port}", command=PROMPT) as signed:
         first, second = receiver.wait(2, WITHIN)
         assert first.headers["webhook-id"] == second.headers["webhook-id"]
         assert first.body == second.body
         assert second.verify(SECRET)["data"]["exit_code"] == 3
+        receiver.answers.append(500)
+        revoke(signed, person, "one")
+        ended = receiver.wait(3, WITHIN)[2]
+        signed.site.kill()
+    with trusting_site(folder, authority, f"--port={port}", command=PROMPT):  # so is the end of the subscription
+        again = receiver.wait(4, WITHIN)[3]
+        assert (again.headers["webhook-id"], again.body) == (ended.headers["webhook-id"], ended.body)
+        assert again.verify(SECRET)["type"] == "terminated"
 
 
 @pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=pytest.mark.soak)])

@@ -97,6 +97,9 @@ def _await_events(rows: EventRows, connection: Any) -> None:
     made, begin, _ = subscriptions.begin(connection, fresh, None, 0.0, 1)
     subscriptions.activate(connection, made, begin, 0.0)
     rows.record(connection, Occurrence("local", "command.ended", "evt_1", b'{"id":7}'))
+    over = StoredSubscription("sub_2", "local", "local", '"g-1"', BACK, "command.ended", "{}", "AQ==", far, time.time())
+    subscriptions.activate(connection, over, begin, 0.0)
+    subscriptions.end(connection, ["sub_2"], b'{"type":"terminated"}', lambda: "msg_terminated_1")
 
 
 def _record(connection: Any) -> None:
