@@ -253,6 +253,7 @@ class App:
         self.server.questions = SharedQuestions(self.bus, self.replicas.recent_names)
         share_engine_health(self.bus, self.search.health)
         self.server.remote_tasks = RemoteTasks(self.bus, self.call_tasks, self.server.notifications)
+        self.replicas.on_living = self.events.share(self.bus).note_living
 
     def _note_task_read(self, kept: StoredTask) -> None:
         """A client has read the end of a task: its notice is needless."""

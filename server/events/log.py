@@ -47,6 +47,7 @@ class EventLog:
         self.rows = EventRows(store, limits or EventLimits(), now or store.now)
         self.on_news: list[Callable[[str, str], None]] = []  # called in the loop: principal, and name of the type
         self.on_change: list[Callable[[str], None]] = []  # called in the loop: a principal whose subscriptions changed
+        self.publish: Callable[[str, str], None] | None = None  # tells the other replicas
         self._loop: asyncio.AbstractEventLoop | None = None
         self._writes: set[asyncio.Task[None]] = set()
 
@@ -182,9 +183,15 @@ class EventLog:
         if principals:
             await self.store.transact(lambda connection: self.rows.clear_flags(connection, principals))
 
-    def _announce(self, principal: str, type: str) -> None:
+    def wake(self, principal: str, type: str) -> None:
+        """Tell those who wait here that there is an event, perhaps of another replica."""
         for notify in self.on_news:
             notify(principal, type)
+
+    def _announce(self, principal: str, type: str) -> None:
+        self.wake(principal, type)
+        if self.publish is not None:
+            self.publish(principal, type)
 
 
 async def _log_failure(work: Coroutine[Any, Any, None]) -> None:

@@ -58,17 +58,19 @@ class EventOutbox:
         self._open_secrets = open_secrets
         self._find_valid = find_valid
         self.on_outcome: list[Callable[[Delivery, Outcome], None]] = []  # called when an attempt's end is stored
+        self.is_own: Callable[[str], bool] = lambda id: True  # whether this replica delivers for a subscription
         self._gaps: dict[str, Delivery] = {}  # subscription → word of its gap
         self._ends: dict[str, Delivery] = {}  # removed subscription → word of its end
 
     async def list_pending(self) -> Iterable[PendingSubscription]:
         """Return the subscriptions with something to deliver."""
-        return [to_pending(held, due_at) for held, due_at in await self._store.read(self._rows.list_pending)]
+        found = await self._store.read(self._rows.list_pending)
+        return [to_pending(held, due_at) for held, due_at in found if self.is_own(held.id)]
 
     async def take_due(self, subscriptions: Sequence[str]) -> Sequence[Delivery]:
         """Return what each of these gets next, if its grant is valid and its secret can be opened."""
         ends = [self._ends[id] for id in subscriptions if id in self._ends]
-        rest = [id for id in subscriptions if id not in self._ends]
+        rest = [id for id in subscriptions if id not in self._ends and self.is_own(id)]
 
         def look(connection: Any) -> list[NextDelivery]:
             return [found for id in rest if (found := self._find_next(connection, id)) is not None]
@@ -110,6 +112,9 @@ class EventOutbox:
         for notify in self.on_outcome:
             notify(delivery, outcome)
         return has_more
+
+    def has_end(self, id: str) -> bool:
+        return id in self._ends
 
     def add_end(self, end: StoredEnd) -> PendingSubscription:
         """Keep word of the end of a subscription that is removed already."""

@@ -22,6 +22,8 @@ from toolgate.tools.api.registry import Registry
 from toolgate.tools.builtin.events import command_ended
 
 if TYPE_CHECKING:
+    from toolgate.server.bus.bus import Bus
+    from toolgate.server.events.shared_events import SharedEvents
     from toolgate.server.events.subscriptions import EventSubscriptions, SubscriptionLimits
     from toolgate.server.principal import GrantKey
     from toolgate.server.webhooks.retry_schedule import RetrySchedule
@@ -52,6 +54,7 @@ class EventService:
     ) -> None:
         self.now = now or store.now
         self.subscriptions: EventSubscriptions | None = None  # until webhooks are open
+        self.shared: SharedEvents | None = None  # with the other replicas
         self._keys = keys
         self._serves = serves
         self._workspaces = workspaces
@@ -99,8 +102,17 @@ class EventService:
         key = self._keys.find("event-secrets")
         self.subscriptions = EventSubscriptions(self.log, self.cursors, sender, key, find_valid, limits, schedule)
 
+    def share(self, bus: "Bus") -> "SharedEvents":
+        """Share events with the other replicas of the bus. Comes after `open_webhooks`."""
+        from toolgate.server.events.shared_events import SharedEvents  # start-up: only replicas have it
+
+        self.shared = SharedEvents(bus, self.log, self.streams, self.subscriptions)
+        return self.shared
+
     async def run_deliveries(self) -> None:
         """Go on with the deliveries of earlier servers."""
+        if self.shared is not None:
+            await self.shared.find_living()
         if self.subscriptions is not None:
             await self.subscriptions.run_start()
 
@@ -155,6 +167,8 @@ class EventService:
 
     async def close(self) -> None:
         """Record what has just happened, and watch for nothing more."""
+        if self.shared is not None:
+            await self.shared.close()
         await self.watchers.close()
         await self.sources.close()
         await self.log.close()

@@ -121,6 +121,11 @@ class EventStreams:
         for stream in streams:
             stream.terminate(error)
 
+    def wake_all(self) -> None:
+        """Have all streams look for events."""
+        for stream in self._open:
+            stream.news.set()
+
     def _wake(self, principal: str, type: str) -> None:
         for stream in self._open:
             if stream.wanted.type == type and stream.wanted.principal == principal:

@@ -43,6 +43,7 @@ RETRY = 10.0  # seconds until the state is read again
 TEST_TIME = 5.0  # seconds that a person waits for the end of a test
 STOPPING = 1.0  # seconds for deliveries under way to end when the server does
 
+PublishChange = Callable[[str, str, Collection[str]], None]
 
 log = logging.getLogger("toolgate.events")
 
@@ -99,6 +100,7 @@ class EventSubscriptions:
         self._outbox = EventOutbox(events.store, self._rows, cursors, self._open_secrets, find_valid)
         self.verifier = EndpointVerifier(sender)
         self.queue = DeliveryQueue(self._outbox, sender.send, schedule=schedule, now=lambda: events.rows.now())
+        self._publish: PublishChange | None = None  # tells the other replicas
         self._active: dict[str, StoredSubscription] = {}
         self._by_type: dict[tuple[str, str], set[str]] = {}  # principal and type → ids
         events.on_news.append(self._wake)
@@ -106,6 +108,10 @@ class EventSubscriptions:
 
     def __len__(self) -> int:
         return len(self._active)
+
+    def share(self, is_own: Callable[[str], bool], publish: PublishChange) -> None:
+        """Deliver only for those that `is_own(id)`, and call `publish(principal, type, ended)` at each change."""
+        self._outbox.is_own, self._publish = is_own, publish
 
     async def run_start(self) -> None:
         """Take up the subscriptions of earlier servers, and try again until the state can be read."""
@@ -119,14 +125,23 @@ class EventSubscriptions:
                 return
 
     async def start(self) -> None:
-        """Take up the subscriptions and deliveries of earlier servers. Raises StateError."""
+        """Take up the subscriptions and deliveries of earlier servers, and of other replicas. Raises StateError."""
         if not self._log.store.has_flag(FLAG, ""):
             return
         for held in await self._log.store.read(self._rows.list_active):
             self._add(held)
         for end in await self._log.store.read(self._rows.list_ends):
-            self.queue.add(self._outbox.add_end(end))
+            if self._outbox.is_own(end.held.id) and not self._outbox.has_end(end.held.id):
+                self.queue.add(self._outbox.add_end(end))
         await self.queue.start()
+
+    async def follow(self, principal: str, type: str, ended: Collection[str]) -> None:
+        """Take up the subscriptions of a principal to a type as another replica has changed them. Raises StateError."""
+        await self._forget(ended)
+        rows = self._rows
+        for held in await self._log.store.read(lambda connection: rows.list_active(connection, principal, type)):
+            if held.id not in ended:
+                self._take_up(held)
 
     def make_request(
         self,
@@ -174,9 +189,8 @@ class EventSubscriptions:
             raise EventError("ResourceExhausted", message, limit="subscriptions", max=most) from None
         if not held.active:
             held = await self._verify(request, held, position)
-        self._outbox.withdraw_end(held.id)
-        self._add(held)
-        asyncio.get_running_loop().call_later(FIRST_LOOK, self._deliver_now, held)
+        self._take_up(held)
+        self._publish_change([held], [])
         return self._format(held, position, is_truncated)
 
     async def unsubscribe(self, wanted: EventFilter, owner: str, url: str) -> bool:
@@ -211,6 +225,7 @@ class EventSubscriptions:
         store, rows, create_id = self._log.store, self._rows, partial(create_message_id, "terminated")
         ends = await store.transact(lambda connection: rows.end(connection, ids, body, create_id), alone="events")
         await self._forget(ids)
+        self._publish_change([end.held for end in ends], ids)
         for end in ends:
             self.queue.add(self._outbox.add_end(end))
 
@@ -273,6 +288,7 @@ class EventSubscriptions:
     async def _remove(self, ids: Collection[str]) -> list[StoredSubscription]:
         removed = await self._log.store.transact(lambda connection: self._rows.remove(connection, ids), alone="events")
         await self._forget(ids)
+        self._publish_change(removed, ids)
         return removed
 
     async def _forget(self, ids: Collection[str]) -> None:
@@ -280,6 +296,17 @@ class EventSubscriptions:
         for id in ids:
             self._drop(id)
             await self.queue.cancel(id)
+
+    def _take_up(self, held: StoredSubscription) -> None:
+        """Deliver for a subscription that was made or refreshed, soon also what would be tried again later."""
+        self._outbox.withdraw_end(held.id)
+        self._add(held)
+        asyncio.get_running_loop().call_later(FIRST_LOOK, self._deliver_now, held)
+
+    def _publish_change(self, held: Collection[StoredSubscription], ended: Collection[str]) -> None:
+        if self._publish is not None:
+            for principal, type in {(each.principal, each.type) for each in held}:
+                self._publish(principal, type, ended)
 
     def _add(self, held: StoredSubscription) -> None:
         self._active[held.id] = held
@@ -300,14 +327,16 @@ class EventSubscriptions:
         now = self._log.rows.now()
         for id in list(self._by_type.get((principal, type), ())):
             if self._active[id].expires_at > now:
-                self.queue.add(to_pending(self._active[id]))
+                if self._outbox.is_own(id):
+                    self.queue.add(to_pending(self._active[id]))
             else:
                 self._drop(id)  # its row goes with the next sweep
 
     def _deliver_now(self, held: StoredSubscription) -> None:
         """Deliver what waits for a subscription, also what would be tried again later."""
-        self.queue.add(to_pending(held))
-        self.queue.retry_now(held.id)
+        if self._outbox.is_own(held.id):
+            self.queue.add(to_pending(held))
+            self.queue.retry_now(held.id)
 
     def _make(self, request: SubscriptionRequest, secret: str) -> StoredSubscription:
         wanted, now = request.wanted, self._log.rows.now()

@@ -31,6 +31,7 @@ class ReplicaProcesses:
     def __init__(self, replica: Replica, locks: Locks | None = None) -> None:
         self._replica = replica
         self._locks = locks
+        self.on_living: Callable[[frozenset[str]], None] = lambda names: None  # called with those alive at each look
         self._seen: dict[str, float] = {}  # replica → when it was last seen with a lease
 
     def own_name(self) -> str:
@@ -72,6 +73,7 @@ class ReplicaProcesses:
                 known.update(names)
                 dead = await self.find_dead(known)
                 known -= dead
+                self.on_living(frozenset(known))
                 if dead:
                     log.info("found dead: replica %s", ", ".join(sorted(dead)))
                     await on_death()

@@ -79,10 +79,14 @@ class SubscriptionRows:
         row = connection.execute(live).first()
         return None if row is None else _to_subscription(row)
 
-    def list_active(self, connection: "tables.Connection") -> list[StoredSubscription]:
-        """Return all verified subscriptions that have not expired."""
+    def list_active(
+        self, connection: "tables.Connection", principal: str | None = None, type: str | None = None
+    ) -> list[StoredSubscription]:
+        """Return all verified subscriptions that have not expired, or those of a principal to a type."""
         table = tables.event_subscription
         live = table.select().where(table.c.active, table.c.expires_at > self.events.now())
+        if principal is not None:
+            live = live.where(table.c.principal == principal, table.c.type == type)
         return [_to_subscription(row) for row in connection.execute(live)]
 
     def list_pending(self, connection: "tables.Connection") -> list[tuple[StoredSubscription, float]]:
