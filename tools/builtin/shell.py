@@ -115,9 +115,8 @@ async def background_bash(command: str, ctx: Context) -> Output:
 async def follow_task(state: str, ctx: Context) -> Output:
     """Wait until a background task has ended, and return its end as ReadBgOutput would, whose position stays."""
     workspace = ctx.service(Workspace)
-    run = await _wait_for_end(workspace, int(state))
-    notes = [f"[task {run.id} {describe_end(run)}]", *_reasons(run)]
-    text = with_notes(await _tail(workspace, run, MAX_END), *notes)
+    run, output = await _read_end(workspace, int(state))
+    text = with_notes(output, f"[task {run.id} {describe_end(run)}]", *_reasons(run))
     return Output([Text(text)], StartedTask(run.id, workspace.sandbox, text))
 
 
@@ -127,18 +126,19 @@ async def stop_task(state: str, ctx: Context) -> None:
         await ctx.service(Workspace).kill(int(state))
 
 
-async def _wait_for_end(workspace: Workspace, run_id: int) -> Run:
-    """Return a background task once it has ended, and outlast a node that can't be reached. Raises ToolError."""
+async def _read_end(workspace: Workspace, run_id: int) -> tuple[Run, str]:
+    """Return a background task once it has ended, and the end of its output. A node that can't be reached is asked
+    again. Raises ToolError."""
     while True:
         try:
             has_ended = await workspace.wait(run_id, MAX_OUTPUT_WAIT)
             run = await workspace.run(run_id)
+            if run.status != "running":
+                return run, await _tail(workspace, run, MAX_END)
         except WorkspaceUnreachableError:
-            has_ended, run = True, None
+            has_ended = True
         except KeyError:
             raise ToolError(f"background task {run_id} is gone, and how it ended is not known") from None
-        if run is not None and run.status != "running":
-            return run
         if has_ended:
             await asyncio.sleep(LOST_PAUSE)
 
