@@ -12,8 +12,8 @@ PREFIX = "TOOLGATE_"
 API_KEY = "_API_KEY"
 ACCESS = f"{PREFIX}TOKEN"  # for --url; no flag, since all users can see command lines
 DEPLOYMENT = (  # of deploy/caddy and deploy/.env: the server's environment often has them too
-    *("DOMAIN", "UPSTREAM", "TLS", "HTTPS_PORT", "HTTP_PORT", "PROXY_SECRET"),
-    *("CHROMIUM", "PACKAGES", "MEMORY", "CPUS", "APPARMOR", "SUBNET", "CADDY", "ADDRESS"),
+    *("DOMAIN", "UPSTREAM", "UPSTREAMS", "TLS", "HTTPS_PORT", "HTTP_PORT", "PROXY_SECRET"),
+    *("CHROMIUM", "PACKAGES", "MEMORY", "CPUS", "APPARMOR", "SUBNET", "RANGE", "CADDY", "ADDRESS"),
 )
 # Kubernetes and Docker set these in every container beside a service named toolgate
 SERVICE_LINK = re.compile(

@@ -36,6 +36,7 @@ def test_root_needs_python_and_nothing_else() -> None:
     assert "/var/lib/toolgate/workspaces/local" in told.stdout.splitlines(), "served, with stdio beside it"
 
 
+@pytest.mark.soak  # 20 s
 def test_a_user_without_rights_needs_python_and_gets_all_of_it_compiled() -> None:
     told = bare("--user", f"make setup && .venv/bin/python -c '{UNCOMPILED}' && make demo")
     assert told.returncode == 0, told.stdout + told.stderr

@@ -15,7 +15,7 @@ from tests.server.cli.test_cli import run
 from tests.server.node.nodes import NodeProcess, running_node
 from tests.servers.faulty_proxy import verdicts
 from tests.servers.postgres import PASSWORD, Postgres
-from tests.servers.redis_server import RedisProcess, redis_server
+from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
 from toolgate.server.bus.redis import description
 from toolgate.server.bus.redis.description import RedisDescription
 from toolgate.server.bus.redis_url import parse_redis_url
@@ -102,7 +102,7 @@ def test_a_whole_stack_is_found_well_before_and_after_its_first_start(
         config = load.load({"database": f"file:{tmp_path}/database", "secret": f"{tmp_path}/secret"}, {})
         asyncio.run(prepare(url, read_secret(config)))
         told += (again := run(tmp_path, *QUIET, *words).stdout)
-        assert verdicts(again)["secret"] == "ok" and "it opens 5 keys" in again, again
+        assert verdicts(again)["secret"] == "ok" and "it opens 6 keys" in again, again
         (tmp_path / "secret").write_bytes(os.urandom(32))
         told += (again := run(tmp_path, *QUIET, *words).stdout)
         assert verdicts(again)["secret"] == "FAIL" and "sealed with another secret" in again, again
@@ -147,7 +147,7 @@ def test_a_redis_that_is_not_reached_or_refuses_is_named(
             assert "none of the others answers" in check(capsys, "other clocks", redis=own)
     told = check(capsys, "Redis", redis=own)
     assert "can't be reached: connection refused" in told and "correct --redis" in told
-    with redis_server("--cluster-enabled", "yes") as server:
+    with redis_server("--cluster-enabled", "yes", "--cluster-port", str(find_free_port())) as server:
         assert "it is a cluster" in check(capsys, "Redis", redis=server.url)
     with redis_server() as server:
         server.run("ACL", "SETUSER", "small", "on", ">p", "~*", "&*", "+@all", "-eval")
