@@ -1,35 +1,52 @@
-"""Two servers on one Redis, one PostgreSQL and one node, and a client that sends each request to the next of them."""
+"""Servers on one Redis, one PostgreSQL and one node: replicas, of which any answers any request."""
 
+import asyncio
 import contextlib
-import http.client
-import json
 import secrets
-import threading
-from collections.abc import Generator
+import time
+from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tests.clients.raw_client import PATIENCE
-from tests.clients.raw_http_client import POSTED, Site, events
+from tests.clients.raw_http_client import Site
 from tests.conftest import PROBE
 from tests.server.node.nodes import running_node
+from tests.servers.balancer import balanced
 from tests.servers.postgres import Postgres
 from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
-from toolgate.server.protocol.session import hash_key
+from toolgate.server.auth import scopes
+from toolgate.server.auth.tokens import jose
+from toolgate.server.auth.tokens.access_tokens import TYP
+from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.config import load
+from toolgate.server.config.secret_file import read_secret
+from toolgate.server.state import grant_rows
+from toolgate.server.state.database_url import parse_database_url
+from toolgate.server.state.key_table import KeyTable
+from toolgate.server.state.sealed_state import Sealer
+from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_store
 
-REVISION = "2025-11-25"
-Answered = tuple[http.client.HTTPResponse, bytes, Any]
+T = TypeVar("T")
 
 
 class Replicas:
-    """The servers in `sites`, on one state."""
+    """The servers in `sites`, on one state. `options` are those of each; people sign in under `public_url`."""
 
-    def __init__(self, folder: Path, redis: RedisProcess, *options: str) -> None:
+    def __init__(
+        self, folder: Path, redis: RedisProcess, database: str, *options: str, ports: list[int], public_url: str = ""
+    ) -> None:
         self.redis = redis
-        self.ports = [find_free_port() for _ in range(2)]
-        self.options = options
+        self.database = database
+        self.ports = ports
+        self.public_url = public_url or f"http://127.0.0.1:{ports[0]}"
+        self.secret = folder / "secret"
         self._folder = folder
-        self.sites = [self._start(place) for place in range(2)]
+        shared = ("--redis", redis.url, "--database", database, "--secret", str(self.secret))
+        self._options = (*shared, *options)
+        if "oauth" in options:
+            self._options += ("--public-url", self.public_url, "--accept-unsandboxed")
+        self.sites = [self._start(place) for place in range(len(ports))]
 
     def restart(self, place: int) -> Site:
         """Start a server again."""
@@ -44,26 +61,61 @@ class Replicas:
     def log(self) -> str:
         return "\n".join(site.log() for site in self.sites)
 
+    def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        """Run `work` in this process, on the database of the servers."""
+
+        async def run() -> T:
+            store = open_store(self._folder, parse_database_url(self.database))
+            try:
+                return await work(store)
+            finally:
+                await store.aclose()
+
+        return asyncio.run(run())
+
+    def token(self, subject: str = "ada") -> str:
+        """Return an access token of this person."""
+
+        async def mint(store: Store) -> str:
+            keys = KeyTable(store, _read_sealing_secret(self.secret))
+            await keys.load()
+            key = await SigningKeys(store, Sealer(keys.find("signing"), None)).active()
+            now = int(time.time())
+            jti = f"{subject}-{secrets.token_hex(4)}"
+            claims: dict[str, Any] = {"iss": self.public_url, "aud": f"{self.public_url}/mcp", "sub": subject}
+            claims |= {"client_id": "client", "iat": now, "exp": now + 900, "jti": jti}
+            claims |= {"scope": scopes.format_scopes(scopes.SERVED)}
+            row = {"jti": jti, "client": "client", "subject": subject, "grant_id": None, "expires_at": now + 900.0}
+            await store.transact(lambda rows: grant_rows.add_access_token(rows, **row), alone="oauth")
+            return jose.sign(claims, key, TYP)
+
+        return self.with_store(mint)
+
     def _start(self, place: int) -> Site:
         folder = self._folder / secrets.token_hex(4)
         folder.mkdir()
-        return Site(folder, *PROBE, "--port", str(self.ports[place]), *self.options, *self._signs_in, workspace=False)
+        return Site(folder, *PROBE, "--port", str(self.ports[place]), *self._options, workspace=False)
 
-    @property
-    def _signs_in(self) -> tuple[str, ...]:
-        """Return the options of servers that people sign in at, under the URL of the first."""
-        return ("--public-url", f"http://127.0.0.1:{self.ports[0]}") if "oauth" in self.options else ()
+
+def _read_sealing_secret(file: Path) -> bytes:
+    """Return what the servers make of the file."""
+    secret = read_secret(load.load({"http": "true", "database": "postgresql:///x", "secret": str(file)}))
+    assert secret is not None
+    return secret
 
 
 @contextlib.contextmanager
-def running_replicas(folder: Path, postgres: Postgres, *options: str) -> Generator[Replicas]:
-    """Run two servers, and what they share. Their logs must have no traceback."""
+def running_replicas(
+    folder: Path, postgres: Postgres, *options: str, count: int = 2, public_url: str = ""
+) -> Generator[Replicas]:
+    """Run servers, and what they share. Their logs must have no traceback."""
     secret = folder / "secret"
+    secret.touch(0o600)
     secret.write_bytes(secrets.token_bytes(32))
-    secret.chmod(0o600)
+    ports = [find_free_port() for _ in range(count)]
     with redis_server() as redis, running_node(folder / "node", "--sandbox", "none") as node:
-        shared = ("--redis", redis.url, "--database", postgres.create_database(), "--secret", str(secret))
-        replicas = Replicas(folder, redis, *shared, "--node", str(node.address), *options)
+        words = ("--node", str(node.address), *options)
+        replicas = Replicas(folder, redis, postgres.create_database(), *words, ports=ports, public_url=public_url)
         try:
             yield replicas
             assert "Traceback" not in replicas.log(), replicas.log()
@@ -71,132 +123,15 @@ def running_replicas(folder: Path, postgres: Postgres, *options: str) -> Generat
             replicas.close()
 
 
-class RoundRobin:
-    """A client of a session, whose requests go to the servers in turn unless it names one."""
-
-    def __init__(
-        self, sites: list[Site], *, capabilities: Any = None, revision: str = REVISION, at: int = 0, token: str = ""
-    ) -> None:
-        self.sites = sites
-        self.turn = at
-        self.revision = revision
-        self.headers: dict[str, str] = {"Authorization": f"Bearer {token}"} if token else {}
-        client = {"name": "round robin", "version": "1"}
-        params = {"protocolVersion": revision, "capabilities": capabilities or {}, "clientInfo": client}
-        response, content, hello = self.post("initialize", params)
-        assert response.status == 200, content
-        self.hello = hello["result"]
-        self.id = str(response.getheader("mcp-session-id"))
-        self.headers |= {"Mcp_Session_Id": self.id, "Mcp_Protocol_Version": revision}
-
-    @property
-    def key(self) -> str:
-        """The digest of the session's id, which names its record."""
-        return hash_key(self.id)
-
-    def ready(self, at: int | None = None) -> None:
-        response, content, _ = self.post("notifications/initialized", at=at, is_request=False)
-        assert response.status == 202, content
-
-    def next(self, at: int | None = None) -> Site:
-        if at is None:
-            at, self.turn = self.turn, (self.turn + 1) % len(self.sites)
-        return self.sites[at]
-
-    def post(
-        self, method: str, params: Any = None, *, at: int | None = None, is_request: bool = True, id: Any = None
-    ) -> Answered:
-        message = {"jsonrpc": "2.0", "method": method, "params": params or {}}
-        if is_request:
-            message["id"] = id or secrets.randbelow(2**30)
-        return self.next(at).ask("POST", "/mcp", message, **self.headers)
-
-    def call(self, tool: str, arguments: Any = None, *, at: int | None = None) -> str:
-        """Return the text of a call's result, also of one that came on a stream."""
-        response, content, answer = self.post("tools/call", {"name": tool, "arguments": arguments or {}}, at=at)
-        assert response.status == 200, content
-        if answer is None:
-            *_, answer = [json.loads(line[6:]) for line in content.decode().splitlines() if line.startswith("data: {")]
-        assert "result" in answer, answer
-        return "".join(part["text"] for part in answer["result"]["content"])
-
-    def stream(self, tool: str, arguments: Any = None, *, at: int, id: Any = 1) -> "StreamReader":
-        """Begin a call that is answered by a stream."""
-        params = {"name": tool, "arguments": arguments or {}, "_meta": {"progressToken": "p"}}
-        message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
-        return self._open("POST", message, at, {})
-
-    def listen(self, *, at: int, after: str | None = None) -> "StreamReader":
-        """Open a GET stream, or resume a stream after an event."""
-        return self._open("GET", None, at, {"Last-Event-ID": after} if after is not None else {})
-
-    def _open(self, method: str, message: Any, at: int, more: dict[str, str]) -> "StreamReader":
-        told = {name.replace("_", "-"): value for name, value in self.headers.items()}
-        connection = self.sites[at].connect()
-        data = None if message is None else json.dumps(message)
-        connection.request(method, "/mcp", data, {**POSTED, **told, **more})
-        return StreamReader(connection)
-
-
-class StreamReader:
-    """Reads the events of a response in a thread."""
-
-    def __init__(self, connection: http.client.HTTPConnection) -> None:
-        self.events: list[dict[str, str]] = []
-        self.status = 0
-        self._connection = connection
-        self._arrived = threading.Condition()
-        self.has_ended = False
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    @property
-    def messages(self) -> list[Any]:
-        return [json.loads(event["data"]) for event in self.events if event.get("data")]
-
-    def wait(self, wanted: Any, timeout: float = PATIENCE) -> Any:
-        """Return the first message that `wanted` accepts."""
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: self.has_ended or any(map(wanted, self.messages)), timeout)
-            found = next(filter(wanted, self.messages), None)
-        assert found is not None, (self.status, self.events)
-        return found
-
-    def answer(self, timeout: float = PATIENCE) -> Any:
-        return self.wait(lambda message: "id" in message and "method" not in message, timeout)
-
-    def wait_open(self) -> None:
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: self.status or self.has_ended, PATIENCE)
-
-    def last_id(self) -> str:
-        return next(event["id"] for event in reversed(self.events) if "id" in event)
-
-    def wait_id(self) -> str:
-        """Return the newest event's id, as soon as there is one."""
-        with self._arrived:
-            assert self._arrived.wait_for(lambda: any("id" in event for event in self.events), PATIENCE)
-        return self.last_id()
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            if self._connection.sock is not None:
-                self._connection.sock.shutdown(2)
-
-    def _read(self) -> None:
-        lost = contextlib.suppress(OSError, http.client.HTTPException)
-        with lost, contextlib.closing(self._connection), self._connection.getresponse() as response:
-            self._note(status=response.status)
-            if response.getheader("content-type") == "application/json":
-                self._note(event={"data": response.read().decode()})
-            for event in events(response):
-                self._note(event=event)
-        self._note(has_ended=True)
-
-    def _note(self, *, status: int = 0, event: dict[str, str] | None = None, has_ended: bool = False) -> None:
-        with self._arrived:
-            self.status = status or self.status
-            self.has_ended = has_ended
-            if event is not None:
-                self.events.append(event)
-            self._arrived.notify_all()
+@contextlib.contextmanager
+def replicas_behind_nginx(
+    folder: Path, postgres: Postgres, *options: str, count: int = 2
+) -> Generator[tuple[Replicas, int]]:
+    """Run servers, and nginx that asks them in turn. Yield them and its port."""
+    front = find_free_port()
+    public_url = f"http://127.0.0.1:{front}"
+    with (
+        running_replicas(folder, postgres, *options, count=count, public_url=public_url) as replicas,
+        balanced(folder / "nginx", front, replicas.ports),
+    ):
+        yield replicas, front

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients.raw_client import STATELESS, eventually
+from tests.clients.round_robin import RoundRobin
 from tests.clients.surviving_client import META
 from tests.server.telemetry.test_metrics import told
 from tests.servers.postgres import Postgres
-from tests.servers.replicas import Replicas, RoundRobin, running_replicas
+from tests.servers.replicas import Replicas, running_replicas
 
 FORMS: dict[str, object] = {"elicitation": {}}
 DEAD = 8.0  # seconds in which a killed server is found dead and its stream ends

@@ -1,9 +1,8 @@
-"""Two servers behind nginx, which asks them in turn, with the official client of the sessions era."""
+"""Servers behind nginx, which asks them in turn, with the official client of the sessions era."""
 
 import asyncio
 import contextlib
-import shutil
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,8 @@ from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.clients.raw_client import PATIENCE
-from tests.deploy.proxies import Proxy, etc, ports, running, worded
 from tests.servers.postgres import Postgres
-from tests.servers.replicas import Replicas, running_replicas
-from tests.transports.test_rolling_restart import UPSTREAM
-
-
-@contextlib.contextmanager
-def behind_nginx(folder: Path, postgres: Postgres, *options: str) -> Generator[tuple[Replicas, int]]:
-    """Run two servers and nginx. Yield them and its port."""
-    (front,) = ports(1)
-    with running_replicas(folder, postgres, *options) as replicas:
-        etc(folder / "nginx")
-        (folder / "nginx" / "conf.d" / "toolgate.conf").write_text(UPSTREAM.format(*replicas.ports, front))
-        shutil.rmtree(folder / "nginx" / "snippets")
-        with running(Proxy(worded(folder / "nginx"), folder / "nginx.log", {"PATH": "/usr/bin"}, front)):
-            yield replicas, front
+from tests.servers.replicas import Replicas, replicas_behind_nginx
 
 
 async def answer_ada(_context: Any, _params: types.ElicitRequestParams) -> types.ElicitResult:
@@ -54,7 +39,7 @@ def test_the_official_client_needs_no_stickiness(tmp_path: Path, postgres: Postg
             await call(client, "Bash", command="mkdir -p deep && cd deep")
             assert [(await call(client, "Bash", command="basename $PWD")).strip() for _ in range(4)] == ["deep"] * 4
 
-    with behind_nginx(tmp_path, postgres) as (_, front):
+    with replicas_behind_nginx(tmp_path, postgres, count=3) as (_, front):
         asyncio.run(use(front))
 
 
@@ -75,7 +60,7 @@ def test_a_rolling_restart_costs_the_official_client_no_call(tmp_path: Path, pos
             assert count > 20 * restarts
         await restarting
 
-    with behind_nginx(tmp_path, postgres, "--drain", "10") as (replicas, front):
+    with replicas_behind_nginx(tmp_path, postgres, "--drain", "10") as (replicas, front):
         asyncio.run(use(replicas, front))
 
 
@@ -101,5 +86,5 @@ def test_kill_9_costs_the_official_client_at_most_a_call_and_never_its_session(
         assert len(failures) <= kills, failures
         assert not [failure for failure in failures if "no such session" in failure], failures
 
-    with behind_nginx(tmp_path, postgres) as (replicas, front):
+    with replicas_behind_nginx(tmp_path, postgres) as (replicas, front):
         asyncio.run(use(replicas, front))

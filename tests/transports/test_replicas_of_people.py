@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients.raw_client import eventually
+from tests.clients.round_robin import RoundRobin
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import PASSWORD, granted, registered
 from tests.servers.postgres import Postgres
-from tests.servers.replicas import Replicas, RoundRobin, running_replicas
+from tests.servers.replicas import Replicas, running_replicas
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +25,8 @@ def replicas(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> It
 
 def manage(replicas: Replicas, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command on the database of the servers."""
-    place = replicas.options.index("--database")
     state = replicas.sites[0].state
-    return run(state.parent, *words, "--state", str(state), *replicas.options[place : place + 2], stdin=stdin)
+    return run(state.parent, *words, "--state", str(state), "--database", replicas.database, stdin=stdin)
 
 
 def test_a_session_is_its_owners_at_every_replica(replicas: Replicas) -> None:

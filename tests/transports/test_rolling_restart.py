@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,27 +16,10 @@ from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import POSTED, Site
 from tests.clients.surviving_client import META
 from tests.conftest import PROBE
-from tests.deploy.proxies import Proxy, etc, ports, running, worded
+from tests.deploy.proxies import ports
+from tests.servers.balancer import balanced
 
 CALLERS = 4
-UPSTREAM = """
-upstream toolgate {{
-    server 127.0.0.1:{0} max_fails=0;
-    server 127.0.0.1:{1} max_fails=0;
-    keepalive 16;
-    keepalive_timeout 1s;
-}}
-server {{
-    listen 127.0.0.1:{2};
-    location / {{
-        proxy_pass http://toolgate;
-        proxy_http_version 1.1;
-        proxy_set_header Connection "";
-        proxy_set_header Host 127.0.0.1;
-        proxy_buffering off;
-    }}
-}}
-"""
 MODERN = {**POSTED, "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "wait"}
 
 
@@ -96,10 +78,6 @@ def test_a_rolling_restart_behind_nginx_loses_no_call(tmp_path: Path, restarts: 
 def restart_in_turn(folder: Path, restarts: int, *options: str) -> tuple[int, list[str]]:
     """Return how many calls were answered, and what the others got."""
     first, second, front = ports(3)
-    etc(folder / "nginx")
-    (folder / "nginx" / "conf.d" / "toolgate.conf").write_text(UPSTREAM.format(first, second, front))
-    shutil.rmtree(folder / "nginx" / "snippets")
-    proxy = Proxy(worded(folder / "nginx"), folder / "nginx.log", {"PATH": "/usr/bin"}, front)
     sites = dict[int, Site]()
 
     def start(port: int) -> None:
@@ -109,7 +87,8 @@ def restart_in_turn(folder: Path, restarts: int, *options: str) -> tuple[int, li
     try:
         start(first)
         start(second)
-        with running(proxy), Load(partial(http.client.HTTPConnection, "127.0.0.1", front, timeout=PATIENCE)) as load:
+        connect = partial(http.client.HTTPConnection, "127.0.0.1", front, timeout=PATIENCE)
+        with balanced(folder / "nginx", front, [first, second]), Load(connect) as load:
             for turn in range(restarts):
                 time.sleep(0.2)  # there are calls to each
                 port = (first, second)[turn % 2]
