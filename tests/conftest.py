@@ -12,7 +12,7 @@ import pytest
 
 from tests.clients.chromium import browser
 from tests.clients.raw_client import ROOT, Server, served
-from tests.clients.raw_http_client import Site, site, spoken
+from tests.clients.raw_http_client import Opener, Site, site, spoken
 from tests.servers.postgres import Postgres, running_postgres
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
@@ -63,7 +63,18 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help = "start so many replicas behind nginx, on one PostgreSQL, Redis and node, in place of each HTTP server"
+    parser.addoption("--replicas", type=int, default=1, help=help)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("replicas") > 1:
+        from tests.servers.replicas import ReplicatedSites  # imports this module
+
+        sites = ReplicatedSites(config.getoption("replicas"))
+        Opener.open = sites.open
+        config.add_cleanup(sites.close)
     told = "brief(*ids): of its parameters `make test` takes these, the first where none is named; the soak the others"
     config.addinivalue_line("markers", told)
     config.addinivalue_line("markers", "programs(*names): it needs these, and fails without them; PACKAGES has them")

@@ -33,6 +33,7 @@ class Site:
     ) -> None:
         self.state = folder / "state"
         self.stderr = folder / "stderr.log"
+        self.shared: tuple[str, Path] | None = None  # the URL of a database, and the file of its secret
         work, environment = surroundings(folder, self.state, env)
         # otherwise every principal has its own folder and sandbox; this folder may be root's
         shared = ["--workspace", str(work), "--sandbox", "none"] if workspace else []
@@ -82,10 +83,20 @@ class Site:
         self.process.wait()
 
 
+class Opener:
+    """What `site` opens instead of a server: several behind a load balancer, with the option --replicas."""
+
+    open: Callable[..., contextlib.AbstractContextManager[Site]] | None = None
+
+
 @contextlib.contextmanager
 def site(folder: Path, *options: str, **how: Any) -> Iterator[Site]:
     """Yield a listening server, and end it."""
     folder.mkdir(exist_ok=True)
+    if Opener.open is not None:
+        with Opener.open(folder, *options, **how) as replicated:
+            yield replicated
+        return
     listening = Site(folder, *options, **how)
     try:
         yield listening

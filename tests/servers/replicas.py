@@ -1,51 +1,57 @@
 """Servers on one Redis, one PostgreSQL and one node: replicas, of which any answers any request."""
 
-import asyncio
 import contextlib
 import secrets
-import time
-from collections.abc import Awaitable, Callable, Generator
+import signal
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import Site
 from tests.conftest import PROBE
-from tests.server.node.nodes import running_node
+from tests.deploy.proxies import ports
+from tests.server.auth.minted_tokens import Signed
+from tests.server.node.nodes import NodeProcess, running_node
 from tests.servers.balancer import balanced
-from tests.servers.postgres import Postgres
-from tests.servers.redis_server import RedisProcess, find_free_port, redis_server
-from toolgate.server.auth import scopes
-from toolgate.server.auth.tokens import jose
-from toolgate.server.auth.tokens.access_tokens import TYP
-from toolgate.server.auth.tokens.signing_keys import SigningKeys
-from toolgate.server.config import load
-from toolgate.server.config.secret_file import read_secret
-from toolgate.server.state import grant_rows
-from toolgate.server.state.database_url import parse_database_url
-from toolgate.server.state.key_table import KeyTable
-from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.store import Store
-from toolgate.server.state.stores import open_store
-
-T = TypeVar("T")
+from tests.servers.postgres import Postgres, running_postgres
+from tests.servers.redis_server import RedisProcess, redis_server
 
 
 class Replicas:
-    """The servers in `sites`, on one state. `options` are those of each; people sign in under `public_url`."""
+    """The servers in `sites`, on one state.
+
+    options: those of each server
+    ports: where each listens
+    public_url: where people sign in
+    how: further arguments of `Site`
+    """
 
     def __init__(
-        self, folder: Path, redis: RedisProcess, database: str, *options: str, ports: list[int], public_url: str = ""
+        self,
+        folder: Path,
+        redis: RedisProcess,
+        node: NodeProcess,
+        database: str,
+        *options: str,
+        ports: list[int],
+        public_url: str,
+        **how: Any,
     ) -> None:
         self.redis = redis
+        self.node = node
         self.database = database
         self.ports = ports
-        self.public_url = public_url or f"http://127.0.0.1:{ports[0]}"
-        self.secret = folder / "secret"
+        self.public_url = public_url
         self._folder = folder
-        shared = ("--redis", redis.url, "--database", database, "--secret", str(self.secret))
-        self._options = (*shared, *options)
-        if "oauth" in options:
-            self._options += ("--public-url", self.public_url, "--accept-unsandboxed")
+        self._secret = folder / "secret"
+        self._secret.touch(0o600)
+        self._secret.write_bytes(secrets.token_bytes(32))
+        self._options = ("--redis", redis.url, "--database", database, "--secret", str(self._secret))
+        self._options += ("--node", str(node.address), "--accept-unsandboxed", *options)
+        if "--auth" in options and "--public-url" not in options:
+            self._options += ("--public-url", self.public_url)
+        self._how = how
         self.sites = [self._start(place) for place in range(len(ports))]
 
     def restart(self, place: int) -> Site:
@@ -61,61 +67,36 @@ class Replicas:
     def log(self) -> str:
         return "\n".join(site.log() for site in self.sites)
 
-    def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        """Run `work` in this process, on the database of the servers."""
-
-        async def run() -> T:
-            store = open_store(self._folder, parse_database_url(self.database))
-            try:
-                return await work(store)
-            finally:
-                await store.aclose()
-
-        return asyncio.run(run())
-
     def token(self, subject: str = "ada") -> str:
         """Return an access token of this person."""
-
-        async def mint(store: Store) -> str:
-            keys = KeyTable(store, _read_sealing_secret(self.secret))
-            await keys.load()
-            key = await SigningKeys(store, Sealer(keys.find("signing"), None)).active()
-            now = int(time.time())
-            jti = f"{subject}-{secrets.token_hex(4)}"
-            claims: dict[str, Any] = {"iss": self.public_url, "aud": f"{self.public_url}/mcp", "sub": subject}
-            claims |= {"client_id": "client", "iat": now, "exp": now + 900, "jti": jti}
-            claims |= {"scope": scopes.format_scopes(scopes.SERVED)}
-            row = {"jti": jti, "client": "client", "subject": subject, "grant_id": None, "expires_at": now + 900.0}
-            await store.transact(lambda rows: grant_rows.add_access_token(rows, **row), alone="oauth")
-            return jose.sign(claims, key, TYP)
-
-        return self.with_store(mint)
+        return Signed(self.sites[0], self.public_url).token(subject)
 
     def _start(self, place: int) -> Site:
         folder = self._folder / secrets.token_hex(4)
         folder.mkdir()
-        return Site(folder, *PROBE, "--port", str(self.ports[place]), *self._options, workspace=False)
-
-
-def _read_sealing_secret(file: Path) -> bytes:
-    """Return what the servers make of the file."""
-    secret = read_secret(load.load({"http": "true", "database": "postgresql:///x", "secret": str(file)}))
-    assert secret is not None
-    return secret
+        words = ("--port", str(self.ports[place]), *self._options)
+        site = Site(folder, *words, **{**self._how, "workspace": False})
+        site.shared = self.database, self._secret
+        return site
 
 
 @contextlib.contextmanager
 def running_replicas(
     folder: Path, postgres: Postgres, *options: str, count: int = 2, public_url: str = ""
 ) -> Generator[Replicas]:
-    """Run servers, and what they share. Their logs must have no traceback."""
-    secret = folder / "secret"
-    secret.touch(0o600)
-    secret.write_bytes(secrets.token_bytes(32))
-    ports = [find_free_port() for _ in range(count)]
+    """Run servers with the tools of tests/plugins, and what they share. Their logs must have no traceback."""
+    with _running(folder, postgres, *PROBE, *options, ports=ports(count), public_url=public_url) as replicas:
+        yield replicas
+
+
+@contextlib.contextmanager
+def _running(
+    folder: Path, postgres: Postgres, *options: str, ports: list[int], public_url: str, **how: Any
+) -> Generator[Replicas]:
+    public_url = public_url or f"http://127.0.0.1:{ports[0]}"
     with redis_server() as redis, running_node(folder / "node", "--sandbox", "none") as node:
-        words = ("--node", str(node.address), *options)
-        replicas = Replicas(folder, redis, postgres.create_database(), *words, ports=ports, public_url=public_url)
+        shared = (folder, redis, node, postgres.create_database())
+        replicas = Replicas(*shared, *options, ports=ports, public_url=public_url, **how)
         try:
             yield replicas
             assert "Traceback" not in replicas.log(), replicas.log()
@@ -127,11 +108,65 @@ def running_replicas(
 def replicas_behind_nginx(
     folder: Path, postgres: Postgres, *options: str, count: int = 2
 ) -> Generator[tuple[Replicas, int]]:
-    """Run servers, and nginx that asks them in turn. Yield them and its port."""
-    front = find_free_port()
+    """Run servers with the tools of tests/plugins, and nginx that asks them in turn. Yield them and its port."""
+    with _behind_nginx(folder, postgres, *PROBE, *options, count=count) as yielded:
+        yield yielded
+
+
+@contextlib.contextmanager
+def _behind_nginx(
+    folder: Path, postgres: Postgres, *options: str, count: int, **how: Any
+) -> Generator[tuple[Replicas, int]]:
+    front, *behind = ports(1 + count)
     public_url = f"http://127.0.0.1:{front}"
     with (
-        running_replicas(folder, postgres, *options, count=count, public_url=public_url) as replicas,
-        balanced(folder / "nginx", front, replicas.ports),
+        _running(folder, postgres, *options, ports=behind, public_url=public_url, **how) as replicas,
+        balanced(folder / "nginx", front, behind),
     ):
         yield replicas, front
+
+
+class ReplicatedSite(Site):
+    """Servers behind nginx at `front`, which tests use as if they were one. Its state is the node's, where the
+    workspaces are; its process is that of the first server."""
+
+    def __init__(self, replicas: Replicas, front: int, folder: Path) -> None:
+        self._replicas = replicas
+        self.state = replicas.node.state
+        self.stderr = folder / "stderr.log"
+        self.stderr.touch()
+        self.shared = replicas.sites[0].shared
+        self.process = replicas.sites[0].process
+        self.port = front
+        self.url = f"http://127.0.0.1:{front}"
+
+    def log(self) -> str:
+        return self._replicas.log()
+
+    def stop(self, number: int = signal.SIGTERM, timeout: float = PATIENCE) -> int:
+        return max(site.stop(number, timeout) for site in self._replicas.sites)
+
+    def kill(self) -> None:
+        self._replicas.close()
+
+
+class ReplicatedSites:
+    """Opens so many servers instead of each one that a test starts, on one PostgreSQL."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._stack = contextlib.ExitStack()
+        self._postgres: Postgres | None = None
+
+    @contextlib.contextmanager
+    def open(self, folder: Path, *options: str, **how: Any) -> Generator[Site]:
+        if self._postgres is None:
+            self._postgres = self._stack.enter_context(running_postgres())
+        home = folder / "home"  # one for all: skills are the same in all
+        home.mkdir(exist_ok=True)
+        how["env"] = {"HOME": str(home), **(how.get("env") or {})}
+        with _behind_nginx(folder, self._postgres, *options, count=self._count, **how) as (replicas, front):
+            yield ReplicatedSite(replicas, front, folder)
+
+    def close(self) -> None:
+        self._stack.close()

@@ -17,11 +17,13 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import TYP
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.config import load
+from toolgate.server.config.secret_file import read_secret
 from toolgate.server.state import grant_rows
-from toolgate.server.state.key_file import KeyFile
+from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.sealed_state import Sealer
-from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_keys, open_store
 
 T = TypeVar("T")
 
@@ -44,9 +46,13 @@ class Signed:
 
     def with_keys(self, work: Callable[[SigningKeys], Awaitable[T]]) -> T:
         """Run `work` in this process, on the server's own keys."""
-        return self.with_store(
-            lambda store: work(SigningKeys(store, Sealer(KeyFile(self.site.state / "keys" / "signing"), None)))
-        )
+
+        async def run(store: Store) -> T:
+            sealing = open_keys(store, None if self.site.shared is None else _read_sealing_secret(self.site.shared[1]))
+            await sealing.load()
+            return await work(SigningKeys(store, Sealer(sealing.find("signing"), None)))
+
+        return self.with_store(run)
 
     def deny(self, jti: str) -> None:
         """Revoke the token with this id, from this process."""
@@ -72,11 +78,12 @@ class Signed:
 
     def with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
         async def done() -> T:
-            store = SqliteStore(self.site.state)
+            database = None if self.site.shared is None else parse_database_url(self.site.shared[0])
+            store = open_store(self.site.state, database)
             try:
                 return await work(store)
             finally:
-                store.close()
+                await store.aclose()
 
         with ThreadPoolExecutor(1) as thread:  # in this one the loop of a browser's driver may run
             return thread.submit(asyncio.run, done()).result()
@@ -128,6 +135,13 @@ class Signed:
 
     def bearer(self, *who: Any, **other: Any) -> str:
         return f"Bearer {self.token(*who, **other)}"
+
+
+def _read_sealing_secret(file: Path) -> bytes:
+    """Return what the servers make of the file."""
+    secret = read_secret(load.load({"http": "true", "database": "postgresql:///x", "secret": str(file)}))
+    assert secret is not None
+    return secret
 
 
 @contextlib.contextmanager
