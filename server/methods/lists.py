@@ -65,6 +65,8 @@ async def list_resources(server: Server, call: Call) -> dict[str, Any]:
     fixed: list[Resource | ResourceLink] = [held for held in server.registry.resources.values() if is_allowed(held.uri)]
     context = Context(server.services.of_session(call.session), NoClient())
     templates = [template for template in server.registry.templates.values() if is_allowed(template.uri)]
+    if templates and server.prepare is not None:
+        await server.prepare(call.session.principal)
     for links in await asyncio.gather(*(_list_template(template, context) for template in templates)):
         fixed += [link for link in links if is_allowed(link.uri)]
     keys = [listed.uri for listed in fixed]

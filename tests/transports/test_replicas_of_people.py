@@ -9,6 +9,7 @@ import pytest
 
 from tests.clients.raw_client import eventually
 from tests.clients.round_robin import RoundRobin
+from tests.clients.stateless_requests import ask, call
 from tests.server.cli.test_cli import run
 from tests.server.cli.test_user_and_client import PASSWORD, granted, registered
 from tests.servers.postgres import Postgres
@@ -73,3 +74,11 @@ def test_a_revoked_grant_ends_the_session_and_its_work_everywhere(replicas: Repl
     assert eventually(lambda: all(reader.has_ended for reader in readers))
     assert eventually(lambda: [client.post("ping", at=at)[0].status for at in (0, 1)] == [401, 401])
     assert b"session:" not in replicas.redis.run("KEYS", f"*session:{client.key}*")
+
+
+def test_files_are_listed_at_a_replica_that_has_had_no_call_of_the_person(replicas: Replicas) -> None:
+    token = replicas.token("kim")
+    first, second = replicas.sites
+    call(first, token, "Bash", {"command": "echo tea > listed.txt"})
+    listed = ask(second, token, "resources/list")["resources"]
+    assert [each["name"] for each in listed if each["uri"].startswith("file:")] == ["listed.txt"]
