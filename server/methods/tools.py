@@ -57,15 +57,14 @@ def _work(
     """Return the work of a call; `follows`: the state of what it left running before a restart."""
 
     async def work(context: Context) -> dict[str, Any]:
-        state = follows
         try:
-            if state is None:
+            if follows is not None:
+                output = await _follow(tool, follows, context)
+            else:
                 output = await run_tool(server, call, tool, arguments, context)
                 goes_on = output.continuation
                 if goes_on is not None and await context.follow_as_task(goes_on):
-                    state = goes_on.state
-            if state is not None:
-                output = await _follow(tool, state, context)
+                    output = await _follow(tool, goes_on.state, context)
         except UnansweredError as refusal:
             if not call.is_task:
                 raise
@@ -82,8 +81,9 @@ async def _follow(tool: Tool, state: str, context: Context) -> Output:
     """Wait for the end of what a call left running."""
     if tool.follows is None:
         return _refusal(f"{tool.name} can't be followed here")
+    limit = asyncio.timeout(LONGEST - MARGIN)
     try:
-        async with asyncio.timeout(LONGEST - MARGIN) as limit:
+        async with limit:
             return await tool.follows(state, context)
     except ToolError as error:
         return _refusal(error.text)
