@@ -9,13 +9,11 @@ from tests.clients.raw_client import ROOT
 
 MATRIX = "tests/transports/test_matrix.py"
 OAUTH = [f"tests/interop/test_oauth_{client}.py" for client in ("python_sdk", "typescript_sdk", "mcp_remote")]
-AUTH = [f"tests/server/auth/test_{name}.py" for name in ("step_up", "ownership", "protected_resource")]
 SUITES = {  # a name → the arguments of pytest
     "matrix": [MATRIX],
     "conformance": ["tests/conformance"],
     "sign-in of clients": OAUTH,
     "authorization server": ["tests/interop/test_oauth_conformance.py"],
-    "tokens and owners": AUTH,
 }
 SECONDS = 1_800.0
 
