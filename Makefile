@@ -92,7 +92,7 @@ test: requirements ## run all tests against the real server; the core tests on e
 	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
 tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
-	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory $(VERSIONS:%=core-%)
 
 soak: GROUPS := python chromium sandbox proxies utilities image
@@ -115,7 +115,7 @@ $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	.venv-$*/bin/python -m pytest -n 5 --dist loadfile $(CORE)
 
 $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
-	.venv-$*/bin/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+	.venv-$*/bin/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 .venv-3.13/.dev: | .venv-3.12/.dev  # one after the other: each writes into the source tree
 $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml | .venv/.run

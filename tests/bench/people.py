@@ -62,7 +62,7 @@ class SandboxServer:
 
     def __init__(self, site: Site, state: Path) -> None:
         self.site = site
-        listening: Any = SimpleNamespace(state=state, url=f"http://127.0.0.1:{site.port}")
+        listening: Any = SimpleNamespace(shared=None, state=state, url=f"http://127.0.0.1:{site.port}")
         self._signed = Signed(listening)
         self._people: list[Person] = []
 

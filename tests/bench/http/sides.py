@@ -39,7 +39,9 @@ class WebSides:
     def start(self, name: str) -> Site:
         site = Site(self.commands[name], environment(self.folder), self.folder, self.cores)
         if name == OURS_SIGNED:
-            listening: Any = SimpleNamespace(state=self.folder / SIGNED_STATE, url=f"http://127.0.0.1:{site.port}")
+            listening: Any = SimpleNamespace(
+                shared=None, state=self.folder / SIGNED_STATE, url=f"http://127.0.0.1:{site.port}"
+            )
             self.tokens[name] = Signed(listening).token()
         return site
 

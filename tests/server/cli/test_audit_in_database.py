@@ -7,9 +7,10 @@ import time
 from pathlib import Path
 
 from tests.clients.raw_client import COMMAND, PATIENCE
+from tests.clients.round_robin import RoundRobin
 from tests.server.cli.test_cli import run
 from tests.servers.postgres import Postgres
-from tests.servers.replicas import Replicas, RoundRobin, running_replicas
+from tests.servers.replicas import Replicas, running_replicas
 
 SOON = 0.05  # seconds from an answer to its line in the database
 SPARE = 1.0  # seconds more on a busy machine
