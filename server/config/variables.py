@@ -16,18 +16,18 @@ DEPLOYMENT = (  # of deploy/caddy and deploy/.env: the server's environment ofte
     *("CHROMIUM", "PACKAGES", "MEMORY", "CPUS", "APPARMOR", "SUBNET", "RANGE", "CADDY", "ADDRESS"),
 )
 # Kubernetes and Docker set these in every container beside a service named toolgate
-SERVICE_LINK = re.compile(
+SERVICE_LINK = (  # compiled when it is needed: start-up
     r"TOOLGATE_(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_[0-9]+_(?:TCP|UDP|SCTP)"
     r"(?:_(?:PROTO|PORT|ADDR))?)"
 )
-SERVICE_URL = re.compile(r"(?:tcp|udp|sctp)://[A-Za-z0-9.:\[\]-]+")  # in TOOLGATE_…_PORT
+SERVICE_URL = r"(?:tcp|udp|sctp)://[A-Za-z0-9.:\[\]-]+"  # in TOOLGATE_…_PORT
 MAX_NAME = 100  # characters of a name in an error
 
 
 def refuse_unknown(environment: Mapping[str, str]) -> None:
     """Raise UsageError for the first TOOLGATE_ variable, in any case, that Toolgate does not read."""
     for name in [name for name in environment if name[: len(PREFIX)].upper() == PREFIX]:
-        if name == "TOOLGATE_PORT" and SERVICE_URL.fullmatch(environment[name]):
+        if name == "TOOLGATE_PORT" and re.fullmatch(SERVICE_URL, environment[name]):
             raise UsageError(
                 f"{name} is {environment[name]}, as Kubernetes sets it for a Service named toolgate: set "
                 "enableServiceLinks: false in the pod, or rename the Service"
@@ -51,6 +51,6 @@ def known_variables(*, search_keys: bool) -> Iterable[str]:
 
 
 def _is_known(name: str, value: str) -> bool:
-    if name in known_variables(search_keys=name.endswith(API_KEY)) or SERVICE_LINK.fullmatch(name):
+    if name in known_variables(search_keys=name.endswith(API_KEY)) or re.fullmatch(SERVICE_LINK, name):
         return True
-    return name.endswith("_PORT") and SERVICE_URL.fullmatch(value) is not None
+    return name.endswith("_PORT") and re.fullmatch(SERVICE_URL, value) is not None

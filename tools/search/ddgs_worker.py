@@ -110,7 +110,7 @@ def _read_refusal(tree: Any, query: str) -> ReadResults:
     words = " ".join(" ".join(tree.itertext()).split())[:REFUSALS_WITHIN].lower()
     words = words.replace(" ".join(query.lower().split()), "")
     nothing = NOTHING.search(words) is not None
-    refused = REFUSAL.search(words) is not None or (not nothing and MARKS.search(marks) is not None)
+    refused = re.search(REFUSAL, words) is not None or (not nothing and MARKS.search(marks) is not None)
     return ReadResults(EngineAnswer([]), nothing, refused)
 
 

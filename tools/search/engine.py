@@ -20,11 +20,11 @@ ENGINE_TIME = 5.0  # seconds; most answer within one
 # 202: DuckDuckGo's proof of being human; 999: Yahoo's; 403: also GitHub's hourly quota.
 BLOCKED = frozenset({202, 403, 418, 429, 999})
 # Texts of a refusal, looked for on a page without results only.
-REFUSAL = re.compile(
+REFUSAL = (  # compiled when it is needed: start-up
     r"captcha|anomaly|unusual (?:traffic|activity)|(?:are you|not) a robot|you are (?:a )?human|throttle_violation"
     r"|rate.?limit|too many requests|automated (?:quer|request)|just a moment"
 )
-REFUSED_AT = re.compile(r"captcha|/sorry|/blocked|challenge")  # in the address of a redirect
+REFUSED_AT = r"captcha|/sorry|/blocked|challenge"  # in the address of a redirect
 REFUSALS_WITHIN = 200_000  # bytes or characters
 
 
@@ -124,7 +124,7 @@ def clean_results(results: Iterable[tuple[str, str, str]]) -> list[EngineResult]
 def check_answer(page: Page) -> Page:
     """Return the page if it is an answer. Raises EngineFailedError, EngineBlockedError for a refusal."""
     status, wait = page.status, parse_wait(page)
-    if status in BLOCKED or REFUSED_AT.search(page.headers.get("location", "")):
+    if status in BLOCKED or re.search(REFUSED_AT, page.headers.get("location", "")):
         raise EngineBlockedError(f"HTTP {status}", wait)
     if status >= 400 and is_refusal(page.body):
         raise EngineBlockedError(f"HTTP {status}: it asks to wait or to prove being human", wait)
@@ -139,7 +139,7 @@ def check_answer(page: Page) -> Page:
 
 def is_refusal(body: bytes) -> bool:
     """Return whether an answer without results is a refusal."""
-    return REFUSAL.search(body[:REFUSALS_WITHIN].decode("utf-8", "replace").lower()) is not None
+    return re.search(REFUSAL, body[:REFUSALS_WITHIN].decode("utf-8", "replace").lower()) is not None
 
 
 def parse_wait(page: Page) -> float:

@@ -7,6 +7,7 @@ that can't be cancelled, reads bodies of any size, and poses as a random browser
 that accepts only browsers refuses, and counts as blocked.
 """
 
+import re
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -104,7 +105,7 @@ class HtmlEngine(msgspec.Struct, frozen=True):
         read = await _run_job(work, ReadResultsJob(self.name, query, page.body), ReadResults)
         if read.answer.results:
             return read.answer
-        if read.is_refusal or REFUSED_AT.search(urlsplit(page.url).path):
+        if read.is_refusal or re.search(REFUSED_AT, urlsplit(page.url).path):
             raise EngineBlockedError("it asks for proof of being human instead of giving results")
         if not read.is_empty:  # a changed page must not look like one without results
             raise EngineFailedError("no results could be read from its page")

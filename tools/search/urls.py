@@ -8,14 +8,13 @@ from toolgate.tools.api.text import clean_text
 MAX_URL = 2_000  # characters
 PORTS = {"http": 80, "https": 443}
 MOBILE = frozenset({"www", "m", "mobile"})  # host labels that name the same site
-TRACKING = re.compile(  # parameters of counters
+TRACKING = (  # parameters of counters. Compiled when it is needed: start-up
     r"(?:utm_|mtm_|pk_campaign|hsa_).*|_openstat|gclid|gclsrc|fbclid|dclid|gbraid|wbraid|msclkid|yclid|twclid|ttclid"
-    r"|igsh|igshid|mc_cid|mc_eid|mkt_tok|ref_src|_ga|_gl|_hsenc|_hsmi|srsltid",
-    re.DOTALL,
+    r"|igsh|igshid|mc_cid|mc_eid|mkt_tok|ref_src|_ga|_gl|_hsenc|_hsmi|srsltid"
 )
-ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+ESCAPE = r"%([0-9A-Fa-f]{2})"
 OUTSIDE = re.compile(r"[^\x21-\x7e]+")
-UNRESERVED = re.compile(r"[A-Za-z0-9._~-]")
+UNRESERVED = r"[A-Za-z0-9._~-]"
 
 
 def page_key(url: str) -> str | None:
@@ -76,12 +75,12 @@ def _site_host(host: str) -> str:
 def _normalize(text: str) -> str:
     """Normalise percent-encoding: unreserved characters decoded, the rest in capitals, non-ASCII encoded."""
     encoded = OUTSIDE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
-    return ESCAPE.sub(_character, encoded)
+    return re.sub(ESCAPE, _character, encoded)
 
 
 def _character(match: re.Match[str]) -> str:
     character = unquote(match[0]) if int(match[1], 16) < 128 else ""
-    return character if UNRESERVED.fullmatch(character) else match[0].upper()
+    return character if re.fullmatch(UNRESERVED, character) else match[0].upper()
 
 
 def _remove_dots(path: str) -> str:
@@ -98,4 +97,4 @@ def _remove_dots(path: str) -> str:
 
 
 def _is_tracking(pair: str) -> bool:
-    return TRACKING.fullmatch(pair.partition("=")[0].lower()) is not None
+    return re.fullmatch(TRACKING, pair.partition("=")[0].lower(), re.DOTALL) is not None
