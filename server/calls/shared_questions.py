@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
+import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any
 
@@ -33,6 +34,8 @@ OPEN = 15.0  # seconds that a page counts as open without a sign of it
 SIGN = 5.0  # seconds between two signs
 DECIDING = 10.0  # seconds that other tabs wait for a decision
 DECIDED = 86_400.0  # seconds that a late click learns what was decided
+DEAD = 4.0  # seconds within which a replica that does not read its mail is found dead
+PAUSE = 0.25  # seconds between two looks whether it is
 
 log = logging.getLogger("toolgate")
 
@@ -146,7 +149,7 @@ class SharedQuestions(PendingQuestions):
         self._write_soon(principal)
 
     async def _list_recent(self) -> Collection[str]:
-        return self._recent_names()
+        return {*self._recent_names(), *await self._bus.replica.list_names()}  # the newest may not have been seen yet
 
     async def _read(
         self, principal: str, list_names: Callable[[], Coroutine[Any, Any, Collection[str]]]
@@ -164,7 +167,7 @@ class SharedQuestions(PendingQuestions):
     async def _send_answer(self, mail: AnswerMail) -> str | None:
         found = parse_id(mail.id)
         if found is None or found.replica == self._bus.replica.name:
-            return self._answer_here(mail)
+            return await self._answer_here(mail)
         try:
             reply = await self._bus.mail.send(found.replica, ANSWER, msgspec.msgpack.encode(mail))
         except UndeliveredError:
@@ -174,13 +177,16 @@ class SharedQuestions(PendingQuestions):
             return UNKNOWN
         return reply.decode() or None
 
-    def _answer_here(self, mail: AnswerMail) -> str | None:
+    async def _answer_here(self, mail: AnswerMail) -> str | None:
         if mail.settles:
             return self.settle(mail.principal, mail.id)
-        return self.answer(mail.principal, mail.id, mail.action, mail.content)
+        problem = self.answer(mail.principal, mail.id, mail.action, mail.content)
+        if problem is None:
+            await self._write(mail.principal)
+        return problem
 
     async def _handle_answer(self, data: bytes) -> bytes:
-        problem = self._answer_here(msgspec.msgpack.decode(data, type=AnswerMail))
+        problem = await self._answer_here(msgspec.msgpack.decode(data, type=AnswerMail))
         return (problem or "").encode()
 
     async def _take(self, principal: str, shared: SharedQuestion) -> SharedQuestion | None:
@@ -197,9 +203,18 @@ class SharedQuestions(PendingQuestions):
     async def _claim(self, shared: SharedQuestion) -> SharedQuestion | None:
         owner, id = shared.view.id.partition(".")[0], shared.view.id
         with contextlib.suppress(BusUnreachableError):
-            if shared.answer is not None and not await self._bus.replica.is_alive(owner):
+            if shared.answer is not None and await self._is_dead_soon(owner):
                 return shared if await self._bus.keys.set_if_absent(f"question {id}", b"1", 2 * LIFETIME) else None
         return None
+
+    async def _is_dead_soon(self, replica: str) -> bool:
+        """Wait until a replica that does not read its mail is found dead. Raises BusUnreachableError."""
+        until = time.monotonic() + DEAD
+        while await self._bus.replica.is_alive(replica):
+            if time.monotonic() > until:
+                return False
+            await asyncio.sleep(PAUSE)
+        return True
 
     async def _handle_take(self, data: bytes) -> bytes:
         principal, id = msgspec.msgpack.decode(data, type=tuple[str, str])
