@@ -16,7 +16,7 @@ from toolgate.server.budget import Budget
 from toolgate.server.bus.bus import BusUnreachableError, Streams
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import Outbound, decode_value, encode_value
+from toolgate.server.protocol.messages import Notification, Outbound, decode_value, encode_value
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session_record import (
     SessionRecord,
@@ -157,6 +157,12 @@ class SharedSession(HttpSession):
     def send_here(self, message: Outbound) -> None:
         """Send it on a GET stream of this replica."""
         super().send(message)
+
+    def notify_missed(self) -> None:
+        """Have the client look again at what may have changed while the replica of its reader was dead."""
+        self.send_here(Notification("notifications/resources/list_changed"))
+        for uri in list(self.session.subscribed):
+            self.session.notify_updated(uri)
 
     # -- streams
 

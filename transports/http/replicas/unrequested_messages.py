@@ -1,7 +1,7 @@
 """Bring unrequested messages to the replica where the client of their session reads them.
 
 The session's record names that replica, the listener. Without one the messages wait in Redis. What all replicas learn
-by themselves, such as a changed list, its listener sends alone.
+by themselves, such as a changed list, its listener sends alone. When that died, the client looks again at all of it.
 """
 
 import logging
@@ -49,12 +49,23 @@ class UnrequestedMessages:
 
     async def begin(self, session: SharedSession) -> None:
         """Let all replicas send the session's messages here, where it gets a reader. Raises BusUnreachableError."""
-        session.listener = session.replica
+        before, session.listener = session.listener, session.replica
         try:
             await session.write()
         except SessionEndedError:
             return
         await self._take_waiting(session)
+        if before not in ("", session.replica):
+            start_work(session, self._notify_if_dead(session, before))
+
+    async def _notify_if_dead(self, session: SharedSession, listener: str) -> None:
+        """Have the client look again, unless the replica where it was read before lives."""
+        try:
+            await self._bus.mail.send(listener, KIND, msgspec.msgpack.encode(_Delivery(session.key)))
+        except UndeliveredError:
+            session.notify_missed()
+        except (NoReplyError, BusUnreachableError) as error:
+            log.info("it is not known whether a session missed messages: %s", error)
 
     async def end(self, session: SharedSession) -> None:
         """Let messages wait in Redis: the reader has gone."""
