@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +74,19 @@ class Postgres:
         words += ["-U", ADMIN, *(word for each in statements for word in ("-c", each)), database]
         return subprocess.run(words, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
+    @contextlib.contextmanager
+    def blocking(self, table: str, url: str) -> Iterator[Callable[[], bool]]:
+        """Let no transaction change a table. Yield a function that returns whether one waits to do so."""
+        database = _parse_name(url)
+        words = [find_program("psql"), "-XAtq", "-h", str(self.folder), "-p", str(self.port), "-U", ADMIN, database]
+        blocked = f"SELECT count(*) FROM pg_locks WHERE relation = '{table}'::regclass AND NOT granted"
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdin and holder.stdout
+            holder.stdin.write(f"BEGIN; LOCK TABLE {table} IN SHARE MODE; SELECT 'locked';\n")
+            holder.stdin.flush()
+            assert holder.stdout.readline() == "locked\n"
+            yield lambda: self.run_sql(blocked, database=database) != "0"
+
     def create_database(self) -> str:
         """Return the URL of a new database, by the socket."""
         self.made += 1
@@ -83,9 +96,13 @@ class Postgres:
 
     def to_tcp(self, url: str, password: str = PASSWORD) -> str:
         """Return the URL of the same database by TCP, where the password counts."""
-        name = re.search(r"/(\w+)\?", url)
-        assert name is not None
-        return f"postgresql://{ADMIN}:{password.replace('@', '%40')}@127.0.0.1:{self.port}/{name[1]}"
+        return f"postgresql://{ADMIN}:{password.replace('@', '%40')}@127.0.0.1:{self.port}/{_parse_name(url)}"
+
+
+def _parse_name(url: str) -> str:
+    name = re.search(r"/(\w+)\?", url)
+    assert name is not None
+    return name[1]
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from tests.servers.postgres import Postgres
 from tests.servers.replicas import Replicas, running_replicas
 
 FORMS: dict[str, object] = {"elicitation": {}}
-DEAD = 8.0  # seconds in which a killed server is found dead and its stream ends
+DEAD = 5.0  # seconds in which a killed server is found dead and its stream ends
 
 
 @pytest.fixture(scope="module")
