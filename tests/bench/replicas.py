@@ -2,6 +2,7 @@
 
 Processor time is that of each program for one call of `echo` in a signed-in person's session, sent to two servers in
 turn. Memory is that of Redis for one session, with and without a stream. docs/replicas.md reckons with these.
+Calls a second are those of one and of two servers that are held to 30 % of a core each.
 """
 
 import http.client
@@ -10,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,8 @@ from tests.servers.postgres import Postgres, running_postgres
 from tests.servers.redis_server import RedisProcess
 from tests.servers.replicas import running_replicas
 from tests.transports.test_replicas_of_people import manage
+from toolgate.tools.cgroups.cgroups import find_hierarchies
+from toolgate.tools.cgroups.versions import V2
 
 CLIENTS = 16
 CALLS = 250  # of each client
@@ -36,6 +39,9 @@ KNOWS = {"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True},
 OPTIONS = ("--auth", "oauth", "--limit", "calls=100000000")
 IDLE = 10.0  # seconds
 REFRESHES = 200
+SHARE = 0.3  # of a core, for each of the servers whose calls a second are compared
+PERIOD = 20_000  # microseconds in which a server may use its share: in longer ones all clients wait for one of them
+LIMITED_CALLS = 200  # of each client, of which each of these servers has CLIENTS
 Processes = dict[str, list[psutil.Process]]
 
 
@@ -66,21 +72,21 @@ def measured(title: str, processes: Processes, count: float, unit: str) -> Gener
     print(f"{title:34}", ", ".join(f"{name} {seconds * 1e6:7.1f} us" for name, seconds in spent.items()), unit)
 
 
-def run_clients(work: Callable[[], None]) -> None:
-    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
+def run_clients(work: Callable[[], None], count: int = CLIENTS) -> None:
+    threads = [threading.Thread(target=work) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def call_in_turn(sites: list[Site], token: str) -> None:
+def call_in_turn(sites: list[Site], token: str, count: int = CALLS) -> None:
     client = RoundRobin(sites, capabilities=KNOWS, token=token)
     client.ready()
     headers = {name.replace("_", "-"): value for name, value in client.headers.items()} | POSTED
     params = {"name": "echo", "arguments": {"text": "x"}}
     connections = [http.client.HTTPConnection("127.0.0.1", site.port, timeout=PATIENCE) for site in sites]
-    for number in range(CALLS):
+    for number in range(count):
         message = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
         connection = connections[number % len(connections)]
         connection.request("POST", "/mcp", json.dumps(message), headers)
@@ -113,6 +119,49 @@ def measure_memory(redis: RedisProcess, sites: list[Site], tokens: list[str]) ->
     print(f"{'a session with a stream':34} {(read_memory(redis) - before) / len(clients):,.0f} bytes of Redis")
 
 
+@contextmanager
+def processor_limit(site: Site) -> Generator[None]:
+    """Hold a server to `SHARE` of a core. Raises OSError where no control group can be made."""
+    (hierarchy,) = find_hierarchies(frozenset(("cpu",)))
+    group = hierarchy.top / f"bench-{site.process.pid}"
+    refused = hierarchy.version.prepare(hierarchy.top, hierarchy.controllers, False)
+    if refused:
+        raise OSError(f"no control group can be made: {refused}")
+    group.mkdir()
+    quota = round(SHARE * PERIOD)
+    try:
+        if hierarchy.version is V2:
+            (group / "cpu.max").write_text(f"{quota} {PERIOD}")
+        else:
+            (group / "cpu.cfs_period_us").write_text(f"{PERIOD}")
+            (group / "cpu.cfs_quota_us").write_text(f"{quota}")
+        (group / "cgroup.procs").write_text(f"{site.process.pid}")
+        yield
+    finally:
+        (hierarchy.top / "cgroup.procs").write_text(f"{site.process.pid}")
+        group.rmdir()
+
+
+def measure_scaling(sites: list[Site], token: str) -> None:
+    def count(some: list[Site]) -> float:
+        processes = [psutil.Process(site.process.pid) for site in some]
+        clients = CLIENTS * len(some)
+        began, before = time.monotonic(), read_processor(processes)
+        run_clients(lambda: call_in_turn(some, token, LIMITED_CALLS), clients)
+        took, used = time.monotonic() - began, read_processor(processes) - before
+        rate = clients * LIMITED_CALLS / took
+        print(
+            f"{f'{len(some)} held to {SHARE:.0%} of a core':34} {rate:.0f} calls a second, {used / took:.2f} cores used"
+        )
+        return rate
+
+    with ExitStack() as stack:
+        for site in sites:
+            stack.enter_context(processor_limit(site))
+        one, two = count(sites[:1]), count(sites)
+    print(f"{'two for one':34} {two / one:.2f} times the calls")
+
+
 def measure_shared(folder: Path, postgres: Postgres) -> None:
     with running_replicas(folder, postgres, *OPTIONS) as replicas:
         assert manage(replicas, "user", "add", "ada", stdin=PASSWORD).returncode == 0
@@ -124,6 +173,7 @@ def measure_shared(folder: Path, postgres: Postgres) -> None:
         run_clients(lambda: call_in_turn(sites, tokens[0]))  # to be warm
         with measured("a call, two servers that share", processes, CLIENTS * CALLS, "a call"):
             run_clients(lambda: call_in_turn(sites, tokens[0]))
+        measure_scaling(sites, tokens[0])
         time.sleep(2)
         with measured("an idle server that shares", processes, IDLE * len(sites), "a second"):
             time.sleep(IDLE)
