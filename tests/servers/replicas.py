@@ -48,10 +48,10 @@ class Replicas:
         self.ports = ports
         self.public_url = public_url
         self._folder = folder
-        self._secret = folder / "secret"
-        self._secret.touch(0o600)
-        self._secret.write_bytes(secrets.token_bytes(32))
-        self._options = ("--redis", redis.url, "--database", database, "--secret", str(self._secret))
+        self.secret = folder / "secret"
+        self.secret.touch(0o600)
+        self.secret.write_bytes(secrets.token_bytes(32))
+        self._options = ("--redis", redis.url, "--database", database, "--secret", str(self.secret))
         self._options += ("--node", str(node.address), "--accept-unsandboxed", *options)
         if "--auth" in options and "--public-url" not in options:
             self._options += ("--public-url", self.public_url)
@@ -88,7 +88,7 @@ class Replicas:
         folder.mkdir()
         words = ("--port", str(self.ports[place]), *self._options)
         site = Site(folder, *words, **{**self.how, "workspace": False})
-        site.shared = self.database, self._secret
+        site.shared = self.database, self.secret
         return site
 
 

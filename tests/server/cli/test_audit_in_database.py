@@ -64,8 +64,7 @@ def test_calls_at_two_servers_are_one_log_of_which_a_killed_one_loses_nothing_ol
 
 def find_database(replicas: Replicas) -> list[str]:
     """Return the options of the servers that name their database and its secret."""
-    options = list(replicas.options)
-    return [word for name in ("--database", "--secret") for word in (name, options[options.index(name) + 1])]
+    return ["--database", replicas.database, "--secret", str(replicas.secret)]
 
 
 def follow(folder: Path, words: list[str], act: object, last: str) -> list[str]:
