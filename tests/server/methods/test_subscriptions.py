@@ -1,6 +1,7 @@
 """The cost of subscriptions, and one principal's share: URIs, watches, unread notifications."""
 
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -57,11 +58,13 @@ def lines(work: Callable[[], object]) -> int:
         return traced
 
     before = sys.gettrace()
+    gc.disable()  # what it collects may have lines to run
     sys.settrace(traced)
     try:
         work()
     finally:
         sys.settrace(before)
+        gc.enable()
     return count
 
 
