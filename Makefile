@@ -93,7 +93,7 @@ test: requirements ## run all tests against the real server; the core tests on e
 
 tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
-	@$(MAKE) --no-print-directory $(VERSIONS:%=core-%)
+	@$(MAKE) --no-print-directory -j2 $(VERSIONS:%=core-%)
 
 soak: GROUPS := python chromium sandbox proxies utilities image
 soak: requirements ## run the slow tests, and all tests on each Python
@@ -112,7 +112,7 @@ CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/plugins/i
 	tools/builtin/test_tasks.py transports/http/test_server.py transports/test_matrix.py transports/test_sse.py \
 	transports/test_stdio.py transports/test_streamable_http.py)
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
-	.venv-$*/bin/python -m pytest -n 5 --dist loadfile $(CORE)
+	.venv-$*/bin/python -m pytest -n 4 --dist loadfile $(CORE)
 
 $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
 	.venv-$*/bin/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
