@@ -40,8 +40,9 @@ class Delivery:
 
     @property
     def is_valid(self) -> bool:
-        """Return whether it can be sent at all."""
-        return _is_header_value(self.id) and _is_header_value(self.subscription) and len(self.body) <= MAX_BODY
+        """Return whether it can be sent at all: nothing is sent without a signature."""
+        is_named = _is_header_value(self.id) and _is_header_value(self.subscription)
+        return is_named and len(self.body) <= MAX_BODY and bool(self.secrets)
 
 
 @dataclass(frozen=True, slots=True)

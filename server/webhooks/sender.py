@@ -78,7 +78,9 @@ class WebhookSender:
     async def send(self, delivery: Delivery) -> Outcome:
         """Make one attempt. Nothing that a receiver does raises."""
         if not delivery.is_valid:
-            log.error("the delivery %.100r can't be sent: its id or its size is impossible", delivery.id)
+            log.error(
+                "the delivery %.100r can't be sent: its id or size is impossible, or no secret signs it", delivery.id
+            )
             return Outcome(Disposition.FINAL, "http_4xx")
         try:
             answer = await self.post(

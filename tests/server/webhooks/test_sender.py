@@ -383,6 +383,7 @@ def test_plain_http_is_not_sent(tmp_path: Path) -> None:
         {"id": "x" * 257},
         {"subscription": "a\nb"},
         {"body": bytes(MAX_BODY + 1)},
+        {"secrets": ()},
     ],
 )
 def test_a_delivery_that_can_never_be_sent_is_final(tmp_path: Path, changes: dict[str, str]) -> None:
