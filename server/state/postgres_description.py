@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from toolgate.server.state import migrate, postgres
+from toolgate.server.state import database_clock, migrate, postgres, replica_lock
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.postgres_schema import refuse_newer
 
-SERVERS = "toolgate replica"  # the application's name of the connection that each server with --redis has
 FACTS = f"""
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
 current_setting('server_version_num')::int / 10000 AS major,
@@ -18,7 +17,7 @@ coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS i
 current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int AS most,
 (SELECT coalesce(sum(numbackends), 0)::int FROM pg_stat_database) AS used,
 (SELECT count(*) FILTER (WHERE application_name LIKE '{postgres.PROGRAM}%') FROM pg_stat_activity) AS own,
-(SELECT count(*) FILTER (WHERE application_name = '{SERVERS}') FROM pg_stat_activity
+(SELECT count(*) FILTER (WHERE application_name = '{replica_lock.APPLICATION}') FROM pg_stat_activity
  WHERE datname = current_database()) AS servers,
 (SELECT datconnlimit FROM pg_database WHERE datname = current_database()) AS database_limit,
 (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user) AS user_limit
@@ -67,7 +66,7 @@ async def read_clock(url: DatabaseUrl, now: Callable[[], float] = time.time) -> 
 
     async def read(raw: Any) -> tuple[float, float, float]:
         before = now()
-        clock = await raw.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        clock = await raw.fetchval(database_clock.NOW)
         return before, float(clock), now()
 
     found: tuple[float, float, float] = await _ask(url, read)

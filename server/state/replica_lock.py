@@ -10,6 +10,7 @@ from typing import Any
 
 from toolgate.server.state import postgres
 
+APPLICATION = "toolgate replica"  # the name under which PostgreSQL lists the connection that holds the lock
 PAUSE = 1.0  # seconds before the next try to connect
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class ReplicaLock:
         lost = asyncio.Event()
         connection.add_termination_listener(lambda _: lost.set())
         try:
-            await connection.execute("SET application_name = 'toolgate replica'")
+            await connection.execute(f"SET application_name = '{APPLICATION}'")
             await connection.fetchval("SELECT pg_advisory_lock($1)", _number(self._name))
             self._connection = connection
             await lost.wait()
