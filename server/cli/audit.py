@@ -22,7 +22,7 @@ from toolgate.server.cli.audit_sources import (
     open_files,
     open_rows,
 )
-from toolgate.server.cli.output import format_count, print_table
+from toolgate.server.cli.output import format_count, print_json_line, print_table
 from toolgate.server.cli.store_command import read_people, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
@@ -211,7 +211,7 @@ class _Listing:
     def _print(self, entries: Iterable[Entry], *, heading: bool) -> None:
         if self._flags.get("json"):
             for entry in entries:
-                print(json.dumps(entry).replace("\x7f", "\\u007f"))  # all else that is no ASCII is escaped
+                print_json_line(entry)
         elif rows := [self._row(entry) for entry in entries]:
             if heading:
                 print_table([list(COLUMNS), *rows])

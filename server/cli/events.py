@@ -19,6 +19,7 @@ from toolgate.server.cli.offered_parts import (
     parse_arguments,
     print_part,
 )
+from toolgate.server.cli.output import print_json_line
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
@@ -43,7 +44,7 @@ async def list_types(config: Config, *, url: str | None, json: bool) -> int:
     async with open_client(config, url) as (client, _):
         for item in await list_items(client, "events/list", "events"):
             if json:
-                _print_json(item)
+                print_json_line(item, flush=True)
             else:
                 type = convert(item, OfferedPart, "events/list")
                 print_part(format_signature(type), type)
@@ -155,7 +156,8 @@ class EventFollower:
 
     def _take(self, kind: str, params: Mapping[str, Any]) -> None:
         meta = params.get("_meta")
-        name = self._names.get(meta.get(SUBSCRIPTION, 0) if isinstance(meta, dict) else 0)
+        id = meta.get(SUBSCRIPTION) if isinstance(meta, dict) else None
+        name = self._names.get(id) if isinstance(id, int) else None
         if name is None:
             return
         self._has_progress = True
@@ -177,7 +179,7 @@ class EventFollower:
 
     def _print_event(self, event: Mapping[str, Any]) -> None:
         if self._is_json:
-            _print_json(event)
+            print_json_line(event, flush=True)
             return
         shown = convert(event, ReceivedEvent, "events/stream")
         cells = [f"{name}={_format_value(value)}" for name, value in shown.data.items() if value is not None]
@@ -215,11 +217,6 @@ def _format_value(value: Any) -> str:
         return value
     text = json_format.dumps(value, ensure_ascii=False)
     return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
-
-
-def _print_json(value: Any) -> None:
-    text = json_format.dumps(value).replace("\x7f", "\\u007f")  # all else that is no ASCII is escaped
-    print(text, flush=True)
 
 
 def _warn(text: str) -> None:

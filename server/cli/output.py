@@ -1,7 +1,9 @@
-"""Print tables, times and counts."""
+"""Print tables, lines of JSON, times and counts."""
 
+import json
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def print_table(rows: Sequence[Sequence[str]], widths: Iterable[int] = ()) -> None:
@@ -9,6 +11,11 @@ def print_table(rows: Sequence[Sequence[str]], widths: Iterable[int] = ()) -> No
     widths = tuple(widths) or [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def print_json_line(value: Any, *, flush: bool = False) -> None:
+    """Print a value as one line of JSON, without a character that a terminal could treat as a command."""
+    print(json.dumps(value).replace("\x7f", "\\u007f"), flush=flush)  # all else that is no ASCII is escaped
 
 
 def format_time(moment: float | None) -> str:

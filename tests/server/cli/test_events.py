@@ -1,5 +1,6 @@
 """`toolgate events`: list the types, follow them at a server that restarts, and send a test."""
 
+import asyncio
 import contextlib
 import json
 import signal
@@ -8,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock
 
 import msgspec
 import pytest
@@ -18,8 +20,10 @@ from tests.server.cli.test_call_servers import CLEAR, SHOWN, FakeMcpServer
 from tests.server.cli.test_call_servers import server as server  # a fixture
 from tests.server.cli.test_cli import run
 from toolgate.server.cli import main
+from toolgate.server.cli.events import EventFollower
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.samples import MARK, TEXT, make_sample
+from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.tools.api.event import event
 from toolgate.tools.builtin.events import EVENTS
 
@@ -130,6 +134,24 @@ def test_what_a_server_sends_can_not_control_the_terminal(server: FakeMcpServer,
     printed = capsys.readouterr()
     assert printed.out == f"a{SHOWN}()\n    b{SHOWN}\nsent c{SHOWN}\n"
     assert printed.err == f"toolgate: -32603 d{SHOWN}\n"
+
+
+def test_a_notification_that_names_no_stream_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    async def follow() -> None:
+        client, answer = MagicMock(), asyncio.get_running_loop().create_future()
+        client.request = AsyncMock(return_value={"events": [{"name": "command.ended"}]})
+        client.send_request.return_value = 1, answer
+        follower = EventFollower("command.ended", [], is_json=True)
+        following = asyncio.create_task(follower.run(client))
+        while not client.send_request.called:
+            await asyncio.sleep(0)
+        for id in ([], {}, "1", 2, None, 1):
+            follower.note("notifications/events/event", {"_meta": {SUBSCRIPTION: id}, "eventId": str(id)})
+        answer.set_result({})
+        await asyncio.wait_for(following, PATIENCE)
+
+    asyncio.run(follow())
+    assert capsys.readouterr().out == '{"eventId": "1"}\n'
 
 
 class Range(msgspec.Struct):
