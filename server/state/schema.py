@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     Column,
@@ -59,6 +60,7 @@ class PostgresText(TypeDecorator[str]):
 
 
 AnyText = String().with_variant(PostgresText(), "postgresql")  # a decorator costs each statement time
+AnyTexts = ARRAY(PostgresText())  # of PostgreSQL alone
 
 
 def write_row(connection: Connection, table: Table, key: dict[str, Any], row: dict[str, Any], **new: Any) -> None:

@@ -35,12 +35,21 @@ MAX_DIGITS = 19  # of a number that was not checked yet
 VOUCHES_A_LINE = 200  # of some 100 bytes each: a line has at most 32 KiB
 REMEMBERED = 86_400.0  # seconds that a chain without lines is remembered longer than lines that may name it
 
-MOVE = "UPDATE audit_chain SET head = :new WHERE id = :id AND head = :old RETURNING id"
 WRITE = """
 INSERT INTO audit_line (chain, seq, time, principal, line) VALUES (:chain, :seq, :time, :principal, :line)
 ON CONFLICT (chain, seq) DO UPDATE
 SET time = excluded.time, principal = excluded.principal, line = excluded.line
 """
+APPEND = """
+WITH moved AS (UPDATE audit_chain SET head = :new WHERE id = :chain AND head = :old RETURNING id)
+INSERT INTO audit_line (chain, seq, time, principal, line)
+SELECT moved.id, new.* FROM moved, unnest(
+    CAST(:seqs AS BIGINT[]), CAST(:times AS VARCHAR[]), :principals, CAST(:lines AS BYTEA[])
+) AS new
+ON CONFLICT (chain, seq) DO UPDATE
+SET time = excluded.time, principal = excluded.principal, line = excluded.line
+RETURNING 1
+"""  # one statement, of PostgreSQL: each takes the server a third of a millisecond
 
 LAST = ("~", "", 0)  # after all lines: "~" follows all digits
 log = logging.getLogger("toolgate.audit")
@@ -149,23 +158,23 @@ def append_lines(
     """Append lines to the chain that ends at `before`, unless they are its newest: a transaction that seemed to fail
     may have written them. Return False for a chain that ends elsewhere: nothing is written then."""
     old, new = (format_statement("head", id, point, key) for point in (before, lines.end))
-    if connection.execute(_make_statement(MOVE), {"id": id, "old": old, "new": new}).first() is None:
+    columns = {f"{name}s": [row[name] for row in lines.rows] for name in ("seq", "time", "principal", "line")}
+    if connection.execute(_make_append(), {"chain": id, "old": old, "new": new, **columns}).first() is None:
         table = tables.audit_chain
         return connection.execute(tables.select(table.c.head).where(table.c.id == id)).scalar() == new
-    write_lines(connection, lines)
     return True
+
+
+@cache
+def _make_append() -> Any:
+    """Return a statement that is made once: SQLAlchemy takes longer to make it than the database to carry it out."""
+    return tables.text(APPEND).bindparams(tables.bindparam("principals", type_=tables.AnyTexts))
 
 
 def write_lines(connection: "tables.Connection", lines: FormattedLines) -> None:
     """Write lines in place of what is there: another's line would keep out that of the chain."""
-    connection.execute(_make_statement(WRITE), lines.rows)
-
-
-@cache
-def _make_statement(sql: str) -> Any:
-    """Return a statement that is made once: SQLAlchemy takes longer to make it than the database to carry it out."""
-    text = tables.text(sql)
-    return text.bindparams(tables.bindparam("principal", type_=tables.AnyText)) if ":principal" in sql else text
+    statement = tables.text(WRITE).bindparams(tables.bindparam("principal", type_=tables.AnyText))
+    connection.execute(statement, lines.rows)
 
 
 def mark_vouched(connection: "tables.Connection", newest: Newest, key: ChainKey) -> None:

@@ -18,7 +18,7 @@ from toolgate.server.auth.login.accounts import Accounts
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.policy.remembered_approvals import RememberedApprovals
 from toolgate.server.protocol.session import ApprovalRequest
-from toolgate.server.state import approval_rows, client_rows, grant_rows, node_rows, people_rows
+from toolgate.server.state import approval_rows, client_rows, grant_rows, node_rows, people_rows, tables
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
@@ -35,7 +35,7 @@ from toolgate.server.state.task_rows import TaskRows
 from toolgate.server.state.todos import TodoStore
 from toolgate.server.state.working_directories import WorkingDirectories
 from toolgate.server.telemetry.audit import chains
-from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey
+from toolgate.server.telemetry.audit.entry import AuditEntry, AuditNote, ChainKey, format_statement
 
 LONG = 3e9  # seconds: no clean-up takes it away
 AUDIT_KEY = b"k" * 32
@@ -111,7 +111,10 @@ def _record(connection: Any) -> None:
         call = AuditEntry(
             0, time, "local", "tests", "", "Bash", None, "6e" * 32, None, "allowed", "bwrap", "ok", 0, 1.5, 10
         )
-        chains.append_lines(connection, id, end, chains.format_lines(id, [call], end, key), key)
+        lines = chains.format_lines(id, [call], end, key)
+        chains.write_lines(connection, lines)
+        head = format_statement("head", id, lines.end, key)
+        connection.execute(tables.audit_chain.update().where(tables.audit_chain.c.id == id).values(head=head))
     chains.prune_lines(connection, key, 1_770_000_000.0, max_size=900)
 
 
