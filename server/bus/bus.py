@@ -41,6 +41,16 @@ class KeyLimit(NamedTuple):
     seconds: float
 
 
+class Reservation(NamedTuple):
+    """What was counted of a limit, and the seconds until it no longer counts.
+
+    Where nothing was counted: 0, and the seconds until the limit may be counted, 0 if it is not the one reached.
+    """
+
+    granted: int
+    seconds: float
+
+
 class StreamEntry(NamedTuple):
     """An entry as its producer numbered it."""
 
@@ -105,6 +115,10 @@ class Keys(Protocol):
 
     async def count(self, limits: Sequence[KeyLimit]) -> float:
         """Count 1 for all limits, or for none if one is reached. Return 0, or the seconds until it may be counted."""
+        ...
+
+    async def reserve(self, limits: Sequence[KeyLimit], counts: Sequence[int]) -> list[Reservation]:
+        """Count up to so many of each limit, as far as there is room, or nothing if one is reached."""
         ...
 
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from toolgate.server.bus.bus import KeyLimit, check_data, check_name, check_seconds
+from toolgate.server.bus.bus import KeyLimit, Reservation, check_data, check_name, check_seconds
 
 MIN_SWEEP = 1_024  # values, below which ended ones may stay
 
@@ -60,15 +60,23 @@ class MemoryKeys:
         return self._add(key, seconds, by)
 
     async def count(self, limits: Sequence[KeyLimit]) -> float:
+        reserved = await self.reserve(limits, [1] * len(limits))
+        return max((each.seconds for each in reserved if not each.granted), default=0.0)
+
+    async def reserve(self, limits: Sequence[KeyLimit], counts: Sequence[int]) -> list[Reservation]:
         for limit in limits:
             check_name(limit.key)
             check_seconds(limit.seconds)
-        full = [limit for limit in limits if int(self._find(limit.key) or 0) >= limit.most]
-        if full:
-            return max(self._seconds_left(limit) for limit in full)
-        for limit in limits:
-            self._add(limit.key, limit.seconds, 1)
-        return 0.0
+        room = [limit.most - int(self._find(limit.key) or 0) for limit in limits]
+        if min(room, default=1) < 1:
+            return [
+                Reservation(0, self._seconds_left(limit) if left < 1 else 0.0)
+                for limit, left in zip(limits, room, strict=True)
+            ]
+        granted = [min(*each) for each in zip(room, counts, strict=True)]
+        for limit, count in zip(limits, granted, strict=True):
+            self._add(limit.key, limit.seconds, count)
+        return [Reservation(count, self._seconds_left(limit)) for limit, count in zip(limits, granted, strict=True)]
 
     def __len__(self) -> int:
         """Return how many values are in memory, ended ones included."""

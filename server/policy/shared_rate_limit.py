@@ -1,45 +1,149 @@
-"""Limit each principal's calls a minute over all replicas. While Redis is away each replica counts for itself."""
+"""Limit each principal's calls a minute over all replicas. While Redis is away each replica counts for itself.
+
+A replica reserves a hundredth of a limit at once, so most calls need no round trip. What it does not use counts until
+the minute ends: a call may be refused that much too early, and none is let through too much.
+"""
 
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from toolgate.server.bus.bus import Bus, BusUnreachableError, KeyLimit
 from toolgate.server.policy.rate_limit import ANY, SPAN, CallRateLimiter, format_refusal
 
 PATIENCE = 0.25  # seconds that a call waits for Redis: after a second its answer would be a stream
+SHARE = 100  # a replica reserves one part in so many of a limit
+MAX_RESERVED = 100  # calls, of the largest limits
 
 log = logging.getLogger("toolgate")
 
 
+class _Allowance(msgspec.Struct, eq=False):
+    """Calls of one principal and scope that are reserved here.
+
+    until: the end of their minute
+    waiting: calls that wait for `request`, which reserves more and returns why it can't
+    """
+
+    count: int = 0
+    until: float = 0.0
+    waiting: int = 0
+    request: "asyncio.Task[str | None] | None" = None
+
+
 class SharedRateLimiter:
-    """Count calls by keys of the bus, in one round trip. `most` is as for `local`, which counts without Redis.
+    """Count calls by keys of the bus. `most` is as for `local`, which counts without Redis. `now` is in seconds and
+    never set back.
 
     A minute begins with its first call, so up to twice as many may come around its end.
     """
 
-    def __init__(self, most: Mapping[str, int], local: CallRateLimiter, bus: Bus) -> None:
+    def __init__(
+        self, most: Mapping[str, int], local: CallRateLimiter, bus: Bus, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._most = {scope: limit for scope, limit in most.items() if limit}
         self._local = local
         self._bus = bus
+        self._now = now
+        self._allowances: dict[tuple[str, str], _Allowance] = {}  # by principal and scope
+        self._swept = now()
 
     async def count(self, principal: str, scope: str = ANY) -> str | None:
         """Count a call, or return why it is refused, without counting it."""
-        scopes = [each for each in dict.fromkeys((ANY, scope)) if each in self._most]
-        if not scopes:
-            return None
-        if not self._bus.health().is_reachable:  # no call waits for a reconnect
-            return self._local.count(principal, scope)
-        limits = [KeyLimit(f"calls {principal} {each}", self._most[each], SPAN) for each in scopes]
+        taken: list[tuple[_Allowance, float]] = []
         try:
-            async with asyncio.timeout(PATIENCE):
-                wait = await self._bus.keys.count(limits)
-            if not wait:
-                return None
-            counts = await self._bus.keys.get_many([limit.key for limit in limits])
+            for each in dict.fromkeys((scope, ANY)):  # the narrower first: what it refuses takes nothing from the other
+                if each not in self._most:
+                    continue
+                allowance = self._find(principal, each)
+                if not self._take(allowance):
+                    if not self._bus.health().is_reachable:  # no call waits for a reconnect
+                        self._put_back(taken)
+                        return self._local.count(principal, scope)
+                    refusal = await self._wait(allowance, principal, each)
+                    if refusal is not None:
+                        self._put_back(taken)
+                        return refusal
+                taken.append((allowance, allowance.until))
         except (BusUnreachableError, TimeoutError) as error:
             log.warning("calls are counted by this process alone: %s", error or "Redis is slow")
+            self._put_back(taken)
             return self._local.count(principal, scope)
-        full = [each for each, value in zip(scopes, counts, strict=True) if int(value or 0) >= self._most[each]]
-        return format_refusal(full[0] if full else scopes[-1], self._most, math.ceil(wait))
+        except asyncio.CancelledError:
+            self._put_back(taken)
+            raise
+        return None
+
+    def __len__(self) -> int:
+        """Return the number of allowances in memory."""
+        return len(self._allowances)
+
+    def _find(self, principal: str, scope: str) -> _Allowance:
+        key = (principal, scope)
+        allowance = self._allowances.get(key)
+        if allowance is None:
+            self._sweep()
+            allowance = self._allowances[key] = _Allowance()
+        return allowance
+
+    def _take(self, allowance: _Allowance) -> bool:
+        """Use a call of the allowance. Return whether there was one."""
+        if not allowance.count or allowance.until <= self._now():
+            return False
+        allowance.count -= 1
+        return True
+
+    async def _wait(self, allowance: _Allowance, principal: str, scope: str) -> str | None:
+        """Use a call once more are reserved, or return why none is. Raises BusUnreachableError, TimeoutError."""
+        allowance.waiting += 1
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    if allowance.request is None:
+                        allowance.request = asyncio.create_task(self._reserve(allowance, principal, scope))
+                        allowance.request.add_done_callback(_look_at)
+                    refusal = await asyncio.shield(allowance.request)
+                    if refusal is not None or self._take(allowance):
+                        return refusal
+        finally:
+            allowance.waiting -= 1
+
+    async def _reserve(self, allowance: _Allowance, principal: str, scope: str) -> str | None:
+        """Reserve the calls that wait, and some more. Return why none is, or None. Raises BusUnreachableError."""
+        try:
+            most, began = self._most[scope], self._now()
+            count = max(1, min(most // SHARE, MAX_RESERVED), allowance.waiting)
+            [found] = await self._bus.keys.reserve([KeyLimit(f"calls {principal} {scope}", most, SPAN)], [count])
+        finally:
+            allowance.request = None
+        if not found.granted:
+            return format_refusal(scope, self._most, math.ceil(found.seconds))
+        left = allowance.count if allowance.until > began else 0
+        allowance.count, allowance.until = left + found.granted, began + found.seconds
+        return None
+
+    def _put_back(self, taken: list[tuple[_Allowance, float]]) -> None:
+        for allowance, until in taken:
+            if allowance.until == until:  # still of this minute
+                allowance.count += 1
+
+    def _sweep(self) -> None:
+        """Once a minute, drop allowances that have ended."""
+        now = self._now()
+        if now - self._swept > SPAN:
+            self._swept = now
+            self._allowances = {
+                key: allowance
+                for key, allowance in self._allowances.items()
+                if allowance.until > now or allowance.waiting
+            }
+
+
+def _look_at(request: "asyncio.Task[str | None]") -> None:
+    """A request that fails after all its calls have gone is no fault to log."""
+    if not request.cancelled():
+        request.exception()

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from toolgate.server.bus.bus import KeyLimit, check_data, check_name, check_seconds
+from toolgate.server.bus.bus import KeyLimit, Reservation, check_data, check_name, check_seconds
 from toolgate.server.bus.redis.commands import RedisCommands
 
 REPLACE = """
@@ -16,20 +16,26 @@ local total = redis.call('INCRBY', KEYS[1], ARGV[1])
 if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return total
 """
-COUNT = """
-local wait = 0
+RESERVE = """
+local room, ends, full = {}, {}, false
 for number, key in ipairs(KEYS) do
-    if tonumber(redis.call('GET', key) or 0) >= tonumber(ARGV[2 * number - 1]) then
+    local most, seconds = tonumber(ARGV[3 * number - 2]), tonumber(ARGV[3 * number - 1])
+    room[number], ends[number] = most - tonumber(redis.call('GET', key) or 0), 0
+    if room[number] < 1 then
         local left = redis.call('PTTL', key)
-        if left < 0 then left = tonumber(ARGV[2 * number]) end
-        wait = math.max(wait, left, 1)
+        full, ends[number] = true, left < 0 and seconds or math.max(left, 1)
     end
 end
-if wait > 0 then return wait end
 for number, key in ipairs(KEYS) do
-    if redis.call('INCR', key) == 1 then redis.call('PEXPIRE', key, ARGV[2 * number]) end
+    room[number] = full and 0 or math.min(room[number], tonumber(ARGV[3 * number]))
+    if not full then
+        if redis.call('INCRBY', key, room[number]) == room[number] then
+            redis.call('PEXPIRE', key, ARGV[3 * number - 1])
+        end
+        ends[number] = redis.call('PTTL', key)
+    end
 end
-return 0
+return {room, ends}
 """
 
 
@@ -88,10 +94,18 @@ class RedisKeys:
         return total
 
     async def count(self, limits: Sequence[KeyLimit]) -> float:
+        reserved = await self.reserve(limits, [1] * len(limits))
+        return max((each.seconds for each in reserved if not each.granted), default=0.0)
+
+    async def reserve(self, limits: Sequence[KeyLimit], counts: Sequence[int]) -> list[Reservation]:
         names = [self._name(limit.key) for limit in limits]
-        numbers = [number for limit in limits for number in (limit.most, _milliseconds(limit.seconds))]
-        wait: int = await self._commands.run("EVAL", COUNT, len(names), *names, *numbers)
-        return wait / 1_000
+        numbers = [
+            number
+            for limit, count in zip(limits, counts, strict=True)
+            for number in (limit.most, _milliseconds(limit.seconds), count)
+        ]
+        room, ends = await self._commands.run("EVAL", RESERVE, len(names), *names, *numbers)
+        return [Reservation(count, end / 1_000) for count, end in zip(room, ends, strict=True)]
 
     def _name(self, key: str) -> str:
         check_name(key)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from tests.server.bus.conftest import shared_redis as shared_redis
 from tests.server.bus.pairs import run_pair as run_pair
-from toolgate.server.bus.bus import Bus, BusUnreachableError
+from toolgate.server.bus.bus import Bus, BusUnreachableError, Reservation
 from toolgate.server.bus.memory_bus import MemoryBus
 from toolgate.server.bus.memory_keys import MemoryKeys
 from toolgate.server.bus.settings import BusSettings
@@ -49,7 +49,7 @@ def test_of_calls_at_once_none_is_one_too_many(run_pair: Run) -> None:
 
 def test_without_redis_each_replica_counts_for_itself() -> None:
     class Away(MemoryKeys):
-        async def count(self, _limits: object) -> float:
+        async def reserve(self, _limits: object, _counts: object) -> list[Reservation]:
             raise BusUnreachableError("Redis is away")
 
     async def check() -> None:
@@ -58,5 +58,51 @@ def test_without_redis_each_replica_counts_for_itself() -> None:
         here = limiter(bus)
         counts = [await here.count("ada") for _ in range(6)]
         assert counts[:5] == [None] * 5 and "5 calls" in str(counts[5])
+
+    asyncio.run(check())
+
+
+def test_a_replica_reserves_a_hundredth_and_lets_no_call_too_many_through(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        most = {ANY: 1_000}
+        both = [SharedRateLimiter(most, CallRateLimiter(most), bus) for bus in (one, two)]
+        key = "calls ada "
+        assert await both[0].count("ada") is None
+        assert await one.keys.get(key) == b"10"
+        for _ in range(9):
+            assert await both[0].count("ada") is None
+        assert await one.keys.get(key) == b"10"
+        counts = [await both[number % 2].count("ada") for number in range(1_001)]
+        assert counts.count(None) == 990
+        assert await two.keys.get(key) == b"1000"
+
+    run_pair(check)
+
+
+def test_of_many_calls_at_once_each_is_counted_once(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        most = {ANY: 400, "tools:read": 300}
+        both = [SharedRateLimiter(most, CallRateLimiter(most), bus) for bus in (one, two)]
+        counts = await asyncio.gather(*(both[number % 2].count("ada", "tools:read") for number in range(1_000)))
+        assert counts.count(None) == 300
+        rest = await asyncio.gather(*(both[number % 2].count("ada") for number in range(1_000)))
+        assert rest.count(None) == 100
+
+    run_pair(check)
+
+
+def test_a_reservation_ends_with_its_minute() -> None:
+    async def check() -> None:
+        time, most = [0.0], {ANY: 200}
+        bus = MemoryBus(BusSettings())
+        bus.keys = MemoryKeys(lambda: time[0])
+        here, there = (SharedRateLimiter(most, CallRateLimiter(most), bus, lambda: time[0]) for _ in range(2))
+        assert await here.count("ada") is None and len(here) == 1
+        time[0] = 61.0
+        assert [await there.count("ada") for _ in range(200)] == [None] * 200
+        assert "200 calls in a minute are allowed; try again in 60 s" in str(await here.count("ada"))
+        time[0] = 122.0
+        assert await here.count("bob") is None
+        assert len(here) == 1
 
     asyncio.run(check())
