@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from toolgate.server.bus.bus import BusUnreachableError
-from toolgate.server.bus.redis.connection import RedisConnection, RedisServer, RefusedError, Reply, pack
+from toolgate.server.bus.redis.connection import RedisConnection, RedisServer, RefusedError, Reply, ReplyProtocol, pack
 from toolgate.server.bus.redis.link import RedisLink
 
 MAX_WAITING = 20_000  # commands without a reply: more than Redis carries out in a time limit, so they would fail
@@ -45,7 +45,8 @@ class RedisCommands:
         self._unsent: deque[_PendingCommand] = deque()
         self._sent: deque[_PendingCommand] = deque()
         self._size = 0
-        self._has_unsent = asyncio.Event()
+        self._protocol: ReplyProtocol | None = None
+        self._is_flush_due = False
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self.latency = 0.0
@@ -76,7 +77,9 @@ class RedisCommands:
         self._size += size
         due = now + self._seconds + self._size / SLOWEST
         self._unsent.append(_PendingCommand(data, reply, size, now, due, may_repeat))
-        self._has_unsent.set()
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
         if self._timer is None:
             self._timer = self._loop.call_later(due - now, self._check_time, due)
         return reply
@@ -107,50 +110,42 @@ class RedisCommands:
     async def _serve(self, connection: RedisConnection) -> None:
         """Use a new connection until it is lost."""
         self.on_connected()
-        self._has_unsent.set()
-        writing = self._loop.create_task(self._write(connection))
-        writing.add_done_callback(self._give_up)
+        self._protocol = connection.receive(self._take_reply, self._flush)
+        self._flush()
         try:
-            await self._read(connection)
+            await self._protocol.ended
         finally:
-            writing.cancel()
-            await asyncio.wait([writing])
+            self._protocol = None
             self._recover()
 
-    async def _write(self, connection: RedisConnection) -> None:
-        while True:
-            await self._has_unsent.wait()
-            self._has_unsent.clear()
-            batch: list[bytes] = []
-            while self._unsent:
-                command = self._unsent.popleft()
-                if command.reply.done():  # cancelled before it was sent
-                    self._size -= command.size
-                else:
-                    self._sent.append(command)
-                    batch.append(command.data)
-            if batch:
-                await connection.write(b"".join(batch))
-
-    async def _read(self, connection: RedisConnection) -> None:
-        while True:
-            reply = await connection.read()
-            if not self._sent:
-                raise ConnectionError("a reply without a command")
-            command = self._sent.popleft()
-            self._size -= command.size
-            self.latency = self._loop.time() - command.began
-            if command.reply.done():
-                continue
-            if isinstance(reply, RefusedError):
-                _fail(command.reply, self._server.unreachable(reply))
+    def _flush(self) -> None:
+        """Send the commands of this turn of the event loop."""
+        self._is_flush_due = False
+        if self._protocol is None or self._protocol.is_full:
+            return
+        batch: list[bytes] = []
+        while self._unsent:
+            command = self._unsent.popleft()
+            if command.reply.done():  # cancelled before it was sent
+                self._size -= command.size
             else:
-                command.reply.set_result(reply)
+                self._sent.append(command)
+                batch.append(command.data)
+        if batch:
+            self._protocol.send(b"".join(batch))
 
-    def _give_up(self, writing: "asyncio.Task[None]") -> None:
-        """Give the connection up if nothing can be written."""
-        if not writing.cancelled() and (error := writing.exception()) is not None:
-            self.link.lose(self._server.unreachable(error))
+    def _take_reply(self, reply: Reply) -> None:
+        if not self._sent:
+            raise ConnectionError("a reply without a command")
+        command = self._sent.popleft()
+        self._size -= command.size
+        self.latency = self._loop.time() - command.began
+        if command.reply.done():
+            return
+        if isinstance(reply, RefusedError):
+            _fail(command.reply, self._server.unreachable(reply))
+        else:
+            command.reply.set_result(reply)
 
     def _recover(self) -> None:
         """Keep the written commands that may be repeated, and fail the others."""

@@ -6,6 +6,7 @@ The URL is a secret: errors and logs name the address alone.
 import asyncio
 import os
 import ssl
+from collections.abc import Callable
 
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
@@ -23,7 +24,7 @@ FAILURES = {
     "WRONGPASS": AuthenticationError,
 }
 
-__all__ = ["RedisConnection", "RedisServer", "RefusedError", "Reply", "pack"]
+__all__ = ["RedisConnection", "RedisServer", "RefusedError", "Reply", "ReplyProtocol", "pack"]
 
 
 class RedisServer:
@@ -59,11 +60,21 @@ class RedisServer:
 
 
 class RedisConnection:
-    """An open connection. It is read by one task and written by one task."""
+    """An open connection. Either one task writes and one reads, or `receive` takes it over."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
         self._parser = ReplyParser()
+
+    def receive(self, handle: Callable[[Reply], None], resume: Callable[[], None]) -> "ReplyProtocol":
+        """Call `handle` with each reply as it arrives, and `resume` when more can be sent, instead of `read` and
+        `write`."""
+        writer = self._connection._writer  # pyright: ignore[reportPrivateUsage]
+        if writer is None:
+            raise ConnectionResetError
+        protocol = ReplyProtocol(writer.transport, self._parser, handle, resume)
+        writer.transport.set_protocol(protocol)
+        return protocol
 
     async def open(self) -> None:
         """Connect, sign in, and wait for the first reply: a stopped server accepts connections, too."""
@@ -87,15 +98,54 @@ class RedisConnection:
             if not chunk:
                 raise ConnectionResetError
             self._parser.feed(chunk)
-        if isinstance(reply, RefusedError):
-            failure = FAILURES.get(str(reply).partition(" ")[0])
-            if failure is not None:
-                raise failure(str(reply))
-        return reply
+        return _check(reply)
 
     async def close(self) -> None:
         """Close at once, without waiting for what is not sent."""
         await self._connection.disconnect(nowait=True)
+
+
+class ReplyProtocol(asyncio.Protocol):
+    """A connection without a task: replies are handled in the turn in which they arrive, which halves the time of a
+    small one. `ended` is done, with the error, when the connection is lost."""
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        parser: ReplyParser,
+        handle: Callable[[Reply], None],
+        resume: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._parser = parser
+        self._handle = handle
+        self._resume = resume
+        self.is_full = False  # nothing should be sent now
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def send(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        if self.ended.done():
+            return
+        try:
+            self._parser.feed(data)
+            while (reply := self._parser.take()) is not INCOMPLETE:
+                self._handle(_check(reply))
+        except Exception as error:  # noqa: BLE001  # a reply that is none, or says that the connection is of no use
+            self.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self._resume()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(exc or ConnectionResetError())
 
 
 def pack(*words: str | bytes | int) -> bytes:
@@ -105,6 +155,15 @@ def pack(*words: str | bytes | int) -> bytes:
         data = word if isinstance(word, bytes) else str(word).encode()
         parts.append(b"$%d\r\n%b\r\n" % (len(data), data))
     return b"".join(parts)
+
+
+def _check(reply: Reply) -> Reply:
+    """Return the reply. Raises RedisError if it says that the connection is of no use."""
+    if isinstance(reply, RefusedError):
+        failure = FAILURES.get(str(reply).partition(" ")[0])
+        if failure is not None:
+            raise failure(str(reply))
+    return reply
 
 
 def _describe(error: BaseException | None, seconds: float) -> str:
