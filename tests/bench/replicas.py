@@ -7,6 +7,7 @@ Calls a second are those of one and of two servers that are held to 30 % of a co
 
 import http.client
 import json
+import statistics
 import tempfile
 import threading
 import time
@@ -32,6 +33,7 @@ from toolgate.tools.cgroups.versions import V2
 
 CLIENTS = 16
 CALLS = 250  # of each client
+ROUNDS = 5  # of a comparison
 SESSIONS = 100  # of each of a person's apps, as many as a server keeps
 COUNTED = 80  # of these, the last
 APPS = 3
@@ -185,29 +187,37 @@ def measure_shared(folder: Path, postgres: Postgres) -> None:
                 assert status == 200
 
 
-def measure_alone(folder: Path) -> None:
+def measure_alone(folder: Path, postgres: Postgres) -> None:
+    """Compare one server that shares with one that does not, in turn."""
     assert run(folder, "user", "add", "ada", "--state", "state", stdin=PASSWORD).returncode == 0
-    with running_node(folder / "node", "--sandbox", "none") as node:
-        site = Site(folder, *PROBE, *OPTIONS, "--node", str(node.address), workspace=False)
-        try:
-            token = granted(site, registered(site))["access_token"]
-            run_clients(lambda: call_in_turn([site], token))
-            with measured(
-                "a call, one server with a file",
-                {"servers": [psutil.Process(site.process.pid)]},
-                CLIENTS * CALLS,
-                "a call",
-            ):
-                run_clients(lambda: call_in_turn([site], token))
-        finally:
-            site.kill()
+    with ExitStack() as stack:
+        node = stack.enter_context(running_node(folder / "node", "--sandbox", "none"))
+        alone = Site(folder, *PROBE, *OPTIONS, "--node", str(node.address), workspace=False)
+        stack.callback(alone.kill)
+        replicas = stack.enter_context(running_replicas(folder / "replicas", postgres, *OPTIONS, count=1))
+        assert manage(replicas, "user", "add", "ada", stdin=PASSWORD).returncode == 0
+        sites = {"alone": alone, "shared": replicas.sites[0]}
+        tokens = {name: granted(site, registered(site))["access_token"] for name, site in sites.items()}
+        spent: dict[str, list[float]] = {name: [] for name in sites}
+        for _ in range(1 + ROUNDS):  # the first is to be warm
+            for name, site in sites.items():
+                process = [psutil.Process(site.process.pid)]
+                before = read_processor(process)
+                run_clients(lambda site=site, token=tokens[name]: call_in_turn([site], token))  # type: ignore[misc]
+                spent[name].append((read_processor(process) - before) / (CLIENTS * CALLS))
+        figures = {name: statistics.median(each[1:]) for name, each in spent.items()}
+        print(f"{'a call, one server with a file':34} servers {figures['alone'] * 1e6:7.1f} us a call")
+        print(f"{'a call, one server that shares':34} servers {figures['shared'] * 1e6:7.1f} us a call")
+        print(
+            f"{'one that shares for one with a file':34} {figures['shared'] / figures['alone']:.2f} times the processor"
+        )
 
 
 def main() -> None:
     with running_postgres() as postgres:
         for _ in range(2):
             with tempfile.TemporaryDirectory() as alone:
-                measure_alone(Path(alone))
+                measure_alone(Path(alone), postgres)
             with tempfile.TemporaryDirectory() as shared:
                 measure_shared(Path(shared), postgres)
 
