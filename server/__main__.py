@@ -1,10 +1,12 @@
 """Start the command `toolgate`, or `python -m toolgate.server`."""
 
+import gc
 import sys
 
 
 def main() -> int:
     """Run the command line and exit with its code: 0 done, 1 fault, 2 usage."""
+    gc.set_threshold(50_000, 50, 100)  # imports leave nothing to collect
     _import_msgspec_quickly()
     from toolgate.server.cli.main import run  # must follow the line above
 
