@@ -21,14 +21,13 @@ T = TypeVar("T")
 FALSE_WORDS = frozenset(("0", "false", "no", "off"))
 TRUE_WORDS = frozenset(("1", "true", "yes", "on"))
 
-HOST = re.compile(
-    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
-)
-SERVED_HOST = re.compile(r"((?P<address>\[[0-9A-Fa-f:.]+\])|(?P<name>[^:]+))(:[0-9]{1,5})?")
-ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@*]+")
-AMBIGUOUS_PATH = re.compile(r"//|/\.{1,2}(/|$)|%2e|%2f|%5c", re.IGNORECASE)  # some servers read it as another path
+# patterns are compiled when they are needed: start-up
+HOST = r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?)*"
+SERVED_HOST = r"((?P<address>\[[0-9A-Fa-f:.]+\])|(?P<name>[^:]+))(:[0-9]{1,5})?"
+ORIGIN = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@*]+"
+AMBIGUOUS_PATH = r"(?i)//|/\.{1,2}(/|$)|%2e|%2f|%5c"  # some servers read it as another path
 MAX_CLIENT_NAME = 100  # characters; those of known clients have 20
-HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,99}")
+HEADER_NAME = r"[A-Za-z0-9][A-Za-z0-9-]{0,99}"
 
 
 def parse_bool(word: str) -> bool:
@@ -185,7 +184,7 @@ def parse_login(word: str) -> str:
     method, value = parse_method(word)
     if method.value == "ISSUER":
         return f"{method.name}={parse_issuer(value)}"
-    if method is HEADER and not HEADER_NAME.fullmatch(value):
+    if method is HEADER and not re.fullmatch(HEADER_NAME, value):
         raise ValueError(f"{word!r}: {value!r} is not the name of a header")
     return word
 
@@ -211,7 +210,7 @@ def parse_issuer(word: str) -> str:
 
 def parse_host(word: str) -> str:
     """Return a host name without a port."""
-    if not HOST.fullmatch(word):
+    if not re.fullmatch(HOST, word):
         raise ValueError(f"must be a host name such as example.com, without scheme and port, not {word!r}")
     return word
 
@@ -223,22 +222,22 @@ def parse_listen_host(word: str) -> str:
         ipaddress.ip_address(address)
     except ValueError:
         is_address = word.rpartition(".")[2].isdigit()  # no name ends in a number (WHATWG URL, "ends in a number")
-        if is_address or not HOST.fullmatch(word):
+        if is_address or not re.fullmatch(HOST, word):
             raise ValueError(f"must be an address such as 127.0.0.1 or 0.0.0.0, or a name, not {word!r}") from None
     return address
 
 
 def parse_served_host(word: str) -> str:
     """Return a value of the Host header: a name or an address, with or without a port."""
-    found = SERVED_HOST.fullmatch(word)
-    if found is None or not (found["address"] or HOST.fullmatch(found["name"])):
+    found = re.fullmatch(SERVED_HOST, word)
+    if found is None or not (found["address"] or re.fullmatch(HOST, found["name"])):
         raise ValueError(f"must be a host such as tools.example.com, with or without a port, not {word!r}")
     return word
 
 
 def parse_origin(word: str) -> str:
     """Return the origin of a web page."""
-    if not ORIGIN.fullmatch(word):
+    if not re.fullmatch(ORIGIN, word):
         raise ValueError(f"must be an origin such as https://app.example.com, without a path, not {word!r}")
     return word
 
@@ -278,7 +277,7 @@ def _parse_trusted_url(word: str) -> SplitResult:
         usable = parts.hostname and parts.port != 0 and "@" not in parts.netloc and "?" not in word and "#" not in word
     except ValueError:  # an invalid port
         raise refusal from None
-    if not usable or parts.scheme not in ("https", "http") or AMBIGUOUS_PATH.search(parts.path):
+    if not usable or parts.scheme not in ("https", "http") or re.search(AMBIGUOUS_PATH, parts.path):
         raise refusal
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise refusal

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # start-up: the options need none of it
 Verdict = Literal["denied", "allowed", "asked"]
 
 MAX_RULE = 500  # characters
-RULE = re.compile(r"(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?", re.DOTALL)
+RULE = r"(?s)(?:(?P<who>[^()]*)=)?(?P<what>[^=()]*)(?:\((?P<pattern>.+)\))?"  # compiled when it is needed: start-up
 GLOB = r"[A-Za-z0-9_.*?\[\]!-]+"
 SCOPE = r"[\x21\x23-\x27\x2a-\x5b\x5d-\x7e]+"  # without parentheses
 TARGET_KINDS: Mapping[str, str] = {"": GLOB, "scope": SCOPE, "plugin": r"[^\s,]+"}
@@ -44,7 +44,7 @@ RULE_FORM = "[WHO=]WHAT[(PATTERN)], such as Bash, scope:tools:web or Bash(git pu
 
 MAX_COMMAND = 128 * 2**10  # characters of a command that is matched: Linux starts no longer one
 ANY, WORDS = r"(?s:.)", r"[^;&|<>()$`\\{}\x00-\x08\x0a-\x1f\x7f]"  # for * and ? in refusing and in allowing rules
-ENDS = re.compile(r"[;&|<>(){}`\r\n]+")  # between the commands of one text
+ENDS = r"[;&|<>(){}`\r\n]+"  # between the commands of one text
 
 
 class ShellCommand:
@@ -60,7 +60,7 @@ class ShellCommand:
         """Return the text and each command in it, with single spaces, with and without quotes."""
         text = self.text or ""
         bare = re.sub(r"\\\r?\n|[\"'\\]", "", text)
-        parts = [part for whole in dict.fromkeys((text, bare)) for part in (whole, *ENDS.split(whole))]
+        parts = [part for whole in dict.fromkeys((text, bare)) for part in (whole, *re.split(ENDS, whole))]
         return list(dict.fromkeys([text, *(" ".join(part.split()) for part in parts)]))
 
 
@@ -206,7 +206,7 @@ def split_rules(word: str) -> list[str]:
 
 
 def _parse_rule(text: str, known_as: Callable[[str], str]) -> Rule:
-    read = RULE.fullmatch(text)
+    read = re.fullmatch(RULE, text)
     if read is None or len(text) > MAX_RULE or not text.isprintable():
         raise ValueError(f"{text[:MAX_RULE]!r} is not a rule: a rule is {RULE_FORM}")
     who, what = read["who"], read["what"]

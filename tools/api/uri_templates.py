@@ -11,6 +11,7 @@ are a match.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import product
 from string import hexdigits
 from typing import TYPE_CHECKING
@@ -261,10 +262,13 @@ def encode_path(path: str) -> str | None:
     return quote(path, safe=PATH)
 
 
-TRIPLETS = {
-    digits: chr(int(digits, 16)) if re.match(PLAIN, chr(int(digits, 16))) else f"%{digits.upper()}"
-    for digits in map("".join, product(hexdigits, repeat=2))
-}
+@cache
+def _normal_triplets() -> dict[str, str]:
+    """Return the normal form of each pair of digits after "%"."""
+    return {
+        digits: chr(int(digits, 16)) if re.match(PLAIN, chr(int(digits, 16))) else f"%{digits.upper()}"
+        for digits in map("".join, product(hexdigits, repeat=2))
+    }
 
 
 def _normal(uri: str) -> str:
@@ -272,7 +276,8 @@ def _normal(uri: str) -> str:
     if "%" not in uri:
         return uri
     first, *others = uri.split("%")
-    return first + "".join([TRIPLETS.get(each[:2], f"%{each[:2]}") + each[2:] for each in others])
+    triplets = _normal_triplets()
+    return first + "".join([triplets.get(each[:2], f"%{each[:2]}") + each[2:] for each in others])
 
 
 def _decode_value(operator: str, raw: str) -> str | None:

@@ -22,7 +22,7 @@ TASK_POLL = 1.0  # seconds until a call that became a task reports progress
 HEARTBEAT = 8.0  # seconds: the contract promises progress every 10
 DISK_FULL = "the disk is full: little output is kept, and `cd` does not persist"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
-REFUSED_WRITE = re.compile("|".join(map(os.strerror, (errno.EROFS, errno.EACCES, errno.EPERM))), re.IGNORECASE)
+REFUSED_WRITE = "(?i)" + "|".join(map(os.strerror, (errno.EROFS, errno.EACCES, errno.EPERM)))
 READ_ONLY = "read-only while a plan is active: PlanMode exit comes first"
 MAX_TIMEOUT = 600_000  # milliseconds
 
@@ -109,7 +109,7 @@ class BashCall:
         if end.refused is not None:
             notes.append(f"what it left running was ended: {end.refused}")
         notes += self._describe_end(end)
-        if run.read_only and REFUSED_WRITE.search(shown.text):
+        if run.read_only and re.search(REFUSED_WRITE, shown.text):
             notes.append(READ_ONLY)
         hits = [why for why in run.hits if why != run.reason]
         notes += hits

@@ -13,7 +13,7 @@ TRACKING = (  # parameters of counters. Compiled when it is needed: start-up
     r"|igsh|igshid|mc_cid|mc_eid|mkt_tok|ref_src|_ga|_gl|_hsenc|_hsmi|srsltid"
 )
 ESCAPE = r"%([0-9A-Fa-f]{2})"
-OUTSIDE = re.compile(r"[^\x21-\x7e]+")
+OUTSIDE = r"[^\x21-\x7e]+"
 UNRESERVED = r"[A-Za-z0-9._~-]"
 
 
@@ -74,7 +74,7 @@ def _site_host(host: str) -> str:
 
 def _normalize(text: str) -> str:
     """Normalise percent-encoding: unreserved characters decoded, the rest in capitals, non-ASCII encoded."""
-    encoded = OUTSIDE.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
+    encoded = re.sub(OUTSIDE, lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), text)
     return re.sub(ESCAPE, _character, encoded)
 
 

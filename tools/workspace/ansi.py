@@ -19,16 +19,16 @@ SHRINKS = 16  # characters by which a meter's state may be shorter than the one 
 
 # CSI, the control strings (OSC, DCS, APC, PM, SOS) to their terminator on the same line, and all other sequences. Of a
 # malformed sequence only the introducer is removed. Bell, shifts and C1 are removed too. The quantifiers never
-# backtrack.
-_SEQUENCES = re.compile(
+# backtrack. They are compiled when they are needed: start-up.
+_SEQUENCES = (
     r"(?:\x1b++(?:\[[0-?]*+[ -/]*+[@-~]?|[\]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)|[ -/]*+[0-~]?)"
     r"|\x9b[0-?]*+[ -/]*+[@-~]?|[\x07\x0e\x0f\x80-\x84\x86-\x9a\x9c-\x9f])++"
 )
-_UNFINISHED = re.compile(rb"\x1b(?:\[[0-?]*+[ -/]*+|[\]PX^_][^\x07\x1b\n]*+\x1b?|[ -/]*+)?\Z")
-_COLUMN_1 = re.compile(r"(?:\x1b\[|\x9b)[01]?G")  # npm and yarn start each state so
-_OVERSTRUCK = re.compile("(?:[^\b\n]\b(?=[^\b\n]))++")  # the overwritten characters of bold, underline or a spinner
-_STRIKES = re.compile("[^\b]+|\b+")
-_TOKENS = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*+(.?)")
+_UNFINISHED = rb"\x1b(?:\[[0-?]*+[ -/]*+|[\]PX^_][^\x07\x1b\n]*+\x1b?|[ -/]*+)?\Z"
+_COLUMN_1 = r"(?:\x1b\[|\x9b)[01]?G"  # npm and yarn start each state so
+_OVERSTRUCK = "(?:[^\b\n]\b(?=[^\b\n]))++"  # the overwritten characters of bold, underline or a spinner
+_STRIKES = "[^\b]+|\b+"
+_TOKENS = r"[^\W\d_]+|\d+(?:[.,]\d+)*+(.?)"
 
 
 class OutputCleaner:
@@ -88,7 +88,7 @@ def _count_settled(data: bytes) -> int:
     if last >= 0:
         before = data.rfind(b"\x1b", floor, last)  # the terminator of a string begins with ESC, too
         for start in (before, last):
-            if start >= 0 and _UNFINISHED.match(data, start):
+            if start >= 0 and re.compile(_UNFINISHED).match(data, start):
                 return start
     if not data.endswith(b"\b"):
         return len(data)
@@ -98,7 +98,7 @@ def _count_settled(data: bytes) -> int:
         return len(data)
     place = _step_back(data, end, strikes)
     while (start := data.rfind(b"\x1b", max(floor, place - MAX_CUT), place)) >= 0:
-        if not _UNFINISHED.match(data, start, place):
+        if not re.compile(_UNFINISHED).match(data, start, place):
             break
         place = _step_back(data, start, strikes)  # it would be cut in two, and none of it is a character on the line
     return place
@@ -115,7 +115,7 @@ def _step_back(data: bytes, end: int, characters: int) -> int:
 def _remove_sequences(text: str) -> str:
     if text.isascii() and not any(control in text for control in "\x1b\x07\x0e\x0f"):
         return text
-    return _SEQUENCES.sub("", _COLUMN_1.sub("\r", text))
+    return re.sub(_SEQUENCES, "", re.sub(_COLUMN_1, "\r", text))
 
 
 def _clean_lines(text: str) -> str:
@@ -135,7 +135,7 @@ def _clean_line(line: str) -> str:
 def _remove_overstruck(text: str) -> str:
     if "\b" not in text:
         return text
-    text = _OVERSTRUCK.sub("", text)
+    text = re.sub(_OVERSTRUCK, "", text)
     return text if text.count("\b") <= MAX_STRIKES else text.replace("\b", "")
 
 
@@ -186,7 +186,7 @@ def _replaces(state: str, last: str) -> bool:
 
 def _shape(state: str) -> list[str]:
     """Return the words and numbers of a state; each number, with its unit, counts as 0."""
-    return [f"0{found[1]}" if found[1] is not None else found[0] for found in _TOKENS.finditer(state)]
+    return [f"0{found[1]}" if found[1] is not None else found[0] for found in re.finditer(_TOKENS, state)]
 
 
 def _apply_backspaces(line: str) -> str:
@@ -195,7 +195,7 @@ def _apply_backspaces(line: str) -> str:
         return line
     cells: list[str] = []
     place = 0
-    for found in _STRIKES.finditer(line):
+    for found in re.finditer(_STRIKES, line):
         strike = found[0]
         if strike[0] == "\b":
             place = max(0, place - len(strike))

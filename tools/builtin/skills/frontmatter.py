@@ -21,13 +21,13 @@ MAX_FRONT = 16 * 1024  # characters of front matter
 MAX_BRACKETS = 100  # open brackets: thousands keep YAML busy for a second
 MAX_DESCRIPTION = 1024  # characters kept (agentskills.io/specification)
 
-NAME = re.compile(r"(?!.{65})[a-z0-9]+(?:-[a-z0-9]+)*")  # agentskills.io/specification, "name"
-PARTS = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)", re.DOTALL | re.MULTILINE)
+NAME = r"(?!.{65})[a-z0-9]+(?:-[a-z0-9]+)*"  # agentskills.io/specification, "name"
+PARTS = r"(?sm)---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)"  # compiled when it is needed: start-up
 
 # A line that means the same with and without YAML: a plain scalar, whole on its line, that starts with a letter and is
 # no YAML keyword. YAML reads all others; its import takes 40 ms.
-PLAIN = re.compile(r"([a-z][a-z-]{0,40}): +([^\W\d_].*)")
-SPECIAL = re.compile(r".*(?:: | #).*|.*:|yes|no|true|false|on|off|null", re.IGNORECASE)
+PLAIN = r"([a-z][a-z-]{0,40}): +([^\W\d_].*)"
+SPECIAL = r"(?i).*(?:: | #).*|.*:|yes|no|true|false|on|off|null"
 
 CORE = {  # plain word → its value, and the first characters of such words; any other is a string
     "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -125,7 +125,7 @@ def _text(data: bytes) -> str:
 
 
 def _split_parts(text: str) -> tuple[str, str]:
-    found = PARTS.match(text)
+    found = re.match(PARTS, text)
     if found is None:
         raise SkillError("SKILL.md has no front matter between two lines of ---")
     if len(found[1]) > MAX_FRONT:
@@ -139,8 +139,8 @@ def _parse_plain(front: str) -> dict[str, Any] | None:
     for line in front.split("\n"):
         if not line:
             continue
-        found = PLAIN.fullmatch(line)
-        if found is None or not line.isprintable() or SPECIAL.fullmatch(found[2].rstrip()):
+        found = re.fullmatch(PLAIN, line)
+        if found is None or not line.isprintable() or re.fullmatch(SPECIAL, found[2].rstrip()):
             return None
         fields[found[1]] = found[2].rstrip()
     return fields
@@ -187,7 +187,7 @@ def _core_loader() -> "type[SafeLoader]":
 
 def _name(fields: dict[Any, Any]) -> str:
     name = fields.get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch(NAME, name):
         raise SkillError("its name must be 1 to 64 of a-z, 0-9 and single hyphens between them")
     return name
 
