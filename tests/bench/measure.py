@@ -8,6 +8,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,13 +32,14 @@ class Effort:
     rounds: int
     starts: int = 2
     idle: float = 2.5  # seconds before memory is measured
-    calls: int = 400  # sequential ones
+    calls: int = 1_000  # sequential ones
     seconds: float = 0.6
+    slices: int = 20  # of a round's sequential calls
     commands: int = 30  # shell commands
 
 
 class Figures:
-    """side → metric → one value per round, in the units of the report's columns."""
+    """side → metric → one value per round or slice, in the units of the report's columns."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -72,6 +74,8 @@ def measure(sides: Sides, effort: Effort, tell: Callable[[str], None]) -> Figure
         for name in sides.commands:
             tell(f"round {turn} of {effort.rounds}: {name}")
             _work(sides, name, figures, effort)
+        tell(f"round {turn} of {effort.rounds}: sequential calls")
+        _latencies(sides, figures, effort)
         tell(f"round {turn} of {effort.rounds}: shell")
         _shell(sides, figures, effort)
     sides.cores.free()
@@ -132,10 +136,23 @@ def _work(sides: Sides, name: str, figures: Figures, effort: Effort) -> None:
         before = peer.cpu()
         peer.pipeline("tools/call", small, count, WINDOW, _says("hello"))
         figures.add(name, CPU, (peer.cpu() - before) / count * 1e6)
-        latencies = peer.latencies("tools/call", small, effort.calls)
-        figures.add(name, SEQUENTIAL, statistics.median(latencies) * 1e6)
         figures.add(name, LISTS, _rate(peer, effort, "tools/list", {}, WINDOW, listed))
         figures.add(name, LARGE, _rate(peer, effort, "tools/call", large, LARGE_WINDOW, _says(LARGE_TEXT)))
+
+
+def _latencies(sides: Sides, figures: Figures, effort: Effort) -> None:
+    """Measure sequential calls in short slices in which the sides take turns: the machine's speed changes within a
+    second."""
+    small = _echo("hello")
+    with ExitStack() as stack:
+        peers = {name: stack.enter_context(sides.start(name)) for name in sides.commands}
+        for peer in peers.values():
+            _open(peer, sides)
+            peer.latencies("tools/call", small, effort.calls // 2)  # unmeasured
+        for _ in range(effort.slices):
+            for name, peer in peers.items():
+                latencies = peer.latencies("tools/call", small, max(1, effort.calls // effort.slices))
+                figures.add(name, SEQUENTIAL, statistics.median(latencies) * 1e6)
 
 
 def _echo(text: str) -> dict[str, Any]:
