@@ -23,7 +23,9 @@ from tests.bench.session import measure as session_measure
 from tests.bench.session import report as session_report
 
 QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, slices=2, commands=10)
-QUICK_HTTP = WebEffort(rounds=1, seconds=0.15, warm=0.05, slices=3, held_rounds=1, held=200, settle=0.3, idle=1.0)
+QUICK_HTTP = WebEffort(
+    rounds=1, seconds=0.15, warm=0.05, slices=3, case_slices=2, held_rounds=1, held=200, settle=0.3, idle=1.0
+)
 
 
 UNPINNED = ("isolation", "neighbours", "node", "session")  # commands use the whole machine

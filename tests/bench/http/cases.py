@@ -1,4 +1,4 @@
-"""Measure what each case of a call costs over HTTP beside the plain one, in the same rounds."""
+"""Measure what each case of a call costs over HTTP beside the plain one, in short slices by turns."""
 
 import math
 import threading
@@ -12,7 +12,7 @@ import msgspec
 
 from tests.bench import kept
 from tests.bench.http.driver import FIRST_ID, Caller, Client, Dialect, Site, load
-from tests.bench.http.measure import ECHO, HELLO, WebEffort, connect_client, open_stream
+from tests.bench.http.measure import ECHO, HELLO, SLICE, WebEffort, connect_client, open_stream
 from tests.bench.http.sides import OURS_SIGNED, OURS_STATELESS, WebSides
 from tests.bench.measure import Figures
 from tests.bench.report import Target, absolutes, ratios
@@ -23,6 +23,7 @@ TOOLS = 250  # in the longest list
 LARGE = "x" * 2**20
 PLAIN = "plain: 8 clients"
 AUDITED, TRACED, MANY = "toolgate, audit full", "toolgate, traced", "toolgate, many tools"
+WATCHED = "toolgate, watched"  # the plain call is made beside no streams
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ CASES = (
     Case("2026-07-28", 1.05, OURS_STATELESS),
     Case("--audit full", None, AUDITED),
     Case("OpenTelemetry", None, TRACED),
-    Case("beside 1,000 streams", 1.1, streams=1_000),
+    Case("beside 1,000 streams", 1.1, WATCHED, streams=1_000),
     Case("beside 1,000 subscriptions", 1.15, OURS_STATELESS, streams=1_000),
     Case(f"a list of {TOOLS} tools", 1.1, MANY, "tools/list", {}),
     Case("a text of 1 MiB, there and back", None, params={"name": "echo", "arguments": {"text": LARGE}}, clients=2),
@@ -62,7 +63,12 @@ def _target(case: Case) -> Target:
         most = kept.read_kept().get(says, math.inf) * kept.WORSE
     else:
         says, most = f"{case.name}: at most {case.most:g} × the plain call's processor time", case.most
-    return Target(says, CPU, PLAIN, most, False, side=case.name)
+    return Target(says, CPU, PLAIN, most, False, _beside(case), case.name)
+
+
+def _beside(case: Case) -> str:
+    """Return the metric of the plain calls between those of the case."""
+    return f"{CPU} beside {case.name}"
 
 
 TARGETS = tuple(map(_target, CASES[1:]))
@@ -80,8 +86,14 @@ def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> 
                 stack.callback(site.end)
             for turn in range(1, effort.rounds + 1):
                 tell(f"cases, round {turn} of {effort.rounds}")
-                for case in CASES:
-                    _measure_case(case, sites[case.side], sides.dialect(case.side), effort, figures)
+                for case in CASES[1:]:
+                    with ExitStack() as opened:
+                        plain = _open(CASES[0], sites[OURS], sides.dialect(OURS), effort, opened)
+                        callers = _open(case, sites[case.side], sides.dialect(case.side), effort, opened)
+                        for _ in range(effort.case_slices):
+                            cost = _measure(CASES[0], sites[OURS], plain, figures)
+                            figures.add(PLAIN, _beside(case), cost)
+                            _measure(case, sites[case.side], callers, figures)
         if not collector.size:  # what was left is sent at the end
             raise RuntimeError("no traces were sent")
     sides.cores.free()
@@ -93,19 +105,27 @@ def report(figures: Figures) -> str:
     return "\n".join((*absolutes(figures, [case.name for case in CASES], columns), "", *ratios(figures, TARGETS)))
 
 
-def _measure_case(case: Case, site: Site, dialect: Dialect, effort: WebEffort, figures: Figures) -> None:
-    with ExitStack() as stack:
-        for _ in range(min(case.streams, effort.held)):
-            stack.callback(open_stream(connect_client(site, dialect)).close)
-        clients = [connect_client(site, dialect) for _ in range(case.clients)]
-        callers = [_caller(case, client) for client in clients]
-        load(callers, effort.warm)
-        before = site.cpu()
-        rate, taken = load(callers, effort.seconds)
-        figures.add(case.name, CPU, (site.cpu() - before) / len(taken) * 1e6)
-        figures.add(case.name, RATE, rate)
-        for client in clients:
-            client.close()
+def _open(case: Case, site: Site, dialect: Dialect, effort: WebEffort, stack: ExitStack) -> list[Caller]:
+    """Return the clients of a case, warm."""
+    for _ in range(min(case.streams, effort.held)):
+        stack.callback(open_stream(connect_client(site, dialect)).close)
+    callers: list[Caller] = []
+    for _ in range(case.clients):
+        client = connect_client(site, dialect)
+        stack.callback(client.close)
+        callers.append(_caller(case, client))
+    load(callers, effort.warm)
+    return callers
+
+
+def _measure(case: Case, site: Site, callers: list[Caller], figures: Figures) -> float:
+    """Measure a slice, and return the processor time of a call in it."""
+    before = site.cpu()
+    rate, taken = load(callers, SLICE)
+    cost = (site.cpu() - before) / len(taken) * 1e6
+    figures.add(case.name, CPU, cost)
+    figures.add(case.name, RATE, rate)
+    return cost
 
 
 def _caller(case: Case, client: Client) -> Caller:
@@ -130,6 +150,7 @@ def _with_options(sides: WebSides, collector: str) -> WebSides:
     more = {
         AUDITED: [*plain, "--audit", "full"],
         TRACED: traced,
+        WATCHED: [*plain],
         MANY: [*plain, "-p", str(tools)],
     }
     at = plain.index("--state") + 1

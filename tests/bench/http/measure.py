@@ -34,6 +34,7 @@ class WebEffort:
     warm: float = 0.2
     held_rounds: int = 2  # for the cost of sessions and streams, each with its own servers
     slices: int = 100  # of each of the close sides
+    case_slices: int = 15  # of each case in a round
     held: int = 1_000  # sessions, and streams
     settle: float = 1.0  # seconds before memory is measured
     idle: float = 3.0  # seconds of idleness that are measured
