@@ -39,7 +39,7 @@ class SharedNotices:
 
     def attach(self, principal: str, notices: Notices) -> None:
         """Share what is added to the principal's notices here."""
-        notices.on_added = partial(self._begin_push, principal, notices)
+        notices.on_added = partial(self._note_added, principal, notices)
         notices.on_dropped = partial(self._note_dropped, principal)
 
     async def fetch(self, principal: str, notices: Notices) -> None:
@@ -76,6 +76,12 @@ class SharedNotices:
 
     def _receive(self, data: bytes) -> None:
         self._known.discard(data.decode())
+
+    def _note_added(self, principal: str, notices: Notices, key: str) -> None:
+        dropped = self._dropped.get(principal)
+        if dropped is not None:  # an earlier notice under this key was
+            dropped.discard(key)
+        self._begin_push(principal, notices)
 
     def _note_dropped(self, principal: str, key: str) -> None:
         self._dropped.setdefault(principal, set()).add(key)

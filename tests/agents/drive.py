@@ -15,6 +15,7 @@ from tests.agents.dialects import Shown
 from tests.agents.model import Step
 
 CUT = 1.5  # seconds into a call: the server is killed
+KILLED = ("http", "node", "replicas")  # carriers that are killed in a call, too
 ALLOWED = ("--allow-private", "127.0.0.1")
 HOLD = "12"  # seconds: a loaded machine takes five to start a browser
 PAGE = b"<html><head><title>Lantern</title></head><body><main><h1>Lantern</h1><p>%s</p></main></body></html>"
@@ -93,7 +94,7 @@ def write_script(scene: Scene, carrier: str, restart: Callable[[], None] | None)
         script |= _write_tools(scene)
     if restart is not None:
         script["restart"] = Step("Bash", {"command": "pwd; echo again-$((50 + 5))"}, before=restart)
-    if carrier in ("http", "node") and restart is not None:
+    if carrier in KILLED and restart is not None:
         cut = threading.Timer(CUT, restart)
         script["cut"] = Step("Bash", {"command": 'sleep 31; echo ne""ver'}, before=cut.start)
         script["after the cut"] = Step("Bash", {"command": "pwd; echo after-$((60 + 6))"}, before=cut.join)

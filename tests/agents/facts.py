@@ -9,8 +9,8 @@ from tests.agents import drive
 from tests.agents.dialects import Shown
 from tests.interop.official_clients import THIRTEEN
 
-HTTP = ("http", "signin", "node")
-TOOLS = ("stdio", "http", "node")
+HTTP = ("http", "signin", "node", "replicas")
+TOOLS = ("stdio", "http", "node", "replicas")
 ALL = ("stdio", *HTTP)
 SOON = 15.0  # seconds
 
@@ -105,10 +105,10 @@ FACTS: Mapping[str, Fact] = {
     "folder": Fact("the working directory after that", HTTP, lambda run: run.says("restart", "/work/deep\\b")),
     "cut": Fact(
         "an error for the call that runs during `kill -9`, within 15 s",
-        ("http", "node"),
+        drive.KILLED,
         lambda run: "never" not in run.text("cut") and run.seconds.get("cut", SOON) < SOON,
     ),
-    "after the cut": Fact("the next call", ("http", "node"), lambda run: run.says("after the cut", "after-66")),
+    "after the cut": Fact("the next call", drive.KILLED, lambda run: run.says("after the cut", "after-66")),
 }
 
 LIMITS: Mapping[tuple[str, str], str] = {  # facts that an agent never passes on: (agent, fact) → why

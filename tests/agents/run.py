@@ -23,7 +23,7 @@ from tests.agents.dialects import Shown
 from tests.agents.drive import Scene, serve_pages, write_script
 from tests.agents.facts import Outcome
 from tests.agents.model import Model, serve_model
-from tests.agents.server import HttpServer, running_node
+from tests.agents.server import HttpServer, ListeningServer, running_node, running_replicas
 from tests.agents.signin import sign_in
 from tests.clients.raw_client import PATIENCE
 from tests.servers.forked_command import COMMAND, ROOT
@@ -33,6 +33,7 @@ CARRIERS: dict[str, tuple[str, ...]] = {  # the options that are the carrier's o
     "http": ("--auth", "none"),
     "signin": ("--auth", "oauth", "--registration", "dynamic"),
     "node": ("--auth", "none"),
+    "replicas": ("--auth", "none"),
 }
 DEADLINE = 150.0  # seconds for a run: most take 5 to 20 on an idle machine
 OUTCOME = "outcome.json"
@@ -92,15 +93,18 @@ def _ask_instructions(scene: Scene) -> str:
 
 
 @contextlib.contextmanager
-def _served(scene: Scene, carrier: str) -> Iterator[HttpServer | None]:
+def _served(scene: Scene, carrier: str) -> Iterator[ListeningServer | None]:
     if carrier == "stdio":
         yield None
         return
     with contextlib.ExitStack() as running:
-        if carrier == "node":
+        if carrier in ("node", "replicas"):
             place = [*scene.gateway_options, "--node", running.enter_context(running_node(scene))]
         else:
             place = [*scene.options, "--sandbox", "none"]
+        if carrier == "replicas":
+            yield running.enter_context(running_replicas(scene, [*place, *CARRIERS[carrier]]))
+            return
         server = HttpServer(scene, [*place, *CARRIERS[carrier]])
         running.callback(server.stop)
         yield server

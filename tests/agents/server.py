@@ -1,4 +1,4 @@
-"""Start a Toolgate that listens, kill it, and restart it at the same address."""
+"""Start a Toolgate that listens, or three that share their state behind nginx, kill them, and restart them."""
 
 import contextlib
 import os
@@ -7,14 +7,36 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from tests.agents.drive import Scene
 from tests.clients.raw_client import PATIENCE, eventually
+from tests.deploy.proxies import ports
+from tests.servers.balancer import balanced
 from tests.servers.forked_command import COMMAND
+from tests.servers.postgres import running_postgres
+from tests.servers.redis_server import redis_server
+
+REPLICAS = 3
+
+
+class ListeningServer(Protocol):
+    """What listens at `url`, for `tests.server.auth.http_browser.Person`."""
+
+    @property
+    def url(self) -> str: ...
+
+    def log(self) -> str: ...
+
+    def restart(self) -> None:
+        """Kill the server by kill -9, and start it again."""
+        ...
+
+    def stop(self) -> None: ...
 
 
 class HttpServer:
-    """A server at `url`, for `tests.server.auth.http_browser.Person`."""
+    """One server."""
 
     def __init__(self, scene: Scene, options: Sequence[str]) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -30,7 +52,6 @@ class HttpServer:
         return self._log.read_text(errors="replace")
 
     def restart(self) -> None:
-        """Kill the server by kill -9, and start it again."""
         self._process.kill()
         self._process.wait()
         self._process = self._start()
@@ -49,6 +70,45 @@ class HttpServer:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/ready", timeout=PATIENCE) as response:
             return bool(response.status == 200)
         return False
+
+
+class Replicas:
+    """Servers on one state, behind nginx at `url`. They are killed one after the other."""
+
+    def __init__(self, url: str, servers: Sequence[HttpServer]) -> None:
+        self.url = url
+        self._servers = servers
+
+    def log(self) -> str:
+        return self._servers[0].log()
+
+    def restart(self) -> None:
+        for server in self._servers:
+            server.restart()
+
+    def stop(self) -> None:
+        for server in self._servers:
+            server.stop()
+
+
+@contextlib.contextmanager
+def running_replicas(scene: Scene, options: Sequence[str]) -> Iterator[Replicas]:
+    """Run three servers with these options on one PostgreSQL and Redis, and nginx that asks them in turn."""
+    secret = scene.folder / "secret"
+    secret.touch(0o600)
+    secret.write_bytes(os.urandom(32))
+    [front] = ports(1)
+    url = f"http://127.0.0.1:{front}"
+    with contextlib.ExitStack() as stack:
+        redis, postgres = stack.enter_context(redis_server()), stack.enter_context(running_postgres())
+        shared = ["--redis", redis.url, "--database", postgres.create_database(), "--secret", str(secret)]
+        servers: list[HttpServer] = []
+        replicas = Replicas(url, servers)
+        stack.callback(replicas.stop)
+        for _ in range(REPLICAS):
+            servers.append(HttpServer(scene, [*options, *shared, "--public-url", url]))
+        stack.enter_context(balanced(scene.folder / "nginx", front, [server.port for server in servers]))
+        yield replicas
 
 
 @contextlib.contextmanager

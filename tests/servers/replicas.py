@@ -49,8 +49,9 @@ class Replicas:
         self.public_url = public_url
         self._folder = folder
         self.secret = folder / "secret"
-        self.secret.touch(0o600)
-        self.secret.write_bytes(secrets.token_bytes(32))
+        if not self.secret.exists():  # else the same database is served again
+            self.secret.touch(0o600)
+            self.secret.write_bytes(secrets.token_bytes(32))
         self._options = ("--redis", redis.url, "--database", database, "--secret", str(self.secret))
         self._options += ("--node", str(node.address), "--accept-unsandboxed", *options)
         if "--auth" in options and "--public-url" not in options:
@@ -97,18 +98,19 @@ def running_replicas(
     folder: Path, postgres: Postgres, *options: str, count: int = 2, public_url: str = ""
 ) -> Generator[Replicas]:
     """Run servers with the tools of tests/plugins, and what they share. Their logs must have no traceback."""
-    with _running(folder, postgres, *PROBE, *options, ports=ports(count), public_url=public_url) as replicas:
+    database = postgres.create_database()
+    with _running(folder, database, *PROBE, *options, ports=ports(count), public_url=public_url) as replicas:
         yield replicas
         assert not replicas.tracebacks()
 
 
 @contextlib.contextmanager
 def _running(
-    folder: Path, postgres: Postgres, *options: str, ports: list[int], public_url: str, **how: Any
+    folder: Path, database: str, *options: str, ports: list[int], public_url: str, **how: Any
 ) -> Generator[Replicas]:
     public_url = public_url or f"http://127.0.0.1:{ports[0]}"
     with redis_server() as redis, running_node(folder / "node", "--sandbox", "none") as node:
-        shared = (folder, redis, node, postgres.create_database())
+        shared = (folder, redis, node, database)
         replicas = Replicas(*shared, *options, ports=ports, public_url=public_url, **how)
         try:
             yield replicas
@@ -121,19 +123,20 @@ def replicas_behind_nginx(
     folder: Path, postgres: Postgres, *options: str, count: int = 2, **how: Any
 ) -> Generator[tuple[Replicas, int]]:
     """Run servers with the tools of tests/plugins, and nginx that asks them in turn. Yield them and its port."""
-    with _behind_nginx(folder, postgres, *PROBE, *options, count=count, **how) as (replicas, front):
+    database = postgres.create_database()
+    with _behind_nginx(folder, database, *PROBE, *options, count=count, **how) as (replicas, front):
         yield replicas, front
         assert not replicas.tracebacks()
 
 
 @contextlib.contextmanager
 def _behind_nginx(
-    folder: Path, postgres: Postgres, *options: str, count: int, **how: Any
+    folder: Path, database: str, *options: str, count: int, **how: Any
 ) -> Generator[tuple[Replicas, int]]:
     front, *behind = ports(1 + count)
     public_url = f"http://127.0.0.1:{front}"
     with (
-        _running(folder, postgres, *options, ports=behind, public_url=public_url, **how) as replicas,
+        _running(folder, database, *options, ports=behind, public_url=public_url, **how) as replicas,
         balanced(folder / "nginx", front, behind),
     ):
         yield replicas, front
@@ -164,21 +167,25 @@ class ReplicatedSite(Site):
 
 
 class ReplicatedSites:
-    """Opens so many servers instead of each one that a test starts, on one PostgreSQL."""
+    """Opens so many servers instead of each one that a test starts, on one PostgreSQL. A folder has one database, as it
+    has one state."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._stack = contextlib.ExitStack()
         self._postgres: Postgres | None = None
+        self._databases: dict[Path, str] = {}
 
     @contextlib.contextmanager
     def open(self, folder: Path, *options: str, **how: Any) -> Generator[Site]:
         if self._postgres is None:
             self._postgres = self._stack.enter_context(running_postgres())
+        if folder not in self._databases:
+            self._databases[folder] = self._postgres.create_database()
         home = folder / "home"  # one for all: skills are the same in all
         home.mkdir(exist_ok=True)
         how["env"] = {"HOME": str(home), **(how.get("env") or {})}
-        with _behind_nginx(folder, self._postgres, *options, count=self._count, **how) as (replicas, front):
+        with _behind_nginx(folder, self._databases[folder], *options, count=self._count, **how) as (replicas, front):
             yield ReplicatedSite(replicas, front, folder)
             assert "Exception in ASGI" not in replicas.log(), replicas.log()
 

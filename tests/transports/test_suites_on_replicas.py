@@ -14,6 +14,7 @@ SUITES = {  # a name → the arguments of pytest
     "conformance": ["tests/conformance"],
     "sign-in of clients": OAUTH,
     "authorization server": ["tests/interop/test_oauth_conformance.py"],
+    "scopes and owners": ["tests/server/auth/test_step_up.py", "tests/server/auth/test_ownership.py"],
 }
 SECONDS = 1_800.0
 

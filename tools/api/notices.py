@@ -24,11 +24,11 @@ class CountedNotice(NamedTuple):
 class Notices:
     """One principal's notices: a background task that ended, a callback that fired. Each is delivered once.
 
-    `on_added()` and `on_dropped(key)` are called where other servers share them.
+    `on_added(key)` and `on_dropped(key)` are called where other servers share them.
     """
 
     def __init__(self) -> None:
-        self.on_added: Callable[[], None] | None = None
+        self.on_added: Callable[[str], None] | None = None
         self.on_dropped: Callable[[str], None] | None = None
         self._held: dict[str, Notice] = {}
         self._times: dict[str, int] = {}
@@ -44,7 +44,7 @@ class Notices:
         while len(self._held) > MAX_NOTICES:
             self._remove(next(iter(self._held)))
         if self.on_added is not None:
-            self.on_added()
+            self.on_added(key)
 
     def drop(self, key: str) -> None:
         """Forget a notice that was delivered another way."""

@@ -83,6 +83,17 @@ def test_what_a_call_may_not_hear_or_has_made_needless_is_left_or_dropped(run_pa
     run_pair(check)
 
 
+def test_a_notice_in_place_of_a_dropped_one_is_delivered_where_it_was_added(run_pair: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        here, there = Replica(one), Replica(two)
+        here.notices.drop("a")
+        await here.add("a")
+        assert await here.call() == ["a"]
+        assert await there.call("a") == []
+
+    run_pair(check)
+
+
 def test_the_oldest_of_too_many_are_dropped(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
         here, there = Replica(one), Replica(two)
