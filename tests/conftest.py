@@ -78,11 +78,14 @@ def pytest_configure(config: pytest.Config) -> None:
     told = "brief(*ids): of its parameters `make test` takes these, the first where none is named; the soak the others"
     config.addinivalue_line("markers", told)
     config.addinivalue_line("markers", "programs(*names): it needs these, and fails without them; PACKAGES has them")
+    config.addinivalue_line("markers", "alone: it is about what one server has for itself: not with --replicas")
     config.addinivalue_line("markers", "both: `make test` takes it with the other kind of Chromium, too")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the soak tests are deselected
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("replicas") > 1:
+        items[:] = [item for item in items if item.get_closest_marker("alone") is None]
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
     _brief(items)

@@ -213,6 +213,7 @@ def test_tasks_are_a_persons_whatever_the_client(signed: Signed) -> None:
     )
 
 
+@pytest.mark.alone  # the other server has the state in the same folder
 def test_a_persons_data_stays_theirs_under_another_public_url(signed: Signed, tmp_path: Path) -> None:
     mine = signed.token("p-ada", "one")
     called(signed, mine, "TaskManager", action="create", query="paint the door")
@@ -322,6 +323,7 @@ def test_without_signing_in_there_is_one_owner_and_no_such_ceiling(tmp_path: Pat
         assert listening.ask("GET", "/.well-known/oauth-protected-resource")[0].status == 404
 
 
+@pytest.mark.alone  # each replica limits those open there
 def test_one_owners_subscriptions_leave_room_for_others(signed: Signed) -> None:
     mallory, bob = signed.token("mallory", "one"), signed.token("bob", "one")
     listen = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}, "_meta": ENVELOPE})
