@@ -334,7 +334,7 @@ class App:
             return None  # a client over stdio starts fresh
         from toolgate.server.state.working_directories import WorkingDirectories  # start-up: stdio does without
 
-        return WorkingDirectories(self.store, self._root_name)
+        return WorkingDirectories(self.store, self._root_name, is_shared=self.replicas is not None)
 
     async def _open_state(self) -> None:
         """The first session is written down at once: its client must not wait until a library is loaded."""

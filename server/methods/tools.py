@@ -61,6 +61,9 @@ def _work(
             if follows is not None:
                 output = await _follow(tool, follows, context)
             else:
+                load = context.caller_state.load
+                if load is not None and (tool.is_held_by_plan or server.policy.rules):  # it may depend on the folder
+                    await load()
                 output = await run_tool(server, call, tool, arguments, context)
                 goes_on = output.continuation
                 if goes_on is not None and await context.follow_as_task(goes_on):

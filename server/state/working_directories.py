@@ -20,11 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class WorkingDirectories:
-    """The directories of one server; `workspace` is the one of all principals, or "" where each has its own."""
+    """The directories of one server; `workspace` is the one of all principals, or "" where each has its own.
 
-    def __init__(self, store: Store, workspace: str) -> None:
+    is_shared: whether other servers use the same state, so that a directory is read again before it is used
+    """
+
+    def __init__(self, store: Store, workspace: str, *, is_shared: bool = False) -> None:
         self._store = store
         self._workspace = workspace
+        self._is_shared = is_shared
         self._batch = WriteBatch(store)
         self._stored: dict[str, Path] = {}  # the one that changed last is the last
 
@@ -41,6 +45,8 @@ class WorkingDirectories:
         stored = self._stored.get(principal)
         place = CallerState(cwd=stored, saved_cwd=stored)
         place.save = partial(self._save, principal, place)
+        if self._is_shared:
+            place.load = partial(self._load, principal, place)
         return place
 
     async def forget(self, principal: str) -> None:
@@ -48,6 +54,16 @@ class WorkingDirectories:
         self._stored.pop(principal, None)
         if self._store.has_flag(FLAG, ""):
             await self._batch.add(partial(self._write, principal, None))
+
+    async def _load(self, principal: str, place: CallerState) -> None:
+        """Take the directory that another server has stored, unless this one has yet to store its own."""
+        try:
+            cwd = await self._store.read(partial(self._read_one, principal))
+        except StateError as error:
+            log.warning("a working directory is the last one that this server knows: %s", error)
+            return
+        if place.cwd == place.saved_cwd:
+            place.cwd = place.saved_cwd = cwd
 
     async def _save(self, principal: str, place: CallerState) -> None:
         cwd = place.cwd
@@ -74,12 +90,23 @@ class WorkingDirectories:
         tables.write_row(connection, table, key, {"cwd": os.fsencode(cwd), "moved_at": self._store.now()})
         self._store.set_flag(FLAG, "", True)
 
+    def _read_one(self, principal: str, connection: "tables.Connection") -> Path | None:
+        table = tables.place
+        mine = tables.select(table.c.cwd).filter_by(principal=principal, workspace=self._workspace)
+        return _parse_path(connection.execute(mine).scalar())
+
     def _read(self, connection: "tables.Connection") -> dict[str, Path]:
         table = tables.place
         newest = table.select().order_by(table.c.moved_at.desc()).limit(MAX_DIRECTORIES)
         oldest = [row.moved_at for row in connection.execute(newest)][MAX_DIRECTORIES - 1 :]
         connection.execute(table.delete().where(table.c.moved_at < (oldest[0] if oldest else 0.0)))
         mine = table.select().where(table.c.workspace == self._workspace)
-        stored = {row.principal: row.cwd for row in connection.execute(mine)}
-        paths = {name: cwd for name, cwd in stored.items() if isinstance(cwd, bytes) and b"\0" not in cwd}
-        return {name: Path(os.fsdecode(cwd)) for name, cwd in paths.items() if cwd.startswith(b"/")}
+        stored = {row.principal: _parse_path(row.cwd) for row in connection.execute(mine)}
+        return {name: cwd for name, cwd in stored.items() if cwd is not None}
+
+
+def _parse_path(cwd: object) -> Path | None:
+    """Return the path as it was stored, or None if it is not one."""
+    if not isinstance(cwd, bytes) or not cwd.startswith(b"/") or b"\0" in cwd:
+        return None
+    return Path(os.fsdecode(cwd))

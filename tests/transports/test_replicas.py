@@ -52,6 +52,21 @@ def test_the_working_directory_follows_to_the_other(client: RoundRobin) -> None:
     assert client.call("Bash", {"command": "basename $PWD"}, at=0).strip() != "here"
 
 
+def test_the_working_directory_of_a_client_without_a_session_follows_too(replicas: Replicas) -> None:
+    def call(at: int, command: str) -> str:
+        params = {"name": "Bash", "arguments": {"command": command}, "_meta": META}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = {"Mcp_Protocol_Version": STATELESS, "Mcp_Method": "tools/call", "Mcp_Name": "Bash"}
+        _, _, answer = replicas.sites[at].ask("POST", "/mcp", message, **headers)
+        return str(answer["result"]["content"][0]["text"]).strip()
+
+    for number in range(6):
+        folder = f"folder-{number}"
+        assert not call(number % 2, "pwd").endswith(folder)
+        call(number % 2, f"cd; mkdir {folder}; cd {folder}")
+        assert call(1 - number % 2, "pwd").endswith(folder)
+
+
 def test_a_plan_that_was_entered_at_one_holds_back_bash_at_the_other(client: RoundRobin) -> None:
     client.call("PlanMode", {"action": "enter", "goal": "look only"}, at=0)
     assert "plan" in client.call("Bash", {"command": "touch made"}, at=1).lower()

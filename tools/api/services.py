@@ -89,7 +89,7 @@ class CallerState(msgspec.Struct):
 
     `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it. `plan`
     is a session's own; a principal's is in the state. `save` stores both if they outlive the process. `saved_cwd` is
-    the last stored `cwd`.
+    the last stored `cwd`. `load` reads it again where other servers store it, too.
     """
 
     key: str = ""
@@ -97,6 +97,7 @@ class CallerState(msgspec.Struct):
     plan: PlanState | None = None
     save: Callable[[], Awaitable[None]] | None = None
     saved_cwd: Path | None = None
+    load: Callable[[], Awaitable[None]] | None = None
     retry_save_at: float = 0.0  # of the monotonic clock
 
     async def save_cwd(self) -> None:
