@@ -147,6 +147,7 @@ class App:
             self.server.prepare = partial(self.workspaces.prepare, on_message=self._note_workspace)
             self.events.watchers.prepare = self.server.prepare
         self.server.questions.on_answer = self.events.sources.emit_answer
+        self.server.now = self.store.now
         self.call_tasks.on_read = self._note_task_read
         self.call_tasks.on_lost = self.server.observers.task_lost
         self.dispatcher = methods.build_dispatcher(self.server)

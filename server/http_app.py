@@ -338,7 +338,7 @@ class HttpApp:
             check = ScopeCheck(row.path, self._access.resource, self._dispatcher, server.observers, server.identity)
         sessions, forwarder = self._create_sessions(row)
         services = TransportServices(
-            row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers, forwarder
+            row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers, forwarder, self._server.now
         )
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
@@ -369,7 +369,13 @@ class HttpApp:
             return Sessions(server.close_session, create_id=create_id, **limits), ForwardedPosts(bus)
         share = partial(lifecycle.share_session, server)
         shared = SharedSessions(
-            bus, server.close_session, self._dispatcher, share=share, may_repeat=self._may_repeat, **limits
+            bus,
+            server.close_session,
+            self._dispatcher,
+            share=share,
+            may_repeat=self._may_repeat,
+            now=server.now,
+            **limits,
         )
         return shared, None
 

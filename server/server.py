@@ -3,6 +3,7 @@
 `app` builds it. The methods use its parts.
 """
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -146,6 +147,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     notifications: Notifications = msgspec.field(default_factory=Notifications)
     streaming: bool = True  # whether progress is sent
     full_structure: bool = False  # structured content also for lean tools
+    now: Callable[[], float] = time.time  # the clock by which tokens end, in seconds since the epoch
     trace: Callable[[Method], Method] | None = None  # wraps each method, if calls are traced
     note_use: Callable[[str], None] | None = None  # called with the principal at each call
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes

@@ -52,7 +52,7 @@ class StreamableHttpTransport:
         self._scope_check = services.scope_check
         self._patience = patience
         self._poll = poll
-        self._streams = StreamSender(self.budgets, pulse)
+        self._streams = StreamSender(self.budgets, pulse, services.now)
         self._stateless = StatelessPosts(services, self.running, self._streams, patience)
         self._bodies = bodies.BodyReader(self.budgets.bodies, slow)
 

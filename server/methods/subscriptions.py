@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import time
 from collections import Counter
 from typing import Any
 
@@ -42,7 +41,7 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
     for kept in tasks.values():  # what changed before the subscription began
         listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
     call.params.clear()  # frees memory: a thousand subscriptions may stay open for days
-    timer = None if until is None else asyncio.get_running_loop().call_later(until - time.time(), listener.end)
+    timer = None if until is None else asyncio.get_running_loop().call_later(until - server.now(), listener.end)
     if server.notifications.is_ending:
         listener.end()
     try:

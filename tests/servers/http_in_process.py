@@ -37,7 +37,9 @@ ADA = Principal("tests", "ada", "client")
 
 
 def user(headers: Mapping[bytes, bytes]) -> Principal:
-    return Principal("tests", headers.get(b"x-user", b"ada").decode(), "client")
+    until = headers.get(b"x-until")
+    name = headers.get(b"x-user", b"ada").decode()
+    return Principal("tests", name, "client", until=None if until is None else float(until))
 
 
 def named(user: str) -> str:
@@ -192,7 +194,7 @@ async def inside(
     **limits: Any,
 ) -> AsyncIterator[Inside]:
     """Yield endpoints with the given limits, and check that nothing runs in the end. With `remembers` they resume the
-    sessions of the previous ones, by the clock `now`."""
+    sessions of the previous ones. `now` is the clock of all servers."""
     plugins = [str(ROOT / "tests" / "plugins")]
     flags = {"http": "true", "auth": "none", "state": str(folder / "state"), "plugins": plugins, "sandbox": "none"}
     options = load.load({**flags, "browser": "none"})
@@ -213,7 +215,7 @@ async def inside(
     await sessions.recall()
     budgets = shared or create_budgets(app.dispatcher.answers)
     streamable = StreamableHttpTransport(
-        TransportServices(HTTP_TRANSPORTS[0], app.dispatcher, sessions, budgets), pulse=pulse, **limits
+        TransportServices(HTTP_TRANSPORTS[0], app.dispatcher, sessions, budgets, now=now), pulse=pulse, **limits
     )
     sse_sessions = Sessions(app.server.close_session)
     before = asyncio.all_tasks()

@@ -28,13 +28,15 @@ log = logging.getLogger("toolgate.http")
 
 
 class StreamSender:
-    """Sends a transport's streams within the principals' budgets; comments every `pulse` seconds."""
+    """Sends a transport's streams within the principals' budgets; comments every `pulse` seconds. `now` is the clock by
+    which tokens end, in seconds since the epoch."""
 
-    def __init__(self, budgets: HttpBudgets, pulse: float) -> None:
+    def __init__(self, budgets: HttpBudgets, pulse: float, now: Callable[[], float] = time.time) -> None:
         self.is_draining = False
         self.streams: set[EventStream] = set()  # that are read now
         self._budgets = budgets
         self._pulse = pulse
+        self._now = now
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(
@@ -60,7 +62,7 @@ class StreamSender:
         release = partial(stream.release, reader)
         stream.attach(reader)
         ends = [poll] if poll is not None else []
-        ends += [until - time.time()] if until is not None else []
+        ends += [until - self._now()] if until is not None else []
         timer = asyncio.get_running_loop().call_later(min(ends), release) if ends else None
         self._add(stream)
         place = self._budgets.streams.take(principal.name, 1, release)

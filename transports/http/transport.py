@@ -5,6 +5,7 @@ the process's descriptors.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
@@ -90,6 +91,7 @@ class TransportServices:
     - `scope_check`: None if every caller has every scope.
     - `mirrored_headers(tool)`: a tool's parameters that headers repeat.
     - `forwarder`: the way to sessions of other replicas, or None.
+    - `now`: the clock by which tokens end, in seconds since the epoch.
     """
 
     row: HttpTransport
@@ -99,6 +101,7 @@ class TransportServices:
     scope_check: ScopeCheck | None = None
     mirrored_headers: Callable[[str], Mirrored] = _mirrors_nothing
     forwarder: PostForwarder | None = None
+    now: Callable[[], float] = time.time
 
 
 class RunningMessages:

@@ -37,7 +37,10 @@ class WebhookReceiver:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                size = int(self.headers["content-length"])
+                body = self.rfile.read(size)
+                if len(body) < size:  # its sender was killed
+                    return
                 status, answer = receiver.take(
                     Received({name.lower(): text for name, text in self.headers.items()}, body)
                 )

@@ -96,6 +96,15 @@ def test_a_hundred_calls_that_turn_into_streams_at_the_same_moment_are_all_answe
     run(body, tmp_path, patience=0.3)
 
 
+def test_a_stream_ends_with_its_token_by_the_clock_of_all_servers(tmp_path: Path) -> None:
+    async def body(here: Inside) -> None:
+        session = await here.session("2025-11-25")
+        stream = here.ask("GET", mcp_session_id=session, x_until="2000000000.2")
+        assert numbers([event async for event in stream.events()]) == ["0"]
+
+    run(body, tmp_path, now=lambda: 2e9)
+
+
 # -- resumption
 
 

@@ -4,8 +4,6 @@ Each person has a list of sessions in Redis, in the order in which they were ope
 stay in it until it is full, and of sessions that are opened at the same time some may be missing.
 """
 
-import time
-
 import msgspec
 
 from toolgate.server.bus.bus import Keys
@@ -57,7 +55,8 @@ class SessionLimits:
         if not self._is_full(entries, owner):
             return entries, []
         records = await self._store.read_many([entry.key for entry in entries])
-        seen = {entry.key: _read_last_use(data) for entry, data in zip(entries, records, strict=True) if data}
+        now = self._store.now()
+        seen = {entry.key: _read_last_use(data, now) for entry, data in zip(entries, records, strict=True) if data}
         entries = [entry for entry in entries if entry.key in seen]
         ended: list[str] = []
         while self._is_full(entries, owner):
@@ -72,6 +71,6 @@ class SessionLimits:
         return len(entries) >= self._per_person or [entry.owner for entry in entries].count(owner) >= self._per_owner
 
 
-def _read_last_use(data: bytes) -> float:
+def _read_last_use(data: bytes, now: float) -> float:
     record = decode_record(data)
-    return time.time() if record is None else record.seen
+    return now if record is None else record.seen

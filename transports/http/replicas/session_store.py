@@ -1,5 +1,8 @@
 """Read and write the records of sessions in Redis, and the messages that wait for a session's reader."""
 
+import time
+from collections.abc import Callable
+
 import msgspec
 
 from toolgate.server.bus.bus import Keys
@@ -19,9 +22,11 @@ _waiting_decoder = msgspec.msgpack.Decoder(list[WaitingMessage])
 
 
 class SessionStore:
-    """The sessions of one transport by the digests of their ids. All methods raise BusUnreachableError."""
+    """The sessions of one transport by the digests of their ids. All methods raise BusUnreachableError. `now` is the
+    clock of all replicas, in seconds since the epoch."""
 
-    def __init__(self, keys: Keys, idle: float = IDLE) -> None:
+    def __init__(self, keys: Keys, idle: float = IDLE, now: Callable[[], float] = time.time) -> None:
+        self.now = now
         self._keys = keys
         self._idle = idle
 

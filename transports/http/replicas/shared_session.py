@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -67,7 +66,7 @@ class SharedSession(HttpSession):
         self.is_listed = False  # among those that this replica notifies
         self.listener = ""
         self.is_unwritten = False  # a change could not be written
-        self.seen = time.time()
+        self.began = self.seen = store.now()
         self._store = store
         self._kept_streams = streams
         self._deliver = deliver
@@ -134,7 +133,7 @@ class SharedSession(HttpSession):
     def note_use(self) -> bool:
         """Return whether there is something to write: what could not be written before, another token's grant, or a new
         time of the last use."""
-        now = time.time()
+        now = self._store.now()
         if now - self.seen > SEEN:
             self.seen = now
         is_new = self.is_unwritten or self.seen != self.record.seen

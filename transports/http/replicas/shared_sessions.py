@@ -65,6 +65,7 @@ class SharedSessions(Sessions):
 
     `per_owner` and `per_person` limit the sessions of all replicas; None if there is only one person. `limit` is for
     those that this replica has in memory.
+    `now` is the clock of all replicas, in seconds since the epoch.
     `may_repeat(request)`: whether a call may be made again after its replica died.
     """
 
@@ -82,11 +83,12 @@ class SharedSessions(Sessions):
         per_person: int | None = None,
         limit: int = MAX_SESSIONS,
         idle: float = IDLE,
+        now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(on_end, idle=idle, limit=limit, transport=transport, events=events)
         self._bus = bus
         self._share = share
-        self._store = SessionStore(bus.keys, idle)
+        self._store = SessionStore(bus.keys, idle, now)
         self._limits: SessionLimits | None = None
         if per_owner is not None and per_person is not None:
             self._limits = SessionLimits(bus.keys, self._store, per_owner, per_person)
