@@ -12,7 +12,7 @@ import msgspec
 
 from tests.bench import kept
 from tests.bench.http.driver import FIRST_ID, Caller, Client, Dialect, Site, load
-from tests.bench.http.measure import ECHO, HELLO, SLICE, WebEffort, connect_client, open_stream
+from tests.bench.http.measure import ECHO, HELLO, WebEffort, connect_client, open_stream
 from tests.bench.http.sides import OURS_SIGNED, OURS_STATELESS, WebSides
 from tests.bench.measure import Figures
 from tests.bench.report import Target, absolutes, ratios
@@ -91,9 +91,9 @@ def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> 
                         plain = _open(CASES[0], sites[OURS], sides.dialect(OURS), effort, opened)
                         callers = _open(case, sites[case.side], sides.dialect(case.side), effort, opened)
                         for _ in range(effort.case_slices):
-                            cost = _measure(CASES[0], sites[OURS], plain, figures)
+                            cost = _measure(CASES[0], sites[OURS], plain, effort, figures)
                             figures.add(PLAIN, _beside(case), cost)
-                            _measure(case, sites[case.side], callers, figures)
+                            _measure(case, sites[case.side], callers, effort, figures)
         if not collector.size:  # what was left is sent at the end
             raise RuntimeError("no traces were sent")
     sides.cores.free()
@@ -118,10 +118,10 @@ def _open(case: Case, site: Site, dialect: Dialect, effort: WebEffort, stack: Ex
     return callers
 
 
-def _measure(case: Case, site: Site, callers: list[Caller], figures: Figures) -> float:
+def _measure(case: Case, site: Site, callers: list[Caller], effort: WebEffort, figures: Figures) -> float:
     """Measure a slice, and return the processor time of a call in it."""
     before = site.cpu()
-    rate, taken = load(callers, SLICE)
+    rate, taken = load(callers, effort.slice)
     cost = (site.cpu() - before) / len(taken) * 1e6
     figures.add(case.name, CPU, cost)
     figures.add(case.name, RATE, rate)

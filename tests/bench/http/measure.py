@@ -18,7 +18,6 @@ P99 = {clients: f"p99 at {clients}" for clients in CLIENTS}
 CPU = {clients: f"CPU at {clients}" for clients in CLIENTS}
 SLICED_CALLS, SLICED_CPU = "calls/s in slices", "CPU in slices"
 CLOSE = (OURS, OURS_SIGNED, OURS_STATELESS)  # sides whose ratios are near 1
-SLICE = 0.1  # seconds: the machine's speed changes within a second by more than these sides differ
 OPENED, SESSION, STREAM, IDLE = "sessions/s", "KiB a session", "KiB a stream", "idle"
 ASKING = 8  # connections on which sessions are asked for
 ECHO = {"name": "echo", "arguments": {"text": "hello"}}
@@ -33,6 +32,7 @@ class WebEffort:
     seconds: float = 0.5
     warm: float = 0.2
     held_rounds: int = 2  # for the cost of sessions and streams, each with its own servers
+    slice: float = 0.1  # seconds: the machine's speed changes within a second by more than the sides differ
     slices: int = 100  # of each of the close sides
     case_slices: int = 15  # of each case in a round
     held: int = 1_000  # sessions, and streams
@@ -112,7 +112,7 @@ def _slices(sites: dict[str, Site], sides: WebSides, effort: WebEffort, figures:
         for _ in range(effort.slices):
             for name, site in sites.items():
                 before = site.cpu()
-                rate, taken = load(callers[name], SLICE)
+                rate, taken = load(callers[name], effort.slice)
                 figures.add(name, SLICED_CPU, (site.cpu() - before) / len(taken) * 1e6)
                 figures.add(name, SLICED_CALLS, rate)
 

@@ -34,7 +34,7 @@ def test_each_case_is_measured_beside_the_plain_call(tmp_path: Path) -> None:
     told: list[str] = []
     shared = Cores()
     try:
-        effort = WebEffort(rounds=1, seconds=0, warm=0, held_rounds=1, held=8, settle=0, idle=0)
+        effort = WebEffort(rounds=1, warm=0, slice=0, case_slices=1, held=8)
         lines = cases.report(cases.measure(prepared(tmp_path, shared), effort, told.append)).splitlines()
     finally:
         shared.free()
