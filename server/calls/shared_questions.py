@@ -191,17 +191,19 @@ class SharedQuestions(PendingQuestions):
 
     async def _take(self, principal: str, shared: SharedQuestion) -> SharedQuestion | None:
         """Take a question from its replica. An answered one of a dead replica goes to the first that claims it."""
-        owner, id = shared.view.id.partition(".")[0], shared.view.id
+        id = shared.view.id
+        if (owner := parse_id(id)) is None:
+            return None
         try:
-            reply = await self._bus.mail.send(owner, TAKE, msgspec.msgpack.encode((principal, id)))
+            reply = await self._bus.mail.send(owner.replica, TAKE, msgspec.msgpack.encode((principal, id)))
             return msgspec.msgpack.decode(reply, type=SharedQuestion) if reply else None
         except (UndeliveredError, NoReplyError):
-            return await self._claim(shared)
+            return await self._claim(shared, owner.replica)
         except BusUnreachableError:
             return None
 
-    async def _claim(self, shared: SharedQuestion) -> SharedQuestion | None:
-        owner, id = shared.view.id.partition(".")[0], shared.view.id
+    async def _claim(self, shared: SharedQuestion, owner: str) -> SharedQuestion | None:
+        id = shared.view.id
         with contextlib.suppress(BusUnreachableError):
             if shared.answer is not None and await self._is_dead_soon(owner):
                 return shared if await self._bus.keys.set_if_absent(f"question {id}", b"1", 2 * LIFETIME) else None

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.server.bus.conftest import eventually
@@ -12,7 +13,7 @@ from tests.server.bus.conftest import shared_redis as shared_redis
 from tests.server.bus.pairs import run_replicas as run_replicas
 from toolgate.server.bus.bus import Bus
 from toolgate.server.calls.pending_questions import GONE, PendingQuestion
-from toolgate.server.calls.shared_questions import SharedQuestions
+from toolgate.server.calls.shared_questions import SharedQuestion, SharedQuestions
 from toolgate.tools.api.errors import StillWaitingError
 
 Run = Callable[..., None]
@@ -97,6 +98,22 @@ def test_an_answer_outlives_its_replica(run_replicas: Run) -> None:
         await one.close()
         await there.fetch("ada", CALL)
         assert await there.wait([put(there)], 0) == [{"action": "accept", "content": {"name": "Ada"}}]
+        await there.fetch("ada", CALL)
+        assert not put(there).answer.done()
+
+    run_replicas(check)
+
+
+def test_a_question_whose_id_names_no_replica_is_not_taken(run_replicas: Run) -> None:
+    async def check(one: Bus, two: Bus) -> None:
+        here, there = pair(one, two)
+        asked = put(here)
+        await leave(here, asked)
+        assert await here.answer_any("ada", await shown(there), "accept", {"name": "Ada"}) is None
+        key = f"questions {one.replica.name} ada"
+        (question,) = msgspec.msgpack.decode(await one.keys.get(key) or b"", type=list[SharedQuestion])
+        forged = msgspec.structs.replace(question, view=msgspec.structs.replace(question.view, id="nowhere.1"))
+        await one.keys.set(key, msgspec.msgpack.encode([forged]), 60)
         await there.fetch("ada", CALL)
         assert not put(there).answer.done()
 
