@@ -33,9 +33,10 @@ class Proxy:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
+        words = ["setpriv", "--pdeathsig=TERM", *self._command]  # a killed pytest leaves none behind
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, start_new_session=True
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env, start_new_session=True
             )
         assert eventually(self._listens), self.log()
         assert self.process.poll() is None, self.log()
