@@ -37,18 +37,24 @@ class _Allowance(msgspec.Struct, eq=False):
 
 class SharedRateLimiter:
     """Count calls by keys of the bus. `most` is as for `local`, which counts without Redis. `now` is in seconds and
-    never set back.
+    never set back; `patience` is how long a call waits for Redis.
 
     A minute begins with its first call, so up to twice as many may come around its end.
     """
 
     def __init__(
-        self, most: Mapping[str, int], local: CallRateLimiter, bus: Bus, now: Callable[[], float] = time.monotonic
+        self,
+        most: Mapping[str, int],
+        local: CallRateLimiter,
+        bus: Bus,
+        now: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
     ) -> None:
         self._most = {scope: limit for scope, limit in most.items() if limit}
         self._local = local
         self._bus = bus
         self._now = now
+        self._patience = patience
         self._allowances: dict[tuple[str, str], _Allowance] = {}  # by principal and scope
         self._swept = now()
 
@@ -70,7 +76,7 @@ class SharedRateLimiter:
                         return refusal
                 taken.append((allowance, allowance.until))
         except (BusUnreachableError, TimeoutError) as error:
-            log.warning("calls are counted by this process alone: %s", error or "Redis is slow")
+            log.warning("calls are counted by this process alone: %s", str(error) or "Redis is slow")
             self._put_back(taken)
             return self._local.count(principal, scope)
         except asyncio.CancelledError:
@@ -101,7 +107,7 @@ class SharedRateLimiter:
         """Use a call once more are reserved, or return why none is. Raises BusUnreachableError, TimeoutError."""
         allowance.waiting += 1
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(self._patience):
                 while True:
                     if allowance.request is None:
                         allowance.request = asyncio.create_task(self._reserve(allowance, principal, scope))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
+from tests.clients.raw_client import PATIENCE
 from tests.server.bus.conftest import shared_redis as shared_redis
 from tests.server.bus.pairs import run_pair as run_pair
 from toolgate.server.bus.bus import Bus, BusUnreachableError, Reservation
@@ -17,7 +18,7 @@ MOST = {ANY: 5, "tools:execute": 2, "tools:read": 0}
 
 
 def limiter(bus: Bus) -> SharedRateLimiter:
-    return SharedRateLimiter(MOST, CallRateLimiter(MOST), bus)
+    return SharedRateLimiter(MOST, CallRateLimiter(MOST), bus, patience=PATIENCE)
 
 
 def test_calls_at_two_replicas_count_together(run_pair: Run) -> None:
@@ -65,7 +66,7 @@ def test_without_redis_each_replica_counts_for_itself() -> None:
 def test_a_replica_reserves_a_hundredth_and_lets_no_call_too_many_through(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
         most = {ANY: 1_000}
-        both = [SharedRateLimiter(most, CallRateLimiter(most), bus) for bus in (one, two)]
+        both = [SharedRateLimiter(most, CallRateLimiter(most), bus, patience=PATIENCE) for bus in (one, two)]
         key = "calls ada "
         assert await both[0].count("ada") is None
         assert await one.keys.get(key) == b"10"
@@ -82,7 +83,7 @@ def test_a_replica_reserves_a_hundredth_and_lets_no_call_too_many_through(run_pa
 def test_of_many_calls_at_once_each_is_counted_once(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
         most = {ANY: 400, "tools:read": 300}
-        both = [SharedRateLimiter(most, CallRateLimiter(most), bus) for bus in (one, two)]
+        both = [SharedRateLimiter(most, CallRateLimiter(most), bus, patience=PATIENCE) for bus in (one, two)]
         counts = await asyncio.gather(*(both[number % 2].count("ada", "tools:read") for number in range(1_000)))
         assert counts.count(None) == 300
         rest = await asyncio.gather(*(both[number % 2].count("ada") for number in range(1_000)))
