@@ -91,7 +91,7 @@ test: GROUPS := python chromium sandbox proxies utilities
 test: requirements ## run all tests against the real server; the core tests on each Python
 	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
-tested: .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS) .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
+tested: .venv/.dev tests/interop/node_modules/.installed .venv/frameworks/mcp2/.installed .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
 	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory -j2 $(VERSIONS:%=core-%)
 
@@ -106,11 +106,10 @@ soaked: .venv/.dev tests/interop/node_modules/.installed tests/agents/node_modul
 
 # The core tests: what a version of Python may change. The soak runs all tests on each
 CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/plugins/isolation/test_plugin.py \
-	server/calls/test_terminal.py server/protocol/test_protocol.py server/state/backup/test_backup.py \
-	server/state/test_store.py server/state/test_migrate.py server/state/test_postgres.py tools/builtin/test_background.py \
-	tools/builtin/test_bash.py tools/builtin/test_callbacks.py tools/builtin/test_contract.py tools/builtin/test_plan.py tools/builtin/test_skills.py \
-	tools/builtin/test_tasks.py transports/http/test_server.py transports/test_matrix.py transports/test_sse.py \
-	transports/test_stdio.py transports/test_streamable_http.py)
+	server/calls/test_terminal.py server/protocol/test_protocol.py server/state/test_store.py server/state/test_migrate.py \
+	tools/builtin/test_background.py tools/builtin/test_bash.py tools/builtin/test_contract.py \
+	transports/http/test_server.py transports/test_matrix.py transports/test_sse.py transports/test_stdio.py \
+	transports/test_streamable_http.py)
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
 	.venv-$*/bin/python -m pytest -n 4 --dist loadfile $(CORE)
 

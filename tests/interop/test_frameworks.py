@@ -20,7 +20,12 @@ from tests.servers import forked_command
 
 DRIVE = Path(__file__).with_name("frameworks") / "drive.py"
 ENVIRONMENTS = {"pydantic-ai": "mcp2", "openai-agents": "mcp2", "crewai": "mcp1"}
-SOAKED = (("pydantic-ai", "http"), ("openai-agents", "stdio"), ("crewai", "stdio"))  # each start takes some ten seconds
+SOAKED = (  # each start takes some ten seconds, and CrewAI's fifty
+    ("pydantic-ai", "http"),
+    ("openai-agents", "stdio"),
+    ("crewai", "stdio"),
+    ("crewai", "http"),
+)
 SILENT = {  # turns off their telemetry
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_TRACKING": "true",
@@ -67,7 +72,7 @@ def drive(folder: Path, framework: str, model: Model, url: str | None, command: 
 
 
 def agents() -> list[Any]:
-    """Return each framework over stdio and HTTP; `make test` runs one of each."""
+    """Return each framework over stdio and HTTP; `make test` runs two of them, one over each."""
     return [
         pytest.param(
             (framework, carrier),
