@@ -190,6 +190,7 @@ def measure_shared(folder: Path, postgres: Postgres) -> None:
 def measure_alone(folder: Path, postgres: Postgres) -> None:
     """Compare one server that shares with one that does not, in turn."""
     assert run(folder, "user", "add", "ada", "--state", "state", stdin=PASSWORD).returncode == 0
+    (folder / "replicas").mkdir()
     with ExitStack() as stack:
         node = stack.enter_context(running_node(folder / "node", "--sandbox", "none"))
         alone = Site(folder, *PROBE, *OPTIONS, "--node", str(node.address), workspace=False)
