@@ -102,11 +102,11 @@ class StreamableClient:
         if response.is_stream:
             async for name, data in read_events(response.body):
                 if name == "message" and data:
-                    self.client.receive(msgspec.json.decode(data))
+                    self.client.receive(_decode_message(data))
             return
         body = await read_body(response.body)
         if response.headers.get("content-type", "").startswith("application/json"):
-            message = msgspec.json.decode(body)
+            message = _decode_message(body)
             if isinstance(message, dict) and "error" in message and message.get("id") is None:
                 raise McpClientError(format_error(message["error"]))
             self.client.receive(message)
@@ -206,12 +206,16 @@ async def _write_all(queue: asyncio.Queue[dict[str, Any]], url: str, client: Mcp
 
 
 async def _read_all(stream: AsyncIterator[tuple[str, str]], client: McpClient) -> None:
+    fault = McpClientError("the stream was lost")
     try:
         async for name, data in stream:
             if name == "message":
-                client.receive(msgspec.json.decode(data))
+                client.receive(_decode_message(data))
+        fault = McpClientError("the stream ended")
+    except McpClientError as error:
+        fault = error
     finally:
-        client.fail(McpClientError("the stream ended"))
+        client.fail(fault)
 
 
 @contextlib.asynccontextmanager
@@ -366,6 +370,14 @@ def encode_header(value: str) -> str:
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
+def _decode_message(data: bytes | str) -> Any:
+    """Return a message. Raises McpClientError for one that is no JSON, or too deep."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise McpClientError("the server sent something that is no JSON, or nested too deeply") from None
+
+
 async def read_body(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> bytes:
     """Return a whole body. Raises McpClientError if it has more than `limit` bytes."""
     content = bytearray()
@@ -381,9 +393,16 @@ async def read_events(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> A
 
     Source: HTML Living Standard, "Server-sent events".
     """
-    rest, name, data, size = b"", "message", list[str](), 0
+    name, data, size = "message", list[str](), 0
+    rest, rest_size = list[bytes](), 0  # the parts of a line without an end yet
     async for part in body:
-        *lines, rest = (rest + part).split(b"\n")
+        first, *lines = part.split(b"\n")
+        rest.append(first)
+        rest_size += len(first)
+        if lines:
+            lines.insert(0, b"".join(rest))
+            rest = [lines.pop()]
+            rest_size = len(rest[0])
         for line in lines:
             field, _, value = line.rstrip(b"\r").decode(errors="replace").partition(":")
             value = value.removeprefix(" ")
@@ -395,5 +414,5 @@ async def read_events(body: AsyncIterator[bytes], limit: int = MAX_MESSAGE) -> A
             elif not field and not value and (data or name != "message"):
                 yield name, "\n".join(data)
                 name, data, size = "message", [], 0
-        if size + len(rest) > limit:
+        if size + rest_size > limit:
             raise McpClientError(f"an event is larger than {limit:,} bytes")

@@ -75,6 +75,48 @@ def test_an_answer_and_an_event_have_a_largest_size() -> None:
         asyncio.run(read_body(send_parts(b"1" * 9, b"1" * 8), 16))
 
 
+def test_a_line_without_an_end_costs_what_its_size_deserves() -> None:
+    def measure(count: int) -> float:
+        async def read_all() -> None:
+            parts = (b"x" * 1_000 for _ in range(count))
+            with pytest.raises(McpClientError):
+                _ = [event async for event in read_events(send_parts(*parts), 1_000 * count - 1)]
+
+        began = time.process_time()
+        asyncio.run(read_all())
+        return time.process_time() - began
+
+    measure(100)
+    assert measure(16_000) < 32 * measure(2_000)  # and not 64 times
+
+
+class DeepPage(http.server.BaseHTTPRequestHandler):
+    """Answers with JSON that is nested too deeply for any reader."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        page = b"[" * 200_000
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_an_answer_that_is_nested_too_deeply_is_refused_in_words() -> None:
+    async def look(url: str) -> None:
+        async with connect(url):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), DeepPage) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        with pytest.raises(McpClientError, match="no JSON, or nested too deeply"):
+            asyncio.run(look(f"http://127.0.0.1:{server.server_port}/mcp"))
+        server.shutdown()
+
+
 class UntitledPage(http.server.BaseHTTPRequestHandler):
     """Answers with a page whose title never ends."""
 
