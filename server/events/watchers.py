@@ -32,6 +32,7 @@ SETTLE = 1.0  # seconds in which changes of files become one event
 LOOK = 30.0  # seconds between two looks for new commands, beside their announcements
 GATHER = 0.05  # seconds that output is gathered before it is looked at
 CHUNK = 64 * 2**10  # bytes of output that are looked at together
+SLICE = 256  # lines after which other work comes: 2 ms for the worst ones
 MAX_MATCHES = 100  # events of one command for one pattern: a pattern that matches every line says nothing
 MAX_ENTRIES = 1_000  # of a folder
 MAX_NAMES = 50  # in one event
@@ -62,6 +63,7 @@ class EventWatchers:
         self._open_workspace = open_workspace
         self._watch_path = watch_path
         self._serves = serves
+        self._turn = asyncio.Lock()  # to look at output
         self._tasks: dict[EventFilter, asyncio.Task[None]] = {}
         self._begun: dict[EventFilter, float] = {}  # when each began: its interest is stored soon after
         self._kinds = {types.output_matched.name: self._watch_output, types.files_changed.name: self._watch_files}
@@ -199,25 +201,42 @@ class EventWatchers:
                     continue
                 rest = rest[-CHUNK:]
                 place = offset + len(data) - len(rest) - sum(len(line) + 1 for line in lines)
-                for line in lines:
-                    if count < MAX_MATCHES and await self._match(principal, run, pattern, line, place):
-                        count += 1
-                    place += len(line) + 1
+                for text, at in await self._find_matches(pattern, lines, place, MAX_MATCHES - count):
+                    payload = types.OutputMatchPayload(run.id, shorten_command(run.command, MAX_COMMAND), pattern, text)
+                    key = f"{run.id} {run.started} {at} {pattern}"
+                    await self._log.emit(principal, types.output_matched, payload, key)
+                    count += 1
                 offset += len(data)
                 if not data:
                     return
         except KeyError:  # forgotten meanwhile
             return
 
-    async def _match(self, principal: str, run: Run, pattern: str, line: bytes, place: int) -> bool:
-        """Emit an event if the line that begins at byte `place` matches. Return whether it does."""
-        text = clean_output(line[: 4 * MAX_LINE], final=True)[0].rstrip("\r\n")[:MAX_LINE]
-        if not text or not matches_line(pattern, text):
-            return False
-        payload = types.OutputMatchPayload(run.id, shorten_command(run.command, MAX_COMMAND), pattern, text)
-        key = f"{run.id} {run.started} {place} {pattern}"
-        await self._log.emit(principal, types.output_matched, payload, key)
-        return True
+    async def _find_matches(self, pattern: str, lines: list[bytes], place: int, most: int) -> list[tuple[str, int]]:
+        """Return the first lines that match, and the byte where each begins; the first of all begins at `place`.
+
+        A command may write 65,000 lines at once, for each of many watchers. One of them looks at a time, and other work
+        of the event loop comes after every few lines.
+        """
+        found: list[tuple[str, int]] = []
+        async with self._turn:
+            for number, line in enumerate(lines, 1):
+                text = _clean_line(line)
+                if text and matches_line(pattern, text):
+                    found.append((text, place))
+                    if len(found) == most:
+                        break
+                place += len(line) + 1
+                if not number % SLICE:
+                    await asyncio.sleep(0)
+        return found
+
+
+def _clean_line(line: bytes) -> str:
+    """Return the line as a terminal shows it, as far as it is looked at."""
+    if line.isascii() and (text := line[:MAX_LINE].decode()).isprintable():
+        return text
+    return clean_output(line[: 4 * MAX_LINE], final=True)[0].rstrip("\r\n")[:MAX_LINE]
 
 
 def _absolute(workspace: Workspace, path: str) -> str:
