@@ -92,8 +92,12 @@ test: requirements ## run all tests against the real server; the core tests on e
 	@$(MAKE) --no-print-directory tested GROUPS="$(GROUPS)"
 
 tested: .venv/.dev tests/interop/node_modules/.installed .venv/frameworks/mcp2/.installed .venv/.rewritten $(VERSIONS:%=.venv-%/.dev) packages-of-tests
-	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
-	@$(MAKE) --no-print-directory -j2 $(VERSIONS:%=core-%)
+	@$(MAKE) --no-print-directory -j2 suite cores
+
+suite: .venv/.dev
+	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+
+cores: ; @for version in $(VERSIONS); do $(MAKE) --no-print-directory core-$$version || exit; done
 
 soak: GROUPS := python chromium sandbox proxies utilities image
 soak: requirements ## run the slow tests, and all tests on each Python
@@ -111,7 +115,7 @@ CORE := $(addprefix tests/,server/workspaces/test_sandboxing.py server/plugins/i
 	transports/http/test_server.py transports/test_matrix.py transports/test_sse.py transports/test_stdio.py \
 	transports/test_streamable_http.py)
 $(VERSIONS:%=core-%): core-%: .venv-%/.dev
-	.venv-$*/bin/python -m pytest -n 4 --dist loadfile $(CORE)
+	.venv-$*/bin/python -m pytest $(CORE)
 
 $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules/.installed $(FRAMEWORKS)
 	.venv-$*/bin/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder

@@ -17,6 +17,7 @@ from tests.servers.postgres import Postgres, running_postgres
 
 PROBE = ("-p", str(ROOT / "tests" / "plugins"))
 TRANSPORTS = ("stdio", "http", "sse")
+OVER_ALL = (ROOT / "tests" / "server" / "protocol", ROOT / "tests" / "transports")  # also in `make test`
 PACKAGES = {
     "bwrap": "bubblewrap",
     "ip": "iproute2",
@@ -89,6 +90,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     order = {str(ROOT / "tests" / name): place for place, name in enumerate(SLOW)}
     items.sort(key=lambda item: order.get(str(item.path), len(order)))
     _brief(items)
+    _leave_sse_to_the_soak(items)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -112,6 +114,15 @@ def _brief(items: list[pytest.Item]) -> None:
         given = item.callspec.id
         ids = taken.setdefault(item.nodeid.partition("[")[0], list(mark.args) or [given])
         if given not in ids:
+            item.add_marker(pytest.mark.soak)
+
+
+def _leave_sse_to_the_soak(items: list[pytest.Item]) -> None:
+    """Have `make test` try over HTTP+SSE what is about messages and transports, the soak also what methods answer."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        carriers = set() if callspec is None else {callspec.params.get(name) for name in ("connect", "everywhere")}
+        if "sse" in carriers and not any(map(item.path.is_relative_to, OVER_ALL)):
             item.add_marker(pytest.mark.soak)
 
 

@@ -90,7 +90,8 @@ def nginx_of(folder: Path, upstreams: tuple[int, ...], listening: tuple[int, int
     return Proxy(worded(folder), folder / "log", {"PATH": "/usr/bin"}, *listening)
 
 
-@pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.soak)])
+@pytest.mark.soak  # tests/transports/test_replicas_behind_nginx.py has a short one
+@pytest.mark.parametrize("restarts", [20])
 def test_a_rolling_restart_loses_no_call(balanced: Balanced, restarts: int) -> None:
     with contextlib.ExitStack() as stack:
         loads = {

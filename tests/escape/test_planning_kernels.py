@@ -83,6 +83,7 @@ def test_read_only_mounts_hold_without_landlock_except_fifos() -> None:
 
 
 @ROOT
+@pytest.mark.brief
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_way_to_write_comes_off_on_an_older_kernel(version: int) -> None:
     asyncio.run(check_version(version, CHEAP))

@@ -49,6 +49,9 @@ def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SignIn
         yield made
 
 
+@pytest.mark.brief(
+    "2025-06-18-/mcp-public", "2025-11-25-/sse-confidential", "2026-07-28--public", "2026-07-28--confidential"
+)
 @pytest.mark.parametrize("client", list(OPTIONS))
 @pytest.mark.parametrize(("revision", "resource"), crossed(REVISIONS, ["", "/mcp", "/sse"]))
 def test_the_suite_finds_nothing_wrong_with_the_authorization_server(

@@ -132,6 +132,7 @@ def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(
         asyncio.run(main(gate))
 
 
+@pytest.mark.brief("http 2026-07-28-dynamic", "sse legacy-document")
 @ways_in
 def test_a_session_goes_on_when_its_token_ends(tmp_path: Path, way: Negotiation, known: str) -> None:
     async def main(gate: SignInServer) -> None:

@@ -763,6 +763,7 @@ def test_the_end_waits_for_a_request_whose_session_is_being_resumed(tmp_path: Pa
     run(first, second, folder=tmp_path)
 
 
+@pytest.mark.brief("9")
 @pytest.mark.parametrize("number", ENDS)
 def test_a_session_revoked_while_no_server_ran_stays_ended(tmp_path: Path, number: int) -> None:
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:

@@ -31,7 +31,7 @@ def free_port() -> int:
 @pytest.mark.parametrize(
     ("auth", "restarts"),
     [
-        ("none", 5),
+        pytest.param("none", 5, marks=pytest.mark.soak),
         ("oauth", 3),
         pytest.param("none", 100, marks=pytest.mark.soak),
         pytest.param("oauth", 100, marks=pytest.mark.soak),
@@ -68,7 +68,7 @@ def test_clients_of_each_era_live_through_restarts(tmp_path: Path, auth: str, re
                 client.end()
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize("mode", ["auto", pytest.param("legacy", marks=pytest.mark.soak)])
 @pytest.mark.parametrize("restarts", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_the_official_client_loses_no_call_where_a_service_manager_holds_the_socket(
     tmp_path: Path, mode: str, restarts: int

@@ -30,6 +30,7 @@ def test_the_benchmark_over_http_measures_all_sides_and_holds_them_against_the_t
     assert told
 
 
+@pytest.mark.soak
 def test_each_case_is_measured_beside_the_plain_call(tmp_path: Path) -> None:
     told: list[str] = []
     shared = Cores()

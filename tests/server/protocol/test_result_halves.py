@@ -236,7 +236,7 @@ def visited(connect: Start, tmp_path: Path, web: str, way: tuple[str, tuple[str,
     yield Client(server, tmp_path / "work", web)
 
 
-@pytest.mark.brief("stdio-lean-2025-11-25", "http-lean-2026-07-28", "sse-full-2025-11-25", "stdio-full-2026-07-28")
+@pytest.mark.brief("http-lean-2026-07-28", "stdio-full-2025-11-25")
 def test_a_model_sees_the_payload_whichever_half_its_client_drops(
     connect: Start, way: tuple[str, tuple[str, ...]], web: str, tmp_path: Path
 ) -> None:

@@ -21,13 +21,13 @@ Start = Callable[..., Server]
 
 def test_a_command_held_too_long_goes_on_as_a_background_task(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
-        me.settings = Settings(hold=0.3)
+        me.settings = Settings(hold=1.0)
         output = await me.bash("echo one; until [ -e go ]; do sleep 0.01; done; echo two; exit 4")
         task = output.structured["task_id"]
         assert not output.is_error
         assert output.structured["exit_code"] is None and not output.structured["timed_out"]
         assert text_of(output) == (
-            "one\nstill running after 0.3 s; goes on, with its timeout of 30000 ms, as "
+            "one\nstill running after 1 s; goes on, with its timeout of 30000 ms, as "
             f"background task {task}: ReadBgOutput reads on, KillBgTask ends it"
         )
         read = (await me.call("ReadBgOutput", task_id=task)).structured

@@ -58,7 +58,7 @@ def large_pdf(size: int) -> bytes:
     return body.getvalue()
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(MANY, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [8, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_large_pictures_take_no_memory_of_the_server(start: Start, count: int) -> None:
     server = start()
     file = server.state.parent / "work" / "large.png"
@@ -70,7 +70,7 @@ def test_large_pictures_take_no_memory_of_the_server(start: Start, count: int) -
     assert most_memory(server) < 200 * MIB
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(MANY, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [5, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_large_pdfs_take_little_memory_of_the_server(start: Start, count: int) -> None:
     """Any number of large ones may come: the others wait, or get an error."""
     server = start("--allow-private", "127.0.0.1", "--browser", "none")

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.clients.raw_client import COMMAND, eventually
 from tests.clients.raw_http_client import Site, site
 from tests.server.auth.minted_tokens import asked, session, signed_site
@@ -105,6 +107,7 @@ def test_unread_answers_are_refused_in_the_end(tmp_path: Path) -> None:
         assert resident(listening.process.pid) < 450 * MIB
 
 
+@pytest.mark.soak
 def test_large_answers_on_streams_wait_until_there_is_room(tmp_path: Path) -> None:
     with site(tmp_path) as listening:
         requests = reads(tmp_path / "work", 14)
