@@ -361,9 +361,14 @@ class LocalWorkspace:
                 variables = self._runs.track_cwd(run, variables)
             argv, is_full = ["bash", "-c", command], self.limits.is_full and not run.read_only
             owner = str(self.output_folder)
-            launch = Launch(argv, cwd, self.root, variables, self.limits.resources, is_full, read_only, owner)
-            await running.begin(runner, launch, timeout)
+            limits, is_brief = self.limits.resources, not run.background
+            launch = Launch(argv, cwd, self.root, variables, limits, is_full, read_only, owner, is_brief)
             self.limits.command_started()
+            try:
+                await running.begin(runner, launch, timeout)
+            except BaseException:
+                self.limits.command_ended()
+                raise
         except BaseException as error:
             del self._live[run.id]
             await self.forget(run.id)

@@ -55,7 +55,8 @@ class ReadOnly(msgspec.Struct, frozen=True):
 
 class Launch(msgspec.Struct, frozen=True):
     """A command to start, in `cwd` or else in `fallback`. `limits` are resource limits by number (getrlimit(2)).
-    `remove_only`: it may remove files but write none. `read_only`: it may change nothing. `owner` names whose it is."""
+    `remove_only`: it may remove files but write none. `read_only`: it may change nothing. `owner` names whose it is.
+    `is_brief`: it probably ends soon, so its start may be reported a little later, with its end."""
 
     argv: Sequence[str]
     cwd: Path
@@ -65,6 +66,7 @@ class Launch(msgspec.Struct, frozen=True):
     remove_only: bool = False
     read_only: ReadOnly | None = None
     owner: str = ""
+    is_brief: bool = False
 
     @property
     def supervisor_key(self) -> tuple[str, str, Mapping[int, int], bool]:
@@ -74,6 +76,7 @@ class Launch(msgspec.Struct, frozen=True):
     def encode(self) -> bytes:
         """Return it as a supervisor reads it. Raises CommandStartError for a command that no system can run."""
         limits = [f"{number}={value}" for number, value in self.limits.items()] + ["removing"] * self.remove_only
+        limits += ["brief"] * self.is_brief
         limits += [] if self.read_only is None else self.read_only.words()
         fields = [str(self.cwd), str(self.fallback), " ".join(limits), str(len(self.argv)), *self.argv]
         fields += [f"{name}={value}" for name, value in self.environment.items() if name]
@@ -112,6 +115,7 @@ class Process:
         self._end_sandbox = end_sandbox
         self._rate = rate or ByteRateLimiter(lambda: OUTPUT_RATE)
         self._is_kept = True  # the last of the output
+        self._is_reading = False  # as output arrives; that of a command that ends at once is read then
         self._pause: asyncio.TimerHandle | None = None
         self._control_buffer = b""
         self._started: asyncio.Future[str | None] = self._loop.create_future()
@@ -121,7 +125,6 @@ class Process:
         self._backstop: asyncio.TimerHandle | None = None
         self.moved = False
         self.left = 0
-        self._loop.add_reader(output, self._on_output)
         self._loop.add_reader(control.fileno(), self._on_control)  # by number: asyncio formats a socket's addresses
 
     @property
@@ -244,7 +247,8 @@ class Process:
         if self._pause is not None:
             self._pause.cancel()
         if self._output is not None:
-            self._loop.remove_reader(self._output)
+            if self._is_reading:
+                self._loop.remove_reader(self._output)
             os.close(self._output)
             self._output = None
 
@@ -261,8 +265,13 @@ class Process:
                 self._on_line(os.fsdecode(line))
         except (ValueError, asyncio.InvalidStateError):  # no supervisor's words
             data = b""
-        if (not data or len(self._control_buffer) > MAX_SAID) and not self.gone.done():
+        if self.gone.done():
+            return
+        if not data or len(self._control_buffer) > MAX_SAID:
             self._lose()
+        elif self._started.done() and not self._is_reading and self._output is not None:
+            self._is_reading = True
+            self._loop.add_reader(self._output, self._on_output)
 
     def _on_line(self, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -293,8 +302,8 @@ class Process:
         self._close_output()
         self._loop.remove_reader(self._control.fileno())
         self._control.close()
-        if not self._started.done():
-            self._started.set_result("its supervisor died")
+        if not self._started.done():  # a supervisor that died may have started it
+            self._started.set_result(None if self.has_supervisor else "its supervisor died")
         if not self.ended.done():
             self.ended.set_result(None)
         self.gone.set_result(gone)

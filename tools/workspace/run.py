@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from toolgate.tools.workspace.process import CommandStartError, Launch, Process
 from toolgate.tools.workspace.run_output import MemoryOutput, RunOutput
@@ -12,6 +12,8 @@ from toolgate.tools.workspace.workspace import GRACE
 from toolgate.tools.workspace.zygote import CommandRunner
 
 LINGER = 0.1  # seconds for children of a read-only command, such as `> >(cat)`, to end by themselves
+
+T = TypeVar("T")
 
 
 class RunningCommand:
@@ -47,10 +49,10 @@ class RunningCommand:
             self.start_done.set_result(None)
         self._process = process
         self.run.moved = process.moved
-        process.ended.add_done_callback(self._on_shell)
-        process.gone.add_done_callback(self._on_gone)
-        if timeout is not None:
+        if timeout is not None and not process.ended.done():
             self._timer = asyncio.get_running_loop().call_later(timeout, self._expire, timeout)
+        _call_when_done(process.ended, self._on_shell)
+        _call_when_done(process.gone, self._on_gone)
 
     def terminate(self, reason: str | None = None, grace: float = GRACE) -> None:
         """End the whole tree: SIGTERM, and SIGKILL after `grace` seconds. A second call may shorten that."""
@@ -132,6 +134,13 @@ class RunningCommand:
         self.output.close()
         self.on_end(self)
         self._gone.set_result(None)
+
+
+def _call_when_done(future: "asyncio.Future[T]", call: "Callable[[asyncio.Future[T]], None]") -> None:
+    if future.done():  # now: a callback would wait for the next turn
+        call(future)
+    else:
+        future.add_done_callback(call)
 
 
 async def _wait_done(future: "asyncio.Future[Any]", timeout: float) -> bool:

@@ -18,12 +18,14 @@ It ignores polite signals and sits in a session of its own. When its tree ends s
 else it has the zygote start another, and ends with its tree. On its control socket it
 
     reads   a length (4 bytes, big endian) and that many bytes of fields, NUL between them: directory, directory to
-            fall back to, resource limits as `NUMBER=VALUE …` and `removing` for what may write no file, the words of
-            a command that may change nothing (read_only.py), number of arguments, arguments…, NAME=value…; then lines:
+            fall back to, resource limits as `NUMBER=VALUE …`, `removing` for what may write no file, `brief` for what
+            probably ends soon and the words of a command that may change nothing (read_only.py), number of arguments,
+            arguments…, NAME=value…; then lines:
             `terminate SECONDS`     SIGTERM to the whole tree, SIGKILL to what is left after so long
             end of file             SIGKILL to the whole tree now: the server is gone, however it went
     writes  `here PID`              before it starts anything
-            `started 0|1`           1: in the directory to fall back to
+            `started 0|1`           1: in the directory to fall back to; of a `brief` command with its end, if it ends
+                                    within BRIEF: each message wakes the server
             `failed TEXT`           nothing was started
             `exited CODE LEFT`      the command ended, by signal N when CODE is -N, and left so many processes
             `gone`                  nothing is left
@@ -52,10 +54,12 @@ else:  # a program has no package: the files lie beside this one
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 REMOVING = b"removing"
+BRIEF_WORD = b"brief"
 NEEDS_NEW = b"-"  # the byte alone
 START_NEXT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
+BRIEF = 0.003  # seconds that the start of a command waits for its end: what a shell takes for one small program
 QUICK = 0.05  # seconds after which a command is waited for no longer: the next gets another supervisor
 MAX_OWN_CPU = 0.2  # seconds of a supervisor's own CPU time: the least CPU limit, 1 s, must not end it
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
@@ -217,6 +221,7 @@ class Supervisor:
     def __init__(self, control: socket.socket, wake: int) -> None:
         self.control = control
         self.wake = wake
+        self.unsent = ""  # lines that the server is told with the next one
         self.shell = 0
         self.heard = b""
         self.deadline: float | None = None
@@ -296,8 +301,13 @@ class Supervisor:
 
     def say(self, line: str) -> bool:
         """False when the server is gone, which `listen` sees too."""
+        self.unsent += f"{line}\n"
+        return self.send_lines()
+
+    def send_lines(self) -> bool:
+        lines, self.unsent = self.unsent, ""
         try:
-            self.control.sendall(os.fsencode(f"{line}\n"))
+            self.control.sendall(os.fsencode(lines))
         except OSError:
             return False
         return True
@@ -310,6 +320,7 @@ class CommandSupervisor(Supervisor):
         super().__init__(control, wake)
         self.streams = streams  # for 1, 2 and, if it has input, 0
         self.slot = slot
+        self.is_brief = False
 
     def run(self) -> bool:
         """Return whether the next command may run under this supervisor too."""
@@ -323,25 +334,33 @@ class CommandSupervisor(Supervisor):
         except OSError as error:
             self.say("failed " + " ".join(str(error.strerror).splitlines()))
             return False
-        self.say(f"started {fell_back:d}")
+        self.unsent = f"started {fell_back:d}\n"
         self.see_through()
         return self.deadline is None and self.slot.is_free()
 
     def see_through(self) -> None:
         """Watch the tree, and leave the slot when something else is to be done or the command is not quick."""
+        if not (self.is_brief and self.slot.is_held):
+            self.send_lines()
         if self.slot.is_held:
             poller = select.poll()
             for each in (self.wake, self.control, self.slot.channel):
                 poller.register(each, select.POLLIN)
-            until = time.monotonic() + QUICK
+            begun = time.monotonic()
             while self.reap():
+                until = begun + (BRIEF if self.unsent else QUICK)
                 ready = poller.poll(max(0.0, until - time.monotonic()) * 1000)
-                if [fd for fd, _ in ready] != [self.wake]:
+                if not ready and self.unsent:
+                    self.send_lines()
+                elif [fd for fd, _ in ready] == [self.wake]:
+                    os.read(self.wake, 4096)
+                else:
                     break
-                os.read(self.wake, 4096)
             else:
                 return
             self.slot.leave()
+            if self.unsent:
+                self.send_lines()
         self.watch()
 
     def request(self) -> list[list[bytes]] | None:
@@ -370,6 +389,9 @@ class CommandSupervisor(Supervisor):
         """Start the command; true when in the second directory. Raises OSError: nothing runs."""
         fell_back = command_start.enter(directories)
         limits, confinement = read_only.split(limits)
+        if BRIEF_WORD in limits:
+            limits.remove(BRIEF_WORD)
+            self.is_brief = True
         self.slot.apply_limits(limits, directories[1])
         variables = {name: value for name, _, value in (entry.partition(b"=") for entry in environment)}
         self.shell = command_start.spawn(argv, variables, self.streams, confinement)
