@@ -29,7 +29,7 @@ from toolgate.server.state.backup.restore import defer_signals, replace_state, s
 from toolgate.server.state.stores import open_store
 from toolgate.server.text import describe_os_error, escape_unprintable
 from toolgate.tools import ToolError
-from toolgate.tools.workspace.spool import FULL
+from toolgate.tools.workspace.run_output import FULL
 
 DONE, FAULT = 0, 1
 STREAM = "-"  # standard input or output

@@ -3,11 +3,9 @@
 import asyncio
 import os
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from weakref import WeakSet
 
@@ -23,11 +21,10 @@ from toolgate.tools.workspace import landlock
 from toolgate.tools.workspace.environment import resource_limits
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.process import ReadOnly
-from toolgate.tools.workspace.safe_walk import open_folder
+from toolgate.tools.workspace.spool import CWD_FOLDER, remove_cwd_files
 from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 PRIVATE = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108  # of a sandbox that ends with its command
-CWD_FOLDER = "places"  # of the spool: where commands record their directory, their only writable folder there
 
 
 class SandboxedEnvironment:
@@ -53,7 +50,6 @@ class SandboxedEnvironment:
     ) -> None:
         self.level: str = sandbox.level
         self.limits = sandbox.limits
-        self.cwd_folder: Path | None = spool / CWD_FOLDER
         self.uid: int | None = None
         self.resources: Mapping[int, int] = resource_limits(sandbox.limits, memory=memory)
         self._make_group = make_group
@@ -203,16 +199,7 @@ class SandboxedEnvironment:
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
             self._in_background(proxy.close())
-        self._in_background(asyncio.to_thread(self._clear_cwd_folder, time.time()))
-
-    def _clear_cwd_folder(self, before: float) -> None:
-        """Remove the records of an ended sandbox. Blocking: there may be any number of files. The next sandbox may
-        already write there; ctime tells its files apart, as it can't be forged."""
-        with suppress(OSError), open_folder(self._spool / CWD_FOLDER) as places, os.scandir(places) as entries:
-            for entry in entries:
-                found = entry.stat(follow_symlinks=False)
-                if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
-                    os.unlink(entry.name, dir_fd=places)
+        self._in_background(asyncio.to_thread(remove_cwd_files, self._spool / CWD_FOLDER, time.time()))
 
     def _in_background(self, work: Awaitable[None]) -> None:
         closing = asyncio.ensure_future(work)

@@ -16,7 +16,7 @@ from pathlib import Path
 from toolgate.tools.sandbox.process import SandboxProcess
 from toolgate.tools.workspace import cwd_tracking
 from toolgate.tools.workspace.process import CommandStartError, Launch
-from toolgate.tools.workspace.spool import Spool
+from toolgate.tools.workspace.spool import CWD_FOLDER, Spool
 
 TRY_WITHIN = 10.0  # seconds for each half; it takes some hundredths
 PREFIX = ".trial-"  # backups skip names in the state folder that begin with a dot
@@ -38,7 +38,7 @@ def run_trial(build: BuildSandbox, place: Path | None, uid: int | None, path: st
         folder = Path(made).resolve()
         folder.chmod(0o711)
         root, spool = folder / "workspace", folder / "spool"
-        places = spool / "places"
+        places = spool / CWD_FOLDER
         for part in (root, spool, places):
             part.mkdir(mode=0o700)
             if uid is not None:
@@ -93,8 +93,8 @@ def _run_command(
     spool.reader = uid
     spool.open()
     try:
-        run, output = spool.claim(COMMAND, None, background=False)
-        output.close()
+        run = spool.claim(COMMAND, None, background=False)
+        spool.create_output(run).close()
         rc, word = spool.share_file(cwd_tracking.RC_NAME, cwd_tracking.RC), places / str(run.id)
         environment = cwd_tracking.add_cwd_trap(process.variables({"PATH": path} if path else {}), rc, word)
         try:

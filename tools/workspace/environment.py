@@ -18,15 +18,13 @@ NPROC = resource.RLIMIT_NPROC  # counts all of a user's processes: only for a us
 class CommandEnvironment(Protocol):
     """Where commands run. `level` is "bwrap", "uid" or "none".
 
-    `uid` must own files made for commands; None is the server's user. Commands record their directory in `cwd_folder`;
-    None if they may write anywhere. `resources` are per-process limits, by number. `server_runner` runs the server's
-    own commands. Only `level`, `limits` and `prepare` may be used before `prepare`.
+    `uid` must own files made for commands; None is the server's user. `resources` are per-process limits, by number.
+    `server_runner` runs the server's own commands. Only `level`, `limits` and `prepare` may be used before `prepare`.
     """
 
     level: str
     limits: Limits
     uid: int | None
-    cwd_folder: Path | None
     resources: Mapping[int, int]
     server_runner: CommandRunner
 
@@ -71,7 +69,6 @@ class UnsandboxedEnvironment:
 
     level = "none"
     uid: int | None = None
-    cwd_folder: Path | None = None
 
     def __init__(self, runner: CommandRunner, limits: Limits, build_read_only: BuildReadOnly | None = None) -> None:
         """`build_read_only` returns the confinement of read-only commands; None: there are none."""

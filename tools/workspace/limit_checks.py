@@ -37,17 +37,19 @@ WRITE_REFUSED = ("Permission denied", "File too large")  # what programs print i
 
 
 class LimitChecks:
-    """The limits of `environment`, for the `running` commands, by id, in the workspace `root`."""
+    """The limits of `environment`, for the `running` commands, by id, in the workspace `root`. They may also write to
+    `cwd_folder`."""
 
-    def __init__(self, environment: CommandEnvironment, root: Path, running: Mapping[int, RunningCommand]) -> None:
+    def __init__(
+        self, environment: CommandEnvironment, root: Path, cwd_folder: Path, running: Mapping[int, RunningCommand]
+    ) -> None:
         self._environment = environment
         self._root = root
         self._limits = environment.limits
         self._most_tasks = self._limits.background or MAX_RUNNING
         self._running = running
-        written = [root, *([] if environment.cwd_folder is None else [environment.cwd_folder])]
         shared = self._limits.memory if resource.RLIMIT_DATA in environment.resources else 0  # else a group counts that
-        self._usage = DiskUsageWatcher(environment, written, shared, self._end_all)
+        self._usage = DiskUsageWatcher(environment, [root, cwd_folder], shared, self._end_all)
         self.remeasure = self._usage.remeasure
         self.command_started = self._usage.command_started
         self.command_ended = self._usage.command_ended

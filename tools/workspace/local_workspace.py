@@ -20,7 +20,7 @@ from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.runs import RunStore, no_room
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.spool import CWD_FOLDER, Run
 from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class LocalWorkspace:
         self.private_folder = None if own is None or self.root.is_relative_to(own) else own
         self._runs = RunStore(spool, command_environment)
         self._live = self._runs.live
-        self.limits = LimitChecks(command_environment, self.root, self._live)
+        self.limits = LimitChecks(command_environment, self.root, spool / CWD_FOLDER, self._live)
         self._programs: Programs | None = None
         self._reading = asyncio.Semaphore(READS)
         self.arrivals = 0  # of background tasks
@@ -87,8 +87,8 @@ class LocalWorkspace:
         if earlier is not None and earlier == self._runs.find_key(key):  # it could be started
             return earlier
         self._admit(command, background)
-        running = RunningCommand(*self._runs.claim(command, key, background), self._on_end)
-        running.run.read_only = read_only
+        run, output = self._runs.claim(command, key, background=background, read_only=read_only)
+        running = RunningCommand(run, output, self._on_end)
         self._live[running.run.id] = running
         with span("start command"):
             await self._begin(running, command, cwd or self.root, timeout)
@@ -111,8 +111,10 @@ class LocalWorkspace:
         until = clock() + wait
         run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only)
         try:
-            ended = await self.wait_shell(run_id, max(0.0, until - clock()))
-            return run_id, await self.conclude(run_id, limit=limit) if ended else None
+            if await self.wait_shell(run_id, max(0.0, until - clock())):
+                return run_id, await self.conclude(run_id, limit=limit)
+            self._runs.store(run_id)
+            return run_id, None
         except BaseException:  # above all a cancellation
             await asyncio.shield(self.discard(run_id))
             raise
@@ -128,6 +130,8 @@ class LocalWorkspace:
         refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
         gone = gone or refused is not None
         cwd = await self.read_cwd(run_id)
+        if ended and cwd is None:
+            self._runs.store(run_id)  # notes whether the disk is full
         excerpt = await self._take_excerpt(run, limit, final=gone, keeps_output=keeps_output)
         self.limits.find_reached(run, excerpt.text)
         return Conclusion(run.copy(), ended, gone, refused, seconds, cwd, excerpt)
@@ -224,6 +228,7 @@ class LocalWorkspace:
 
     async def keep(self, run_id: int) -> str | None:
         run = await self._find(run_id)
+        self._runs.store(run_id)
         goes_on = run.status == "running" and not run.background
         refused = self.limits.too_many_tasks if goes_on and not self.limits.has_room else None
         if refused is not None:
@@ -245,7 +250,7 @@ class LocalWorkspace:
         await self.forget(run_id)
 
     async def read_cwd(self, run_id: int) -> Path | None:
-        return cwd_tracking.read_cwd(self._runs.cwd_file(run_id), must_exist=self._environment.cwd_folder is None)
+        return cwd_tracking.read_cwd(self._runs.cwd_file(run_id), must_exist=self.sandbox == "none")
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         await self._runs.open()
@@ -320,7 +325,10 @@ class LocalWorkspace:
 
     async def _take_excerpt(self, run: Run, limit: int, *, final: bool, keeps_output: bool) -> Excerpt:
         """Return the output to show, and remove what is not needed after that. `final`: no more comes."""
-        path, size = output_path(self, run), await self.size(run.id)
+        size = await self.size(run.id)
+        if size > limit:  # the excerpt names the file
+            self._runs.store(run.id)
+        path = output_path(self, run)
         excerpt = await make_excerpt(partial(self.read, run.id), size, limit, _note_rest(run, path), final=final)
         if not final:
             await self.mark_read(run.id, excerpt.used_bytes)

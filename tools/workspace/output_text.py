@@ -52,7 +52,8 @@ async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final:
         else:
             tail += piece
         tail = tail[-half:] if half else ""
-        await asyncio.sleep(0)  # others run too
+        if not is_over:
+            await asyncio.sleep(0)  # others run too
     if total <= limit:
         return Excerpt(head, 0, cleaner.used)
     dropped = total - 2 * half

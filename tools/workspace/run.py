@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from toolgate.tools.workspace.process import CommandStartError, Launch, Process
-from toolgate.tools.workspace.run_output import MemoryOutput, RunOutput
+from toolgate.tools.workspace.run_output import RunOutput
 from toolgate.tools.workspace.spool import Run
 from toolgate.tools.workspace.workspace import GRACE
 from toolgate.tools.workspace.zygote import CommandRunner
@@ -99,11 +99,7 @@ class RunningCommand:
     def _write(self, data: bytes) -> bool:
         """Store output. Return whether all of it is kept."""
         self.output.write(data)
-        if self.output.size == 0 and self.output.kept_bytes == 0:  # the disk had room for the file alone
-            self.output.close()
-            self.output, self.run.in_memory = MemoryOutput(), True
-            self.output.write(data)
-        self.run.kept = self.output.kept_bytes
+        self.run.kept, self.run.in_memory = self.output.kept_bytes, self.output.lacks_room
         if self._new_output is not None:
             self._new_output.set()
             self._new_output = None

@@ -1,29 +1,94 @@
-"""Keep a command's output up to a cap: in a file, or in memory while the disk is full."""
+"""Keep a command's output up to a cap: in memory while it is small, then in a file, unless the disk is full."""
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
 
 MAX_OUTPUT = 64 * 2**20  # bytes of output kept for a run: 64 runs still fit on a disk
+MAX_SMALL = 16 * 2**10  # bytes of output in memory until it is stored: nearly all commands print less
 MAX_HELD = 256 * 2**10  # bytes of output in memory while the disk is full: 64 runs hold 16 MiB
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's quota, the process's file size limit
 CAPPED = b"\n[output from here on is not kept: %d MiB is the most]\n" % (MAX_OUTPUT >> 20)
 NO_ROOM = b"\n[output from here on is not kept: %s]\n"
 
 
-class RunOutput(Protocol):
-    """A command's output: appended up to a cap, read by offset. `kept_bytes` is the kept size, if not all."""
+class RunOutput:
+    """A command's output: appended up to a cap, read by offset. `kept_bytes` is the kept size, if not all.
 
-    size: int
-    kept_bytes: int | None
+    `create_file` creates its file, which outlives the server, and raises OSError. Output that `lacks_room` on the disk
+    stays in memory: little of it is kept.
+    """
 
-    def write(self, data: bytes) -> None: ...
-    def read(self, offset: int, limit: int) -> bytes: ...
-    def close(self) -> None: ...
+    def __init__(self, create_file: Callable[[], "FileOutput"]) -> None:
+        self.lacks_room = False
+        self._create_file = create_file
+        self._file: FileOutput | None = None
+        self._memory = MemoryOutput()
+
+    @property
+    def is_stored(self) -> bool:
+        return self._file is not None
+
+    @property
+    def size(self) -> int:
+        return (self._file or self._memory).size
+
+    @property
+    def kept_bytes(self) -> int | None:
+        return (self._file or self._memory).kept_bytes
+
+    def store(self) -> None:
+        """Move the output to its file, unless it is there or the disk is full. Raises OSError."""
+        if self._file is not None or self.lacks_room:
+            return
+        try:
+            file = self._create_file()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self.lacks_room = True
+        else:
+            self._file = file
+            self._write_first(self._memory.read(0, MAX_HELD))
+
+    def write(self, data: bytes) -> None:
+        """Append what fits, and note once in the output that the rest was dropped."""
+        if self._file is None and not self.lacks_room and self._memory.size + len(data) > MAX_SMALL:
+            try:
+                self.store()
+            except OSError:  # the folder was removed, or the disk is broken: the command goes on
+                self.lacks_room = True
+        if self._file is None:
+            self._memory.write(data)
+        elif self._file.size:
+            self._file.write(data)
+        else:
+            self._write_first(data)
+
+    def read(self, offset: int, limit: int) -> bytes:
+        return (self._file or self._memory).read(offset, limit)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _write_first(self, data: bytes) -> None:
+        """Write to the empty file, or go on in memory if the disk has no room for all of it."""
+        assert self._file is not None
+        if data:
+            self._file.write(data)
+        if self._file.kept_bytes is not None and self._file.kept_bytes < MAX_OUTPUT:
+            self._file.close()
+            self._file, self.lacks_room = None, True
+            if not self._memory.size:
+                self._memory.write(data)
+        else:
+            self._memory = MemoryOutput()
 
 
 class MemoryOutput:
-    """Output in memory, for a full disk. It outlives the command, and keeps little."""
+    """Output in memory, up to MAX_HELD."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -40,8 +105,6 @@ class MemoryOutput:
 
     def read(self, offset: int, limit: int) -> bytes:
         return bytes(self._data[offset : offset + limit])
-
-    def close(self) -> None: ...
 
 
 class FileOutput:

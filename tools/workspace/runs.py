@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.threads import Threads
@@ -11,11 +13,13 @@ from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
-from toolgate.tools.workspace.run_output import MemoryOutput, RunOutput
-from toolgate.tools.workspace.spool import FULL, Run, Spool
+from toolgate.tools.workspace.run_output import FULL, FileOutput, RunOutput
+from toolgate.tools.workspace.spool import CWD_FOLDER, Run, Spool
 
 REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
 MAX_TAIL = 4096  # bytes of output that may show a reached limit
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +34,7 @@ class RunStore:
         self._environment = environment
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
-        self._in_memory: dict[int, MemoryOutput] = {}  # output of runs that began on a full disk
+        self._in_memory: dict[int, RunOutput] = {}  # output of ended runs that is in no file
         self._unneeded: list[int] = []  # ids of runs to remove soon
         self._removing: set[asyncio.Future[None]] = set()
         self._is_open = False
@@ -67,40 +71,65 @@ class RunStore:
         """Return the id of the run that was started with `key`."""
         return next((run.id for run in self._runs.values() if key is not None and run.key == key), None)
 
-    def claim(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
-        """Return a new run under the next id, and its output. Raises ToolError."""
+    def claim(self, command: str, key: str | None, *, background: bool, read_only: bool) -> tuple[Run, RunOutput]:
+        """Return a new run under the next id, and its output. Raises ToolError.
+
+        Nothing of it is stored before it goes on, or prints more than a little: after a restart no one asks for a
+        command that had ended. A call with a key may be repeated, a read-only command needs a file of its own, and on a
+        full disk old runs make room.
+        """
         try:
-            run, output = self._claim_output(command, key, background)
+            run = self._in_spool(lambda: self._spool.claim(command, key, background))
         except OSError as error:
             raise no_room(error) from None
+        run.read_only = read_only
+        output = RunOutput(partial(self._create_file, run))
+        if background or read_only or key is not None or not self._spool.has_room:
+            try:
+                output.store()
+            except OSError as error:
+                raise no_room(error) from None
+            run.in_memory = output.lacks_room
         self._runs[run.id] = run
         if not background:
             self.attended.add(run.id)
         return run, output
 
-    def _claim_output(self, command: str, key: str | None, background: bool) -> tuple[Run, RunOutput]:
-        """Return the run and its output. On a full disk old runs make room, or the output stays in memory."""
+    def store(self, run_id: int) -> None:
+        """Move the output of a run to its file, if the disk has room. Raises ToolError."""
+        output = self._output(run_id)
+        if output is None:
+            return
         try:
-            return self._spool.claim(command, key, background)
-        except FileNotFoundError:
-            self._spool.open()  # there is nothing to read
-            return self._spool.claim(command, key, background)
+            output.store()
+        except OSError as error:
+            raise no_room(error) from None
+        self._runs[run_id].in_memory = output.lacks_room
+        if run_id in self._in_memory and output.is_stored:
+            output.close()
+            del self._in_memory[run_id]
+
+    def _create_file(self, run: Run) -> FileOutput:
+        """Create the file of a run's output. On a full disk old runs make room. Raises OSError."""
+        try:
+            return self._in_spool(lambda: self._spool.create_output(run))
         except OSError as error:
             if error.errno not in FULL:
                 raise
             self._make_room()
+            return self._spool.create_output(run)
+
+    def _in_spool(self, do: Callable[[], T]) -> T:
+        """Return what `do` returns. If the folder of the runs was removed, make it again."""
         try:
-            return self._spool.claim(command, key, background)
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            run, output = self._spool.claim_in_memory(command, key, background)
-            self._in_memory[run.id] = output
-            return run, output
+            return do()
+        except FileNotFoundError:
+            self._spool.open()  # there is nothing to read
+            return do()
 
     def keep_output(self, run_id: int, output: RunOutput) -> None:
         """Keep the output of an ended run if it is in memory."""
-        if isinstance(output, MemoryOutput) and run_id in self._runs:
+        if not output.is_stored and run_id in self._runs:
             self._in_memory[run_id] = output
 
     def _make_room(self) -> None:
@@ -124,7 +153,7 @@ class RunStore:
     def read_tail(self, run: Run) -> str:
         """Return the end of the output of a run that failed."""
         begin = max(0, run.size - MAX_TAIL)
-        return clean_output(self._spool.read(run.id, begin, MAX_TAIL), final=True)[0] if run.exit_code else ""
+        return clean_output(self.read(run.id, begin, MAX_TAIL), final=True)[0] if run.exit_code else ""
 
     def _output(self, run_id: int) -> RunOutput | None:
         """Return the output of a living run or in memory, else None."""
@@ -133,19 +162,24 @@ class RunStore:
 
     def track_cwd(self, run: Run, variables: Mapping[str, str]) -> Mapping[str, str]:
         """Return the variables of a command that records its final directory, if the disk has room."""
-        if run.id in self._in_memory:
+        if run.in_memory:
             return variables
         try:
-            rc = self._spool.share_file(cwd_tracking.RC_NAME, cwd_tracking.RC)
+            rc = self._in_spool(self._share_rc)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             return variables
         return cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
 
+    def _share_rc(self) -> Path:
+        """Return the file that a command reads first. Raises FileNotFoundError if the folder for records is gone."""
+        self._spool.require_cwd_folder()
+        return self._spool.share_file(cwd_tracking.RC_NAME, cwd_tracking.RC)
+
     def make_cwd_file(self, run: Run) -> Path | None:
         """Return a new file, the only one that a read-only command may write, or None if the disk has no room."""
-        if run.id in self._in_memory:
+        if run.in_memory:
             return None
         path = self._spool.path(run.id, "cwd")
         try:
@@ -157,14 +191,14 @@ class RunStore:
         return path
 
     def cwd_file(self, run_id: int) -> Path:
-        """Return the file in which a command records its directory: in a sandbox, where commands may write."""
+        """Return the file in which a command records its directory."""
         if run_id in self._runs and self._runs[run_id].read_only:
             return self._spool.path(run_id, "cwd")
-        folder = self._environment.cwd_folder
-        return self._spool.path(run_id, "cwd") if folder is None else folder / str(run_id)
+        return self._spool.folder / CWD_FOLDER / str(run_id)
 
     def save(self, run: Run) -> None:
-        if run.id in self._in_memory:
+        output = self._output(run.id)
+        if output is not None and not output.is_stored:
             return
         try:
             self._spool.save(run)
@@ -204,8 +238,7 @@ class RunStore:
     def _remove(self, run_ids: list[int]) -> None:
         for run_id in run_ids:
             self._spool.forget(run_id)
-            if self._environment.cwd_folder is not None:
-                files.remove(self.cwd_file(run_id))
+            files.remove(self.cwd_file(run_id))
 
     async def close(self, timeout: float) -> None:
         self._start_removing()

@@ -4,6 +4,9 @@
     NAME.lock           held by a server while it lives
     ID/task.json        a Run
     ID/output           stdout and stderr in order, capped
+    places/ID           the directory in which a command ended (cwd_tracking.py)
+
+A command that ends soon and prints little has no folder ID.
 
 Several servers may share the folder (a desktop client starts one for each project). A server sees its own runs and
 those of ended servers; it never touches those of another living one.
@@ -11,6 +14,7 @@ those of ended servers; it never touches those of another living one.
 
 import errno
 import fcntl
+import math
 import os
 import stat
 import time
@@ -22,16 +26,17 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.tools.workspace.run_output import FileOutput, MemoryOutput
+from toolgate.tools.workspace.run_output import FileOutput
 from toolgate.tools.workspace.safe_walk import open_folder
 
 KEPT = 50  # ended runs: a list that a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
 KEPT_BYTES = 512 * 2**20  # of output of ended runs
 MAX_TASK = 64 * 2**10  # bytes of a task.json; real ones have a few thousand
+ROOM, FILES = 2**20, 16  # bytes and files of the disk that let a command begin without a file
 LAST_ID = "last-id"
 SHOWN = 1_000  # characters of a command kept for lists
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # the disk, the user's quota, the process's file size limit
+CWD_FOLDER = "places"  # where commands record their directory: in a sandbox, their only writable folder here
 
 Status = Literal["running", "exited", "killed", "lost"]
 
@@ -90,8 +95,10 @@ class Spool:
         self._last = open_regular(self.folder / LAST_ID, os.O_RDWR | os.O_CREAT)
         with self._hold_lock():
             living = self._living()
+            self._make_cwd_folder()
             if not living:
                 deserted()
+                remove_cwd_files(self.folder / CWD_FOLDER)
                 if self.reader is None:  # another server may have opened it to a command's user
                     self.folder.chmod(0o700)
             self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -105,28 +112,44 @@ class Spool:
             self.forget(run_id)
         return [run for run in runs if run.id not in forgotten]
 
-    def claim(self, command: str, key: str | None, background: bool) -> "tuple[Run, FileOutput]":
-        """Return a new run under the next id, with its folder and output file. Raises OSError."""
+    def claim(self, command: str, key: str | None, background: bool) -> Run:
+        """Return a new run under the next id. It takes no room on the disk. Raises FileNotFoundError if the folder was
+        removed."""
+        if os.fstat(self._last).st_nlink == 0:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
         with self._hold_lock():
-            run = self._run(self._last_id() + 1, command, key, background)
-            while True:
-                folder = f"{self.folder}/{run.id}"
-                try:
-                    os.mkdir(folder, 0o700)
-                    break
-                except FileExistsError:
-                    run.id += 1
-            self.share(folder)
+            number = self._last_id() + 1
+            while os.path.lexists(f"{self.folder}/{number}"):  # the count is damaged
+                number += 1
+            self._highest = number
+            with suppress(OSError):  # the disk is full
+                os.pwrite(self._last, b"%020d" % number, 0)
+        shown = command if len(command) <= SHOWN else f"{command[:SHOWN]}…"
+        return Run(number, shown, self._name, time.time(), background, key=key)
+
+    @property
+    def has_room(self) -> bool:
+        """Return whether the disk has room for a command's few files."""
+        try:
+            found = os.statvfs(self._last)
+        except OSError:
+            return False
+        return found.f_bavail * found.f_frsize >= ROOM and (found.f_files == 0 or found.f_favail >= FILES)
+
+    def create_output(self, run: Run) -> FileOutput:
+        """Create the folder of a run, with its output file. Raises OSError."""
+        folder = f"{self.folder}/{run.id}"
+        with self._hold_lock():  # other servers read it only after the unlocking
+            os.mkdir(folder, 0o700)
             try:
-                os.pwrite(self._last, b"%020d" % run.id, 0)
-                write_regular(f"{folder}/task.json", msgspec.json.encode(run))  # read only after the unlocking
+                self.share(folder)
+                write_regular(f"{folder}/task.json", msgspec.json.encode(run))
                 output = FileOutput(f"{folder}/output")
                 self.share(f"{folder}/output")
             except OSError:
                 self.forget(run.id)
                 raise
-            self._highest = run.id
-            return run, output
+        return output
 
     def share(self, path: Path | str) -> None:
         """Let the reader, and no other user, read the path. Raises OSError."""
@@ -147,16 +170,6 @@ class Spool:
             fresh.replace(path)
         self._shared[name] = path
         return path
-
-    def claim_in_memory(self, command: str, key: str | None, background: bool) -> "tuple[Run, MemoryOutput]":
-        """Return a new run with nothing on disk, for a full disk."""
-        with self._hold_lock():
-            self._highest = self._last_id() + 1
-            with suppress(OSError):
-                os.pwrite(self._last, b"%020d" % self._highest, 0)
-        run = self._run(self._highest, command, key, background)
-        run.in_memory = True
-        return run, MemoryOutput()
 
     def save(self, run: Run) -> None:
         """Write `task.json` atomically. Raises OSError."""
@@ -234,10 +247,6 @@ class Spool:
             os.close(self._last)
         self._lock = self._last = -1
 
-    def _run(self, run_id: int, command: str, key: str | None, background: bool) -> Run:
-        shown = command if len(command) <= SHOWN else f"{command[:SHOWN]}…"
-        return Run(run_id, shown, self._name, time.time(), background, key=key)
-
     @contextmanager
     def _hold_lock(self) -> Generator[None, None, None]:
         """Hold the servers' lock, for a few system calls."""
@@ -293,6 +302,16 @@ class Spool:
             elif not entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
 
+    def require_cwd_folder(self) -> None:
+        """Raise FileNotFoundError if the folder in which commands record their directory was removed."""
+        os.stat(f"{self.folder}/{CWD_FOLDER}")
+
+    def _make_cwd_folder(self) -> None:
+        folder = self.folder / CWD_FOLDER
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink(missing_ok=True)  # of a restored copy that was tampered with
+            folder.mkdir(mode=0o700)
+
     def _last_id(self) -> int:
         try:
             last = int(os.pread(self._last, 20, 0))
@@ -308,6 +327,16 @@ class Spool:
             found = self.path(run.id, "output").lstat()
             run.size = found.st_size
             run.ended = max(run.started, found.st_mtime)
+
+
+def remove_cwd_files(folder: Path, before: float = math.inf) -> None:
+    """Remove the files in a CWD_FOLDER that last changed before a time. Blocking: there may be any number of files.
+    Commands may still write there; ctime tells older files apart, as it can't be forged."""
+    with suppress(OSError), open_folder(folder) as opened, os.scandir(opened) as entries:
+        for entry in entries:
+            found = entry.stat(follow_symlinks=False)
+            if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
+                os.unlink(entry.name, dir_fd=opened)
 
 
 def write_regular(path: Path | str, data: bytes) -> None:

@@ -27,6 +27,7 @@ from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.workspace import safe_walk
 from toolgate.tools.workspace.limits import Limits
+from toolgate.tools.workspace.spool import remove_cwd_files
 
 DEEP = 3_000  # three times what Python or fts can nest; ten thousand take no more but time
 ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
@@ -328,12 +329,12 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> Non
     (tmp_path / "spool").mkdir()
     places = tmp_path / "spool" / "places"
     places.symlink_to(outside)
-    environment._clear_cwd_folder(time.time() + 60)
+    remove_cwd_files(places, time.time() + 60)
     assert left(outside) == ["precious"]
     environment._make_folders()
     assert stat.S_ISDIR(places.lstat().st_mode) and left(outside) == ["precious"]
     (places / "1").touch()
-    environment._clear_cwd_folder(time.time() + 60)
+    remove_cwd_files(places, time.time() + 60)
     assert left(places) == []
 
 

@@ -144,7 +144,7 @@ def test_old_tasks_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         listed = [task.id for task in await mine.list()]
 
         def left() -> list[int]:
-            return sorted(int(path.name) for path in (tmp_path / "spool").iterdir() if path.is_dir())
+            return sorted(int(path.name) for path in (tmp_path / "spool").iterdir() if path.name.isdecimal())
 
         await until(lambda: left() == listed)  # forgotten runs are removed in a thread
         return listed
@@ -219,6 +219,8 @@ def test_commands_run_though_nothing_can_be_written(tmp_path: Path) -> None:
         await me.bash("true")  # the zygote keeps the old limit
         with no_room():
             output = await me.bash("echo hi; cd /; exit 3")
+            assert (text_of(output), output.structured["cwd"]) == ("hi\nexit code: 3", "/")
+            output = await me.bash("echo hi; trap 'cd /tmp' EXIT; exit 3")  # as if its directory was not recorded
             assert text_of(output) == f"hi\nexit code: 3\n{full}"
             assert output.structured["output_file"] is None
             output = await me.bash("seq 1000000")
@@ -236,7 +238,79 @@ def test_commands_run_though_nothing_can_be_written(tmp_path: Path) -> None:
         assert str(me.place.cwd) == "/"
 
     on_caller(body, tmp_path)
-    assert sorted(path.name for path in (tmp_path / "spool").iterdir() if path.is_dir()) == ["5"]
+    assert stored(tmp_path) == ["6"]
+
+
+def stored(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "spool").iterdir() if path.name.isdecimal())
+
+
+def test_a_command_that_ends_soon_and_prints_little_takes_no_room(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        names = told(await me.bash(f"printf '%01000d' 0; echo; ls {tmp_path}/spool")).split()
+        assert "places" in names and not any(name.isdecimal() for name in names[1:])
+        assert stored(tmp_path) == []
+        await until(lambda: not os.listdir(tmp_path / "spool" / "places"))
+
+    on_caller(body, tmp_path)
+
+
+def test_output_is_stored_as_soon_as_it_is_large(tmp_path: Path) -> None:
+    lines = "".join(f"{number}\n" for number in range(1, 5_001))
+    assert run_output.MAX_SMALL < len(lines) < 30_000
+
+    async def body(me: Caller) -> None:
+        kept = f"for n in $(seq 5000); do echo $n; done; cat {tmp_path}/spool/1/output >copy; echo end"
+        assert told(await me.bash(kept)) == f"{lines}end\n"
+        copy = (me.workspace.root / "copy").read_text()
+        assert len(copy) > run_output.MAX_SMALL // 2 and lines.startswith(copy)
+        await until(lambda: stored(tmp_path) == [])
+
+    on_caller(body, tmp_path)
+
+
+def test_a_command_that_goes_on_is_stored(tmp_path: Path) -> None:
+    async def body(mine: LocalWorkspace) -> None:
+        command = "echo one; until [ -e go ]; do sleep 0.01; done; echo two"
+        task, conclusion = await mine.execute(command, wait=0.3, limit=1_000)
+        assert conclusion is None and stored(tmp_path) == [str(task)]
+        file = tmp_path / "spool" / str(task) / "output"
+        assert file.read_bytes() == b"one\n"
+        (mine.root / "go").touch()
+        assert await mine.wait_shell(task, BOUND)
+        assert (await mine.conclude(task, limit=1_000)).excerpt.text == "one\ntwo\n"
+
+    on_workspace(body, tmp_path)
+
+
+def test_records_that_a_killed_server_left_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "spool" / "places").mkdir(parents=True)
+    (tmp_path / "spool" / "places" / "7").write_text("/tmp\n")
+
+    async def run() -> None:
+        async with workspace(tmp_path) as one:
+            await one.list()
+            assert not os.listdir(tmp_path / "spool" / "places")
+            (tmp_path / "spool" / "places" / "8").touch()  # as of a command that runs
+            async with workspace(tmp_path) as two:
+                await two.list()
+            assert os.listdir(tmp_path / "spool" / "places") == ["8"]
+
+    asyncio.run(run())
+
+
+def test_a_link_in_place_of_the_records_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "spool").mkdir()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "1").touch()
+    (tmp_path / "spool" / "places").symlink_to(tmp_path / "precious")
+
+    async def body(me: Caller) -> None:
+        await me.bash("cd /")
+        assert str(me.place.cwd) == "/"
+
+    on_caller(body, tmp_path)
+    assert os.listdir(tmp_path / "precious") == ["1"]
 
 
 def test_output_is_kept_in_memory_if_the_disk_is_full_at_its_first_byte(tmp_path: Path) -> None:
@@ -283,11 +357,13 @@ def test_on_a_full_disk_old_output_makes_room(tmp_path: Path) -> None:
 def test_a_removed_spool_is_made_again(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         first = (await me.call("BackgroundBash", command="echo one; exec sleep 600")).structured["task_id"]
-        await me.bash(f"rm -rf {tmp_path}/spool")
-        assert text_of(await me.bash("echo well; cd /")) == "well\n"
-        assert str(me.place.cwd) == "/"
+        for name in ("spool", "spool/places"):
+            await me.bash(f"rm -rf {tmp_path}/{name}")
+            assert text_of(await me.bash("echo well; cd /")) == "well\n"
+            assert str(me.place.cwd) == "/"
+            me.place.cwd = None
         second = (await me.call("BackgroundBash", command="true")).structured["task_id"]
-        assert second > first + 2
+        assert second > first + 4
         assert (await me.call("ReadBgOutput", task_id=first)).structured["output"] == "one\n"
         assert (await me.call("KillBgTask", task_id=first)).structured["status"] == "killed"
 
