@@ -22,7 +22,7 @@ from tests.bench.report import TARGETS, report
 from tests.bench.session import measure as session_measure
 from tests.bench.session import report as session_report
 
-QUICK = Effort(rounds=1, starts=1, calls=100, seconds=0.15, slices=2, commands=10)
+QUICK = Effort(rounds=1, starts=1, calls=100, warm=0.15, burst=0.05, slices=2, commands=10)
 QUICK_HTTP = WebEffort(
     rounds=1, seconds=0.15, warm=0.05, slices=3, case_slices=2, held_rounds=1, held=200, settle=0.3, idle=1.0
 )

@@ -27,14 +27,15 @@ LARGE_WINDOW = 8  # large ones: 800 kB in flight, more than any pipe holds
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured. `seconds`: of one throughput figure in one round, about."""
+    """How much is measured. `warm` and `burst` are seconds of calls in flight, about."""
 
     rounds: int
     starts: int = 2
     idle: float = 2.5  # seconds before memory is measured
     calls: int = 1_000  # sequential ones
-    seconds: float = 0.6
-    slices: int = 20  # of a round's sequential calls
+    warm: float = 1.5  # Node compiles what was called often enough
+    burst: float = 0.05
+    slices: int = 20  # of a round's sequential calls, and bursts
     commands: int = 30  # shell commands
 
 
@@ -71,9 +72,8 @@ def measure(sides: Sides, effort: Effort, tell: Callable[[str], None]) -> Figure
         _starts(sides, figures, effort.starts)
         tell(f"round {turn} of {effort.rounds}: idle memory")
         _memory(sides, figures, effort)
-        for name in sides.commands:
-            tell(f"round {turn} of {effort.rounds}: {name}")
-            _work(sides, name, figures, effort)
+        tell(f"round {turn} of {effort.rounds}: calls in flight")
+        _bursts(sides, figures, effort)
         tell(f"round {turn} of {effort.rounds}: sequential calls")
         _latencies(sides, figures, effort)
         tell(f"round {turn} of {effort.rounds}: shell")
@@ -121,23 +121,27 @@ def _memory(sides: Sides, figures: Figures, effort: Effort) -> None:
             peer.close()
 
 
-def _work(sides: Sides, name: str, figures: Figures, effort: Effort) -> None:
-    small, large = _echo("hello"), _echo(LARGE_TEXT)
-    tools = len(sides.tools)
-
-    def listed(result: Any) -> bool:
-        return len(result["tools"]) == tools
-
-    with sides.start(name) as peer:
-        _open(peer, sides)
-        rate = _rate(peer, effort, "tools/call", small, WINDOW, _says("hello"))
-        figures.add(name, CALLS, rate)
-        count = _count(rate, effort.seconds, WINDOW)
-        before = peer.cpu()
-        peer.pipeline("tools/call", small, count, WINDOW, _says("hello"))
-        figures.add(name, CPU, (peer.cpu() - before) / count * 1e6)
-        figures.add(name, LISTS, _rate(peer, effort, "tools/list", {}, WINDOW, listed))
-        figures.add(name, LARGE, _rate(peer, effort, "tools/call", large, LARGE_WINDOW, _says(LARGE_TEXT)))
+def _bursts(sides: Sides, figures: Figures, effort: Effort) -> None:
+    """Measure calls in flight in short bursts in which the sides take turns, after a while that lets a compiler
+    work."""
+    small, large, tools = _echo("hello"), _echo(LARGE_TEXT), len(sides.tools)
+    loads = {
+        CALLS: ("tools/call", small, WINDOW, _says("hello")),
+        LISTS: ("tools/list", {}, WINDOW, lambda result: len(result["tools"]) == tools),
+        LARGE: ("tools/call", large, LARGE_WINDOW, _says(LARGE_TEXT)),
+    }
+    with ExitStack() as stack:
+        peers = {name: stack.enter_context(sides.start(name)) for name in sides.commands}
+        for peer in peers.values():
+            _open(peer, sides)
+        for metric, (method, params, window, good) in loads.items():
+            counts = {name: _warm_up(peer, effort, method, params, window, good) for name, peer in peers.items()}
+            for _ in range(effort.slices):
+                for name, peer in peers.items():
+                    before = peer.cpu()
+                    figures.add(name, metric, peer.pipeline(method, params, counts[name], window, good))
+                    if metric == CALLS:
+                        figures.add(name, CPU, (peer.cpu() - before) / counts[name] * 1e6)
 
 
 def _latencies(sides: Sides, figures: Figures, effort: Effort) -> None:
@@ -163,13 +167,13 @@ def _says(text: str) -> Callable[[Any], bool]:
     return lambda result: result["content"] == [{"type": "text", "text": text}]
 
 
-def _rate(
+def _warm_up(
     peer: Peer, effort: Effort, method: str, params: dict[str, Any], window: int, good: Callable[[Any], bool]
-) -> float:
-    """Return calls per second, warm: two earlier runs find out how many calls fill the time."""
+) -> int:
+    """Call for a while, unmeasured, and return how many calls make a burst."""
     rate = peer.pipeline(method, params, 2 * window, window, good)
-    rate = peer.pipeline(method, params, _count(rate, effort.seconds, window), window, good)
-    return peer.pipeline(method, params, _count(rate, effort.seconds, window), window, good)
+    rate = peer.pipeline(method, params, _count(rate, effort.warm, window), window, good)
+    return _count(rate, effort.burst, window)
 
 
 def _count(rate: float, seconds: float, window: int) -> int:

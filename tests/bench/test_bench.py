@@ -15,7 +15,7 @@ def test_the_benchmark_measures_all_sides_and_holds_them_against_the_targets(tmp
     told: list[str] = []
     cores = Cores()
     try:
-        effort = Effort(rounds=1, starts=1, idle=0, calls=2, seconds=0, commands=1)
+        effort = Effort(rounds=1, starts=1, idle=0, calls=2, warm=0, burst=0, slices=1, commands=1)
         printed = report(measure(prepared(tmp_path, cores), effort, told.append))
     finally:
         cores.free()
