@@ -51,8 +51,14 @@ class RunningCommand:
         self.run.moved = process.moved
         if timeout is not None and not process.ended.done():
             self._timer = asyncio.get_running_loop().call_later(timeout, self._expire, timeout)
-        _call_when_done(process.ended, self._on_shell)
-        _call_when_done(process.gone, self._on_gone)
+        self._call_when_done(process.ended, self._on_shell)
+        self._call_when_done(process.gone, self._on_gone)
+
+    def _call_when_done(self, future: "asyncio.Future[T]", call: "Callable[[asyncio.Future[T]], None]") -> None:
+        if future.done() and not self.run.background:  # of a task, the result that it has begun comes first
+            call(future)
+        else:
+            future.add_done_callback(call)
 
     def terminate(self, reason: str | None = None, grace: float = GRACE) -> None:
         """End the whole tree: SIGTERM, and SIGKILL after `grace` seconds. A second call may shorten that."""
@@ -130,13 +136,6 @@ class RunningCommand:
         self.output.close()
         self.on_end(self)
         self._gone.set_result(None)
-
-
-def _call_when_done(future: "asyncio.Future[T]", call: "Callable[[asyncio.Future[T]], None]") -> None:
-    if future.done():  # now: a callback would wait for the next turn
-        call(future)
-    else:
-        future.add_done_callback(call)
 
 
 async def _wait_done(future: "asyncio.Future[Any]", timeout: float) -> bool:
