@@ -7,7 +7,7 @@ Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and nev
 import asyncio
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, overload
+from typing import Annotated, Any, Literal, overload
 
 import msgspec
 
@@ -21,6 +21,7 @@ MAX_SHOWN = 200  # characters of a decoder's complaint that an error repeats
 
 # A large message is large by its strings: a file, a picture. Decoding takes time and memory for values.
 SMALL = 16 * 1024  # bytes of a message that is not measured: the worst takes 30 ms
+PLAIN = 4 * 1024  # bytes of a message that is read as a request first: what is none is decoded again, the worst in 8 ms
 MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
 MAX_ESCAPES = 6 * 2**20  # backslashes: more than in 32 MiB of \\uXXXX text; so many take 21 ms
 MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs
@@ -87,6 +88,15 @@ class _AnyMessage(msgspec.Struct):
     error: Any = msgspec.UNSET
 
 
+class _PlainRequest(msgspec.Struct):
+    """A request as nearly all are: the decoder checks what `_classify` would."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | Annotated[str, msgspec.Meta(max_length=MAX_ID)]
+    method: str
+    params: dict[str, Any] = {}
+
+
 class _MessageId(msgspec.Struct):
     """The part that is read of a message too large to decode."""
 
@@ -113,6 +123,7 @@ class _RequestMessage(msgspec.Struct, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(_AnyMessage).decode
+_decode_request = msgspec.json.Decoder(_PlainRequest).decode
 _decode_id = msgspec.json.Decoder(_MessageId).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -120,6 +131,12 @@ _encode = msgspec.json.Encoder().encode
 
 def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
     """Decode one message, or a batch (a list, also of one). Never raises for what is in `data`."""
+    if len(data) <= PLAIN:
+        try:
+            plain = _decode_request(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _decode_measured(data)
+        return Request(plain.id, plain.method, plain.params)
     if len(data) > SMALL:
         try:
             for _ in _measure(data, MAX_STRUCTURE):
