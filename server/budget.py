@@ -13,7 +13,7 @@ class Claim(msgspec.Struct, eq=False):
     """The part of a budget that one request, body, answer or stream holds."""
 
     _budget: "Budget"
-    _holder: "_Holder | None"
+    _holder: "Holder | None"
     amount: int = 0
 
     def grow(self, amount: int) -> bool:
@@ -62,8 +62,8 @@ class Budget:
         self.all = all
         self.each = each
         self._renews = renews
-        self._holders: dict[str, _Holder] = {}
-        self._released = _Holder("")  # the last without claims: its principal's next request is likely to come soon
+        self._holders: dict[str, Holder] = {}
+        self._released = Holder("")  # the last without claims: its principal's next request is likely to come soon
         self._waiting: set[Callable[[], None]] = set()
 
     def claim(self, principal: str) -> Claim:
@@ -85,10 +85,20 @@ class Budget:
             claim.offer(end)
         return claim
 
+    def enter(self, principal: str) -> "Holder | None":
+        """Hold 1 without a claim, at half its cost, until `leave(holder, 1)`. Return None if there is no room."""
+        holder = self._hold(principal)
+        if holder.used >= self.each or self.used >= self.all:
+            self.leave(holder, 0)
+            return None
+        holder.used += 1
+        self.used += 1
+        return holder
+
     def has_room(self, principal: str, amount: int, tell: Callable[[], None] | None = None) -> bool:
         """Return whether a principal may hold `amount` more, and end offered claims to make it so. If not, `tell` is
         called when less is held."""
-        holder = self._holders.get(principal) or _Holder(principal)
+        holder = self._holders.get(principal) or Holder(principal)
         if self.make_room(holder, amount):
             return True
         if tell is not None:
@@ -99,7 +109,7 @@ class Budget:
         holder = self._holders.get(principal)
         return holder.used if holder is not None else 0
 
-    def make_room(self, holder: "_Holder", amount: int, claim: Claim | None = None) -> bool:
+    def make_room(self, holder: "Holder", amount: int, claim: Claim | None = None) -> bool:
         """End claims other than `claim` until `holder` may hold `amount` more, and return whether it may."""
         if amount > self.all:
             return False
@@ -111,22 +121,22 @@ class Budget:
                 return False
         return True
 
-    def add(self, holder: "_Holder", amount: int) -> None:
+    def add(self, holder: "Holder", amount: int) -> None:
         holder.used += amount
         self.used += amount
         if amount < 0 and self._waiting:
             self._tell_waiting()
 
-    def _hold(self, principal: str) -> "_Holder":
+    def _hold(self, principal: str) -> "Holder":
         """Return the holder of another claim of the principal."""
         holder = self._holders.get(principal)
         if holder is None:
-            holder = self._released if self._released.principal == principal else _Holder(principal)
+            holder = self._released if self._released.principal == principal else Holder(principal)
             self._holders[principal] = holder
         holder.claims += 1
         return holder
 
-    def leave(self, holder: "_Holder", amount: int) -> None:
+    def leave(self, holder: "Holder", amount: int) -> None:
         holder.claims -= 1
         if not holder.claims:
             del self._holders[holder.principal]
@@ -141,7 +151,7 @@ class Budget:
         for tell in waiting:
             tell()
 
-    def _end_of_largest(self, holder: "_Holder", amount: int, claim: Claim | None) -> bool:
+    def _end_of_largest(self, holder: "Holder", amount: int, claim: Claim | None) -> bool:
         """End a claim of the principal that holds most, or one of `holder`'s if that is the largest."""
         others = [other for other in self._holders.values() if other.offered and other is not holder]
         largest = max(others, key=lambda other: other.used, default=None)
@@ -150,7 +160,9 @@ class Budget:
         return self._renews and _end_first(holder, claim)
 
 
-class _Holder:
+class Holder:
+    """What a principal holds of a budget."""
+
     __slots__ = ("claims", "offered", "principal", "used")
 
     def __init__(self, principal: str) -> None:
@@ -160,7 +172,7 @@ class _Holder:
         self.offered: dict[Claim, Callable[[], None]] = {}  # oldest offer first
 
 
-def _end_first(holder: _Holder, spared: Claim | None) -> bool:
+def _end_first(holder: Holder, spared: Claim | None) -> bool:
     """End the oldest offered claim, and return False if there is none."""
     claim = next((claim for claim in holder.offered if claim is not spared and claim.amount), None)
     if claim is None:

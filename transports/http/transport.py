@@ -173,8 +173,8 @@ class Endpoint:
             await refuse(send, 405, f"the method must be {methods}", [(b"allow", ", ".join(self._handlers).encode())])
             return
         principal: Principal = scope["toolgate.principal"]
-        claim = self._requests.take(principal.name, 1)
-        if claim is None:
+        holder = self._requests.enter(principal.name)
+        if holder is None:
             await refuse_for_now(send, "too many requests at once")
             return
         try:
@@ -182,7 +182,7 @@ class Endpoint:
         except BusUnreachableError as error:  # raised before the answer has begun
             await refuse_for_now(send, str(error))
         finally:
-            claim.release()
+            self._requests.leave(holder, 1)
 
 
 class Transport(Protocol):
