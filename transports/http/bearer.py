@@ -44,7 +44,7 @@ class LocalAuth:
         self._send_page = send_page
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if self._send_page is not None and is_browser(scope):
+        if scope["method"] == "GET" and self._send_page is not None and is_browser(scope):
             return self._send_page(send, 406, [])
         set_principal(scope, LOCAL)
         return self._app(scope, receive, send)

@@ -20,7 +20,7 @@ from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http import cors
 from toolgate.transports.http.asgi import Application, Headers, Message, Receive, Scope, Send, refuse, respond
 from toolgate.transports.http.cors import HeaderLines
-from toolgate.transports.http.known_head import LENGTH_HEADER, KnownHead
+from toolgate.transports.http.known_head import KnownHead
 
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "[::1]"))
 PROBES = frozenset(("/health", "/ready"))
@@ -81,7 +81,9 @@ class RequestGuard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = self._proxy_id(scope) or random.getrandbits(64).to_bytes(8).hex()  # not secret, but not countable either
+        id = (self._trusts is not None and self._proxy_id(scope)) or random.getrandbits(64).to_bytes(
+            8
+        ).hex()  # not secret, but not countable either
         labelled_send = LabelledSend(id.encode(), scope, send, self.answered, scope.get("toolgate.connection"))
         LOG_CONTEXT.set(LogContext(id))  # each request has context variables of its own
         self.running += 1
@@ -89,7 +91,7 @@ class RequestGuard:
             head: KnownHead | None = scope.get("toolgate.head")
             if head is not None and head.checked is not None:
                 scope["toolgate.starts"](False)
-                scope["toolgate.headers"] = {**head.checked, LENGTH_HEADER: scope["toolgate.length"]}
+                scope["toolgate.headers"] = head.checked
                 scope["root_path"] = self._prefix
                 await self._app(scope, receive, labelled_send)
                 return

@@ -20,22 +20,35 @@ PARSER_HEADERS = frozenset((b"transfer-encoding", b"expect", b"upgrade"))  # the
 class KnownHead:
     """A head up to the value of Content-Length, and from there on, with the `scope` of the request it was read from.
 
-    `checked` are its headers once the guard has let them pass, `forms` are the answers it accepts. `repeated` are the
-    revision, method and name of the last body that its headers matched. `token_key` is the hash of its bearer token,
-    which is looked up at each request. `session` is the last call's in a revision without sessions, with the
-    principal and the `_meta` that made it.
+    Its requests share what does not change; nothing changes a list or dictionary of headers. `checked` are its headers
+    once the guard has let them pass, with the length of the last request; `forms` are the answers it accepts.
+    `repeated` are the parts of the last body that its headers matched: revision, method, and the parameter that a
+    header repeats with its value. `token_key` is the hash of its bearer token, which is looked up at each request.
+    `session` is the last call's in a revision without sessions, with the principal and the `_meta` that made it.
     """
 
-    __slots__ = ("_after", "_before", "_place", "_scope", "checked", "forms", "repeated", "session", "token_key")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_digits",
+        "_place",
+        "_scope",
+        "checked",
+        "forms",
+        "repeated",
+        "session",
+        "token_key",
+    )
 
     def __init__(self, before: bytes, after: bytes, scope: Scope) -> None:
         self._before = before
         self._after = after
         self._scope = {name: value for name, value in scope.items() if not name.startswith("toolgate.")}
         self._place = next(place for place, line in enumerate(scope["headers"]) if line[0] == LENGTH_HEADER)
+        self._digits: bytes = scope["headers"][self._place][1]
         self.checked: Headers | None = None
         self.forms: Any = None
-        self.repeated: tuple[Any, str, Any] | None = None
+        self.repeated: tuple[Any, str, str | None, Any] | None = None
         self.token_key: bytes | None = None
         self.session: tuple[Any, Any, Any] | None = None
 
@@ -50,9 +63,13 @@ class KnownHead:
 
     def create_scope(self, digits: bytes) -> Scope:
         """Return the scope of another request with this head."""
-        headers = self._scope["headers"].copy()
-        headers[self._place] = (LENGTH_HEADER, digits)
-        return {**self._scope, "headers": headers, "state": {}, "toolgate.head": self, "toolgate.length": digits}
+        if digits != self._digits:
+            self._digits = digits
+            self._scope["headers"] = headers = self._scope["headers"].copy()
+            headers[self._place] = (LENGTH_HEADER, digits)
+            if self.checked is not None:
+                self.checked = {**self.checked, LENGTH_HEADER: digits}
+        return {**self._scope, "state": {}, "toolgate.head": self}
 
 
 def learn_head(data: bytes, scope: Scope) -> KnownHead | None:

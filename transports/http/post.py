@@ -181,6 +181,8 @@ class PostReply(msgspec.Struct, eq=False):
 
     def finish(self) -> None:
         """End the reply. A cancelled request's stream ends without an answer."""
+        if self.answer is not None:
+            return
         self.open()
         if self.stream is not None:
             self.stream.end()

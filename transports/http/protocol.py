@@ -181,8 +181,12 @@ class HttpProtocol(CompactProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Begin the next request, or be idle. One timer serves many answers; uvicorn would make one for each."""
+        """Begin the next request, or be idle, when all of an answer is written."""
         self.transport.flush()  # type: ignore[attr-defined]  # ours
+        self._end_request()
+
+    def _end_request(self) -> None:
+        """One timer serves many answers; uvicorn would make one for each."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -213,7 +217,7 @@ class HttpProtocol(CompactProtocol):
         common = self._queue.common_lines(cycle.default_headers)
         self.transport.write_answer(b"%b%b%b\r\n%b" % (STATUS_LINE[status], common, lines, body))  # type: ignore[attr-defined]  # ours
         cycle.message_event.set()
-        self.on_response_complete()
+        self._end_request()
         return True
 
     def join_head(self) -> None:
