@@ -178,7 +178,9 @@ class Dispatcher:
         meta = request.params.get("_meta")
         if meta is not None and not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
-        if session.stateless or request_meta.is_stateless(meta):
+        if meta is not None and session.meta is meta:  # this very object: it was checked
+            speaking = session
+        elif session.stateless or request_meta.is_stateless(meta):
             speaking = request_meta.request_session(meta or {}, session)
         else:
             speaking = session

@@ -42,8 +42,6 @@ def check_meta(meta: dict[str, Any]) -> None:
 
 def request_session(meta: dict[str, Any], connection: Session) -> Session:
     """Return the session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
-    if connection.meta is meta:  # this very object: it was checked
-        return connection
     version = _field(meta, VERSION, str)
     capabilities = _field(meta, CAPABILITIES, dict)
     _field(meta, CLIENT, dict, {})  # optional, but an object

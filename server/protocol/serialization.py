@@ -134,8 +134,13 @@ def format_detailed_task(kept: StoredTask) -> dict[str, Any]:
 
 def add_result_type(result: dict[str, Any], server: dict[str, Any]) -> dict[str, Any]:
     """Add the result type and `server` to a result, if the revision has them."""
-    result.setdefault("resultType", "complete")
-    result.setdefault("_meta", {})[SERVER] = server
+    if "resultType" not in result:
+        result["resultType"] = "complete"
+    meta = result.get("_meta")
+    if meta is None:
+        result["_meta"] = {SERVER: server}
+    else:
+        meta[SERVER] = server
     return result
 
 

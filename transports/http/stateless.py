@@ -24,7 +24,7 @@ from toolgate.transports.http.asgi import Headers
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import Post, PostReply, send_accepted
 from toolgate.transports.http.stream_response import StreamSender
-from toolgate.transports.http.transport import Mirrored, RunningMessages, TransportServices
+from toolgate.transports.http.transport import RunningMessages, TransportServices
 
 NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
 BEGIN, END = "=?base64?", "?="
@@ -79,7 +79,7 @@ class StatelessPosts:
             return
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
-        task = self._begin(post, request, reply, session or self._create_session(post.principal))
+        task = self._begin(post, request, reply, session)
         if not (reply.is_decided or await reply.wait_decided(self._patience, post.receive)):
             if task is not None:
                 task.cancel()
@@ -108,7 +108,10 @@ class StatelessPosts:
         meta = request.params.get("_meta")
         if principal is not post.principal or session.in_flight:
             return None
-        if not (isinstance(meta, dict) and _is_equal(known, meta)):
+        try:
+            if not isinstance(meta, dict) or known != meta:
+                return None
+        except RecursionError:  # nested too deeply to say
             return None
         session.meta = meta
         return session
@@ -126,12 +129,15 @@ class StatelessPosts:
             transport=self._services.row.name,
         )
 
-    def _begin(self, post: Post, request: Request, reply: PostReply, session: Session) -> "asyncio.Task[None] | None":
+    def _begin(
+        self, post: Post, request: Request, reply: PostReply, known: Session | None
+    ) -> "asyncio.Task[None] | None":
+        session = known or self._create_session(post.principal)
         task = self._running.start_reply(post, session, reply)
         if task is not None:
             self._callers[task] = post.principal
             task.add_done_callback(self._callers.pop)
-        elif post.head is not None and session.revision is not None:  # nothing of this request goes on
+        elif post.head is not None and known is None and session.revision is not None:  # nothing of it goes on
             post.head.session = post.principal, request.params.get("_meta"), session
         return task
 
@@ -146,34 +152,32 @@ class StatelessPosts:
             if not isinstance(meta, dict):
                 raise InvalidParams("'_meta' must be an object")
             request_meta.check_meta(meta)
-        name = request.params.get("name")
-        mirrored: Mirrored = {}
-        if request.method == "tools/call" and isinstance(name, str):
-            mirrored = self._services.mirrored_headers(name)
-        name_parameter = self._services.dispatcher.name_parameter(request.method)
-        repeated = meta[VERSION], request.method, name_parameter and request.params.get(name_parameter)
-        if post.head is None or post.head.repeated != repeated:
-            _check_repeated(post.headers, *repeated, has_name=name_parameter is not None)
+        if post.head is None or not _is_repeated(post.head.repeated, meta[VERSION], request):
+            parameter = self._services.dispatcher.name_parameter(request.method)
+            repeated = meta[VERSION], request.method, parameter, parameter and request.params.get(parameter)
+            _check_repeated(post.headers, *repeated)
             if post.head is not None:
                 post.head.repeated = repeated
-        for header, path in mirrored.items():
-            _check_mirrored(post.headers, header, _argument_at(request.params.get("arguments"), path))
+        name = request.params.get("name")
+        if request.method == "tools/call" and isinstance(name, str):
+            mirrored = self._services.mirrored_headers(name)
+            for header, path in mirrored.items():
+                _check_mirrored(post.headers, header, _argument_at(request.params.get("arguments"), path))
 
 
-def _check_repeated(headers: Headers, version: str, method: str, name: Any, *, has_name: bool) -> None:
+def _is_repeated(known: tuple[Any, str, str | None, Any] | None, version: Any, request: Request) -> bool:
+    """Return whether a body has the parts that its headers repeated before."""
+    if known is None or known[0] != version or known[1] != request.method:
+        return False
+    return known[2] is None or bool(known[3] == request.params.get(known[2]))
+
+
+def _check_repeated(headers: Headers, version: str, method: str, parameter: str | None, name: Any) -> None:
     """Raise HeaderMismatch if a header that repeats a part of the body is missing or wrong."""
     _check_equal(headers, b"mcp-protocol-version", version, "MCP-Protocol-Version")
     _check_equal(headers, b"mcp-method", method, "Mcp-Method")
-    if has_name:
+    if parameter is not None:
         _check_equal(headers, b"mcp-name", name, "Mcp-Name", encoded=True)
-
-
-def _is_equal(known: Any, given: Any) -> bool:
-    """Return whether two values of JSON are equal, and false if `given` is nested too deeply to say."""
-    try:
-        return bool(known == given)
-    except RecursionError:
-        return False
 
 
 def _decode_value(value: str) -> str:
