@@ -116,12 +116,13 @@ class CallClient:
         self._hold = hold
         self._began = time.monotonic()
         self._progressed = self._began  # when progress was last sent
-        meta = call.params.get("_meta")
+        params = call.params
+        meta = params.get("_meta")
         token = meta.get("progressToken") if meta and streaming else None
         self._token = token if type(token) in (int, str) else None
         self._answers: dict[str, Any] = {}
         self._once_results: dict[str, Any] = {}
-        if call.revision.stateless:
+        if ("requestState" in params or "inputResponses" in params) and call.revision.stateless:
             self._recall()
 
     @property
@@ -170,6 +171,13 @@ class CallClient:
         self._token = None
         if self._heartbeat is not None:
             self._heartbeat.cancel()
+
+    def end(self) -> None:
+        """End the call."""
+        if self._token is not None:
+            self.stop()
+        if self._used_questions or self._left_questions:
+            self._return_questions()
 
     def log(self, level: str, data: Any, logger: str | None) -> None:
         rank = LEVELS.index(level)
@@ -258,9 +266,9 @@ class CallClient:
         """End the call with a question left on the page."""
         self._ending = "waiting"
 
-    def release(self) -> None:
-        """End the call. If it ends with a question, the retry gets the answers and `once` results so far. An approval
-        is left out if the retry's requestState carries it."""
+    def _return_questions(self) -> None:
+        """Give a retry the answers and `once` results so far, if the call ends with a question. An approval is left out
+        if the retry's requestState carries it."""
         if self._ending != "over":
             for asked in self._used_questions:
                 if self._ending == "waiting" or not asked.view.approval:

@@ -35,8 +35,9 @@ class CallEnd(msgspec.Struct, frozen=True):
 
 
 class Observer(Protocol):
-    def call_started(self, call: Call) -> Any:
-        """Return a value that `call_ended` gets as `begun`."""
+    @property
+    def call_started(self) -> Callable[[Call], Any] | None:
+        """The function that returns a value that `call_ended` gets as `begun`; None: nothing is done at the start."""
         ...
 
     def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:
@@ -107,7 +108,7 @@ class Observers:
         starts: list[Any] = []
         for start in self._starts:
             try:
-                starts.append(start(call))
+                starts.append(None if start is None else start(call))
             except Exception:
                 log.exception(UNOBSERVED)
                 starts.append(None)

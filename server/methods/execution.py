@@ -84,8 +84,7 @@ async def execute(
         raise MissingClientCapability(refusal.text, {"requiredCapabilities": refusal.required}) from None
     finally:
         timer.release(task)
-        caller.stop()
-        caller.release()
+        caller.end()
 
 
 async def execute_or_refuse(

@@ -60,7 +60,7 @@ class CallMetrics:
             "toolgate_calls_refused", "Calls of tools that were refused, by reason.", ("reason",), registry=registry
         )
 
-    def call_started(self, call: Call) -> None: ...
+    call_started = None
 
     def call_ended(self, call: Call, begun: Any, end: CallEnd) -> None:
         self._observe(call.params.get("name"), call.session.transport, end.outcome, end.seconds)
@@ -75,10 +75,10 @@ class CallMetrics:
         self._refused.labels("scope").inc()
 
     def _observe(self, name: Any, transport: str, outcome: str, seconds: float) -> None:
-        if not isinstance(name, str) or name not in self._tools():
+        if not isinstance(name, str):
             name = OTHER
         elif name not in self._names:
-            if len(self._names) < MAX_TOOLS:
+            if name in self._tools() and len(self._names) < MAX_TOOLS:
                 self._names.add(name)
             else:
                 name = OTHER
