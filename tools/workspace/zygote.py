@@ -99,7 +99,10 @@ class CommandRunner:
         except BaseException:
             self._on_gone()
             raise
-        process.gone.add_done_callback(self._on_gone)
+        if process.gone.done():  # now: the next command may need to know that none runs
+            self._on_gone()
+        else:
+            process.gone.add_done_callback(self._on_gone)
         return process
 
     async def _start_process(
