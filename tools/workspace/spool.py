@@ -14,7 +14,6 @@ those of ended servers; it never touches those of another living one.
 
 import errno
 import fcntl
-import math
 import os
 import stat
 import time
@@ -94,16 +93,17 @@ class Spool:
         self._remove_odd_files()
         self._last = open_regular(self.folder / LAST_ID, os.O_RDWR | os.O_CREAT)
         with self._hold_lock():
-            living = self._living()
+            living, began = self._living(), time.time()
             self._make_cwd_folder()
             if not living:
                 deserted()
-                remove_cwd_files(self.folder / CWD_FOLDER)
                 if self.reader is None:  # another server may have opened it to a command's user
                     self.folder.chmod(0o700)
             self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             runs = [run for run in self._runs() if run.server not in living]
+        if not living:
+            remove_cwd_files(self.folder / CWD_FOLDER, began)
         for run in runs:
             if run.status == "running":
                 self._mark_lost(run)
@@ -329,9 +329,9 @@ class Spool:
             run.ended = max(run.started, found.st_mtime)
 
 
-def remove_cwd_files(folder: Path, before: float = math.inf) -> None:
+def remove_cwd_files(folder: Path, before: float) -> None:
     """Remove the files in a CWD_FOLDER that last changed before a time. Blocking: there may be any number of files.
-    Commands may still write there; ctime tells older files apart, as it can't be forged."""
+    Commands may write there meanwhile; ctime tells older files apart, as it can't be forged."""
     with suppress(OSError), open_folder(folder) as opened, os.scandir(opened) as entries:
         for entry in entries:
             found = entry.stat(follow_symlinks=False)

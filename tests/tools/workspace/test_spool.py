@@ -260,8 +260,9 @@ def test_output_is_stored_as_soon_as_it_is_large(tmp_path: Path) -> None:
     assert run_output.MAX_SMALL < len(lines) < 30_000
 
     async def body(me: Caller) -> None:
-        kept = f"for n in $(seq 5000); do echo $n; done; cat {tmp_path}/spool/1/output >copy; echo end"
-        assert told(await me.bash(kept)) == f"{lines}end\n"
+        file = tmp_path / "spool" / "1" / "output"
+        printing = f"for n in $(seq 5000); do echo $n; done; until [ -s {file} ]; do sleep 0.01; done"
+        assert told(await me.bash(f"{printing}; cp {file} copy; echo end")) == f"{lines}end\n"
         copy = (me.workspace.root / "copy").read_text()
         assert len(copy) > run_output.MAX_SMALL // 2 and lines.startswith(copy)
         await until(lambda: stored(tmp_path) == [])
