@@ -23,7 +23,7 @@ class LoopWatchdog:
         self._prefix = prefix
         self._running: list[None] = []  # an item a call: append and pop need no lock, so a finalizer may end one
         self._has_calls = threading.Event()
-        self._is_awake = False  # it is set, or about to be: the methods of an Event are slow beside a small call
+        self._is_awake = False  # it was set: the methods of an Event are slow beside a small call
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -32,8 +32,8 @@ class LoopWatchdog:
         if not self._is_awake:
             if self._thread is None:
                 self._start()
-            self._is_awake = True
             self._has_calls.set()
+            self._is_awake = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._running.pop()  # the thread clears the Event later
@@ -58,8 +58,8 @@ class LoopWatchdog:
             self._has_calls.clear()
             self._is_awake = False
             if self._running or self._closed.is_set():  # a call that begins after this sets it
-                self._is_awake = True
                 self._has_calls.set()
+                self._is_awake = True
 
     def _probe(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         asked = time.monotonic()

@@ -95,6 +95,8 @@ class _PlainRequest(msgspec.Struct):
     id: int | Annotated[str, msgspec.Meta(max_length=MAX_ID)]
     method: str
     params: dict[str, Any] = {}
+    result: Any = msgspec.UNSET  # ignored, but decoded: else numbers and texts in it would not be checked
+    error: Any = msgspec.UNSET
 
 
 class _MessageId(msgspec.Struct):

@@ -26,6 +26,8 @@ TEXTS = [
     *(json.dumps(value) for value in (PLAIN_REQUEST, *WITHOUT, *CHANGED, *ODD)),
     '{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}',
     '{"jsonrpc":"2.0","id":1,"method":"a","params":{"n":1e999}}',
+    '{"jsonrpc":"2.0","id":1,"method":"a","result":1e999}',
+    '{"jsonrpc":"2.0","id":1,"method":"a","error":"\xff"}',
     '{"jsonrpc":"2.0","id":1e2,"method":"a"}',
     '{"jsonrpc":"2.0","id":1,"method":"a"} {}',
     '{"jsonrpc":"2.0","id":1,"method":"a"',
