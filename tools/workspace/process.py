@@ -28,6 +28,7 @@ MAX_REQUEST = 8 * 2**20  # four times Linux's limit of one exec: more only costs
 MAX_LEFT = 2**22  # Linux's limit of processes (proc(5), pid_max)
 MAX_REASON = 1_000  # characters: two paths, and why neither works
 START_WITHIN = 10.0  # seconds; it takes milliseconds, and a stopped supervisor must not block a call
+STOPPED_AFTER = 0.5  # seconds without a start: then its command may have stopped the supervisor before the report
 LATE = 0.5  # seconds after SIGKILL is due: a later supervisor was stopped
 LATE_INSIDE = 3.0  # the same in a sandbox, which then ends as a whole; longer, for busy machines
 TRIES = 3  # our own sweeps, a second apart: a survivor runs as another user
@@ -134,6 +135,8 @@ class Process:
 
     async def begin(self, request: bytes) -> None:
         """Start the command. Raises CommandStartError; if cancelled, it ends whatever started."""
+        failure = None
+        waking = self._loop.call_later(STOPPED_AFTER, self._signal, signal.SIGCONT)
         try:
             async with asyncio.timeout(START_WITHIN):
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -143,10 +146,13 @@ class Process:
                 failure = await self._started
         except TimeoutError:
             self._lose()
-            raise CommandStartError(f"its supervisor did not answer within {START_WITHIN:g} s") from None
+            if not self.has_supervisor:  # else the command may have started
+                raise CommandStartError(f"its supervisor did not answer within {START_WITHIN:g} s") from None
         except BaseException:
             self.abandon()
             raise
+        finally:
+            waking.cancel()
         if failure is not None:
             self.abandon()
             raise CommandStartError(failure)

@@ -133,6 +133,17 @@ def test_a_command_that_kills_its_supervisor_at_once_is_lost_and_runs_once(tmp_p
     on_caller(body, tmp_path)
 
 
+def test_a_command_that_stops_its_supervisors_at_once_has_started(tmp_path: Path) -> None:
+    """Its start waits for its end, if that comes soon."""
+
+    async def body(me: Caller) -> None:
+        up = "up=$(cut -d' ' -f4 /proc/$PPID/stat)"  # the zygote
+        output = await me.bash(f"{up}; kill -STOP $up $PPID; echo end", timeout=3_000)
+        assert text_of(output).startswith("end\n")  # and perhaps that it timed out, if it was slow
+
+    on_caller(body, tmp_path)
+
+
 def test_a_call_in_flight_is_told_that_the_server_stopped(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         call = asyncio.ensure_future(me.bash("touch up; sleep 600"))
