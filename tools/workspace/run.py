@@ -105,7 +105,7 @@ class RunningCommand:
     def _write(self, data: bytes) -> bool:
         """Store output. Return whether all of it is kept."""
         self.output.write(data)
-        self.run.kept, self.run.in_memory = self.output.kept_bytes, self.output.lacks_room
+        self.run.kept, self.run.in_memory = self.output.kept_bytes, self.output.failure is not None
         if self._new_output is not None:
             self._new_output.set()
             self._new_output = None

@@ -16,12 +16,12 @@ NO_ROOM = b"\n[output from here on is not kept: %s]\n"
 class RunOutput:
     """A command's output: appended up to a cap, read by offset. `kept_bytes` is the kept size, if not all.
 
-    `create_file` creates its file, which outlives the server, and raises OSError. Output that `lacks_room` on the disk
-    stays in memory: little of it is kept.
+    `create_file` creates its file, which outlives the server, and raises OSError. After such a `failure` the output
+    stays in memory, and little of it is kept.
     """
 
     def __init__(self, create_file: Callable[[], "FileOutput"]) -> None:
-        self.lacks_room = False
+        self.failure: OSError | None = None
         self._create_file = create_file
         self._file: FileOutput | None = None
         self._memory = MemoryOutput()
@@ -39,26 +39,20 @@ class RunOutput:
         return (self._file or self._memory).kept_bytes
 
     def store(self) -> None:
-        """Move the output to its file, unless it is there or the disk is full. Raises OSError."""
-        if self._file is not None or self.lacks_room:
+        """Move the output to its file, unless it is there or was refused one."""
+        if self._file is not None or self.failure is not None:
             return
         try:
-            file = self._create_file()
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            self.lacks_room = True
+            self._file = self._create_file()
+        except OSError as error:  # the disk is full or broken: the command goes on
+            self.failure = error
         else:
-            self._file = file
             self._write_first(self._memory.read(0, MAX_HELD))
 
     def write(self, data: bytes) -> None:
         """Append what fits, and note once in the output that the rest was dropped."""
-        if self._file is None and not self.lacks_room and self._memory.size + len(data) > MAX_SMALL:
-            try:
-                self.store()
-            except OSError:  # the folder was removed, or the disk is broken: the command goes on
-                self.lacks_room = True
+        if self._file is None and self._memory.size + len(data) > MAX_SMALL:
+            self.store()
         if self._file is None:
             self._memory.write(data)
         elif self._file.size:
@@ -80,7 +74,7 @@ class RunOutput:
             self._file.write(data)
         if self._file.kept_bytes is not None and self._file.kept_bytes < MAX_OUTPUT:
             self._file.close()
-            self._file, self.lacks_room = None, True
+            self._file, self.failure = None, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if not self._memory.size:
                 self._memory.write(data)
         else:

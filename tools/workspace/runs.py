@@ -14,7 +14,7 @@ from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.run_output import FULL, FileOutput, RunOutput
-from toolgate.tools.workspace.spool import CWD_FOLDER, Run, Spool
+from toolgate.tools.workspace.spool import Run, Spool
 
 REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
 MAX_TAIL = 4096  # bytes of output that may show a reached limit
@@ -85,26 +85,22 @@ class RunStore:
         run.read_only = read_only
         output = RunOutput(partial(self._create_file, run))
         if background or read_only or key is not None or not self._spool.has_room:
-            try:
-                output.store()
-            except OSError as error:
-                raise no_room(error) from None
-            run.in_memory = output.lacks_room
+            output.store()
+            run.in_memory = output.failure is not None
+            if output.failure is not None and output.failure.errno not in FULL:
+                raise no_room(output.failure)
         self._runs[run.id] = run
         if not background:
             self.attended.add(run.id)
         return run, output
 
     def store(self, run_id: int) -> None:
-        """Move the output of a run to its file, if the disk has room. Raises ToolError."""
+        """Move the output of a run to its file, if the disk has room."""
         output = self._output(run_id)
         if output is None:
             return
-        try:
-            output.store()
-        except OSError as error:
-            raise no_room(error) from None
-        self._runs[run_id].in_memory = output.lacks_room
+        output.store()
+        self._runs[run_id].in_memory = output.failure is not None
         if run_id in self._in_memory and output.is_stored:
             output.close()
             del self._in_memory[run_id]
@@ -120,11 +116,11 @@ class RunStore:
             return self._spool.create_output(run)
 
     def _in_spool(self, do: Callable[[], T]) -> T:
-        """Return what `do` returns. If the folder of the runs was removed, make it again."""
+        """Return what `do` returns. If the folder of the runs was removed, or a part of it, make it again."""
         try:
             return do()
         except FileNotFoundError:
-            self._spool.open()  # there is nothing to read
+            self._spool.reopen()
             return do()
 
     def keep_output(self, run_id: int, output: RunOutput) -> None:
@@ -138,7 +134,7 @@ class RunStore:
         log.warning("the disk of %s is full: %d ended runs are removed", self._spool.folder, len(old))
         for run_id in old:
             self._drop(run_id)
-            self._spool.forget(run_id)
+        self._remove(old)
 
     def read(self, run_id: int, offset: int, limit: int) -> bytes:
         """Return at most `limit` bytes of output from byte `offset`."""
@@ -194,7 +190,7 @@ class RunStore:
         """Return the file in which a command records its directory."""
         if run_id in self._runs and self._runs[run_id].read_only:
             return self._spool.path(run_id, "cwd")
-        return self._spool.folder / CWD_FOLDER / str(run_id)
+        return self._spool.cwd_path(run_id)
 
     def save(self, run: Run) -> None:
         output = self._output(run.id)

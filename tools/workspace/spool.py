@@ -4,7 +4,7 @@
     NAME.lock           held by a server while it lives
     ID/task.json        a Run
     ID/output           stdout and stderr in order, capped
-    places/ID           the directory in which a command ended (cwd_tracking.py)
+    places/NAME-ID      the directory in which a command of a server ended (cwd_tracking.py)
 
 A command that ends soon and prints little has no folder ID.
 
@@ -17,7 +17,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
@@ -99,11 +99,9 @@ class Spool:
                 deserted()
                 if self.reader is None:  # another server may have opened it to a command's user
                     self.folder.chmod(0o700)
-            self._lock = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock = self._create_lock()
             runs = [run for run in self._runs() if run.server not in living]
-        if not living:
-            remove_cwd_files(self.folder / CWD_FOLDER, began)
+        remove_cwd_files(self.folder / CWD_FOLDER, began, living)
         for run in runs:
             if run.status == "running":
                 self._mark_lost(run)
@@ -112,8 +110,22 @@ class Spool:
             self.forget(run_id)
         return [run for run in runs if run.id not in forgotten]
 
+    def reopen(self) -> None:
+        """Make again what was removed of the folder while it is open. What is left stays as it is. Raises OSError."""
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.share(self.folder)
+        self._remove_odd_files()
+        if os.fstat(self._last).st_nlink == 0:
+            before, self._last = self._last, open_regular(self.folder / LAST_ID, os.O_RDWR | os.O_CREAT)
+            os.close(before)
+        with self._hold_lock():
+            if os.fstat(self._lock).st_nlink == 0:
+                before, self._lock = self._lock, self._create_lock()
+                os.close(before)
+            self._make_cwd_folder()
+
     def claim(self, command: str, key: str | None, background: bool) -> Run:
-        """Return a new run under the next id. It takes no room on the disk. Raises FileNotFoundError if the folder was
+        """Return a new run under the next id. It takes no room on the disk. Raises FileNotFoundError if the count was
         removed."""
         if os.fstat(self._last).st_nlink == 0:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.folder))
@@ -178,6 +190,10 @@ class Spool:
         write_regular(fresh, msgspec.json.encode(run))
         fresh.replace(path)
 
+    def cwd_path(self, run_id: int) -> Path:
+        """Return the file in which a command of this server records its directory."""
+        return self.folder / CWD_FOLDER / f"{self._name}-{run_id}"
+
     def path(self, run_id: int, name: str) -> Path:
         return self.folder / str(run_id) / name
 
@@ -241,7 +257,8 @@ class Spool:
     def close(self) -> None:
         """Release the folder: another server may now manage its runs."""
         if self._lock != -1:
-            self._lock_of(self._name).unlink(missing_ok=True)
+            with suppress(OSError):  # removed, or on a disk that became read-only: others find that no one holds it
+                self._lock_of(self._name).unlink()
             os.close(self._lock)
         if self._last != -1:
             os.close(self._last)
@@ -258,6 +275,12 @@ class Spool:
 
     def _lock_of(self, server: str) -> Path:
         return self.folder / f"{server}.lock"
+
+    def _create_lock(self) -> int:
+        """Return the descriptor of this server's lock, which it holds."""
+        descriptor = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
 
     def _living(self) -> set[str]:
         """Return the servers that hold their locks; remove the locks of others."""
@@ -304,7 +327,9 @@ class Spool:
 
     def require_cwd_folder(self) -> None:
         """Raise FileNotFoundError if the folder in which commands record their directory was removed."""
-        os.stat(f"{self.folder}/{CWD_FOLDER}")
+        path = f"{self.folder}/{CWD_FOLDER}"
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _make_cwd_folder(self) -> None:
         folder = self.folder / CWD_FOLDER
@@ -329,13 +354,15 @@ class Spool:
             run.ended = max(run.started, found.st_mtime)
 
 
-def remove_cwd_files(folder: Path, before: float) -> None:
-    """Remove the files in a CWD_FOLDER that last changed before a time. Blocking: there may be any number of files.
-    Commands may write there meanwhile; ctime tells older files apart, as it can't be forged."""
+def remove_cwd_files(folder: Path, before: float, living: Container[str] = ()) -> None:
+    """Remove the files in a CWD_FOLDER that last changed before a time, but those of the servers `living`. Blocking:
+    there may be any number of files. Commands may write there meanwhile; ctime tells older files apart, as it can't be
+    forged."""
     with suppress(OSError), open_folder(folder) as opened, os.scandir(opened) as entries:
         for entry in entries:
             found = entry.stat(follow_symlinks=False)
-            if found.st_ctime < before and not stat.S_ISDIR(found.st_mode):
+            is_kept = found.st_ctime >= before or entry.name.rpartition("-")[0] in living
+            if not is_kept and not stat.S_ISDIR(found.st_mode):
                 os.unlink(entry.name, dir_fd=opened)
 
 

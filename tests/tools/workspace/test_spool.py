@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import shutil
 import subprocess
 import threading
 import time
@@ -285,19 +286,86 @@ def test_a_command_that_goes_on_is_stored(tmp_path: Path) -> None:
 
 
 def test_records_that_a_killed_server_left_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "spool" / "places").mkdir(parents=True)
-    (tmp_path / "spool" / "places" / "7").write_text("/tmp\n")
+    places = tmp_path / "spool" / "places"
+    places.mkdir(parents=True)
+    (places / "123-abcd-7").write_text("/tmp\n")
 
     async def run() -> None:
         async with workspace(tmp_path) as one:
             await one.list()
-            assert not os.listdir(tmp_path / "spool" / "places")
-            (tmp_path / "spool" / "places" / "8").touch()  # as of a command that runs
+            assert not os.listdir(places)
+            (lock,) = (tmp_path / "spool").glob("*.lock")
+            (places / f"{lock.stem}-8").touch()  # as of a command that runs
+            (places / "123-abcd-9").touch()
             async with workspace(tmp_path) as two:
                 await two.list()
-            assert os.listdir(tmp_path / "spool" / "places") == ["8"]
+            assert os.listdir(places) == [f"{lock.stem}-8"]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("removed", ["places", "last-id"])
+def test_what_is_left_of_a_spool_stays_when_a_part_of_it_was_removed(tmp_path: Path, removed: str) -> None:
+    folder = tmp_path / "spool"
+
+    async def body(me: Caller) -> None:
+        living = await me.call("BackgroundBash", command="echo one; until [ -e go ]; do sleep 0.01; done; echo two")
+        task = living.structured["task_id"]
+        for number in range(spool.KEPT):
+            await ran(me.workspace, f"echo {number}", background=True)
+        kept = stored(tmp_path)
+        assert len(kept) == spool.KEPT + 1
+        shutil.rmtree(folder / removed) if removed == "places" else (folder / removed).unlink()
+        assert text_of(await me.bash("echo well; cd /")) == "well\n"
+        assert (str(me.place.cwd), stored(tmp_path)) == ("/", kept)
+        (me.workspace.root / "go").touch()
+        assert await me.workspace.wait(task, BOUND)
+        assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == "one\ntwo\n"
+
+    on_caller(body, tmp_path)
+
+
+def test_a_command_goes_on_though_its_id_was_given_to_another_servers(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with workspace(tmp_path) as one, workspace(tmp_path) as two:
+            await one.list()
+            going = asyncio.ensure_future(
+                one.execute("until [ -e go ]; do sleep 0.01; done; echo out", wait=0.5, limit=99)
+            )
+            await until(lambda: bool(one.running()))
+            (tmp_path / "spool" / "last-id").unlink()
+            await two.start("echo other", background=True)
+            task, conclusion = await going
+            assert conclusion is None
+            (one.root / "go").touch()
+            assert await one.wait_shell(task, BOUND)
+            assert (await one.conclude(task, limit=99)).excerpt.text == "out\n"
+
+    asyncio.run(run())
+
+
+def test_on_a_disk_that_became_read_only_a_command_is_neither_killed_nor_lost(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    if subprocess.run(["mount", "--bind", folder, folder], capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+    subprocess.run(["umount", folder], check=True)
+
+    async def body(me: Caller) -> None:
+        await me.bash("true")
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", folder], check=True)
+        assert told(await me.bash("echo hi; touch proof")) == "hi\n"
+        assert told(await me.bash("seq 5000")).endswith("\n5000\n")
+        task, conclusion = await me.workspace.execute("sleep 0.5; echo end", wait=0.1, limit=99)
+        assert conclusion is None and await me.workspace.wait_shell(task, BOUND)
+        assert (await me.workspace.conclude(task, limit=99)).excerpt.text == "end\n"
+        assert "read-only file system" in text_of(await me.call("BackgroundBash", command="true"))
+
+    try:
+        on_caller(body, tmp_path)
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_a_link_in_place_of_the_records_is_replaced(tmp_path: Path) -> None:
