@@ -74,6 +74,7 @@ class Dispatcher:
         self._methods = methods
         self._notifications = notifications
         self._finish = finish
+        self._loop: asyncio.AbstractEventLoop | None = None  # the last: `current_task` takes long to find it
         self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
 
     def scopes_of(self, message: Inbound | list[Inbound]) -> frozenset[str]:
@@ -129,8 +130,11 @@ class Dispatcher:
                 channel.send(Failure(message.id, message.error))
 
     async def _answer(self, request: Request, session: Session, channel: Channel) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+        task = None if self._loop is None else asyncio.current_task(self._loop)
+        if task is None:
+            self._loop = asyncio.get_running_loop()
+            task = asyncio.current_task(self._loop)
+            assert task is not None
         flight = InFlightRequest(task)
         try:
             method, call = self._prepare_call(request, session, channel)

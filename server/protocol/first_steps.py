@@ -50,28 +50,33 @@ class FirstSteps:
         finally:
             _enter(self._loop, current)
 
-    def _run(self, work: Work, context: Context) -> "asyncio.Task[Any] | None":
-        if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12):
+
+        def _run(self, work: Work, context: Context) -> "asyncio.Task[Any] | None":
             started = asyncio.Task(work, loop=self._loop, context=context, eager_start=True)
             return None if started.done() else started
-        spare = self._spare or self._context.run(_SpareTask, self._loop)
-        self._spare = None  # work that starts other work gets another
-        task, outcome = spare.task, None
-        _enter(self._loop, task)
-        try:
-            outcome = context.run(work.send, None)
-        except StopIteration as end:
-            if spare.is_unchanged(references=2):  # ours, and that of the current task
-                self._spare = spare
-                return None
-            outcome = StopIteration(end.value)
-        except BaseException as error:  # noqa: BLE001  # the task raises it
-            outcome = error
-        finally:
-            _leave(self._loop, task)
-        spare.go_on(work, context, outcome)
-        outcome = None  # an error's traceback holds this frame: no circle, so that all goes at once
-        return None if task.done() else task
+
+    else:
+
+        def _run(self, work: Work, context: Context) -> "asyncio.Task[Any] | None":
+            spare = self._spare or self._context.run(_SpareTask, self._loop)
+            self._spare = None  # work that starts other work gets another
+            task, outcome = spare.task, None
+            _enter(self._loop, task)
+            try:
+                outcome = context.run(work.send, None)
+            except StopIteration as end:
+                if spare.is_unchanged(references=2):  # ours, and that of the current task
+                    self._spare = spare
+                    return None
+                outcome = StopIteration(end.value)
+            except BaseException as error:  # noqa: BLE001  # the task raises it
+                outcome = error
+            finally:
+                _leave(self._loop, task)
+            spare.go_on(work, context, outcome)
+            outcome = None  # an error's traceback holds this frame: no circle, so that all goes at once
+            return None if task.done() else task
 
 
 class _SpareTask:
