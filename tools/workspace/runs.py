@@ -35,7 +35,8 @@ class RunStore:
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._in_memory: dict[int, RunOutput] = {}  # output of ended runs that is in no file
-        self._unneeded: list[int] = []  # ids of runs to remove soon
+        self._folders: set[int] = set()  # ids of runs that have one
+        self._unneeded: list[tuple[int, bool]] = []  # runs to remove soon, and whether they have a folder
         self._removing: set[asyncio.Future[None]] = set()
         self._is_open = False
         self._opening: asyncio.Task[None] | None = None
@@ -59,6 +60,7 @@ class RunStore:
             self._opening = None  # the next call tries again
             raise no_room(error) from None
         self._runs.update((run.id, run) for run in earlier)
+        self._folders.update(run.id for run in earlier)
         self._is_open = True
 
     def _read_earlier(self) -> Sequence[Run]:
@@ -108,12 +110,14 @@ class RunStore:
     def _create_file(self, run: Run) -> FileOutput:
         """Create the file of a run's output. On a full disk old runs make room. Raises OSError."""
         try:
-            return self._in_spool(lambda: self._spool.create_output(run))
+            output = self._in_spool(lambda: self._spool.create_output(run))
         except OSError as error:
             if error.errno not in FULL:
                 raise
             self._make_room()
-            return self._spool.create_output(run)
+            output = self._spool.create_output(run)
+        self._folders.add(run.id)
+        return output
 
     def _in_spool(self, do: Callable[[], T]) -> T:
         """Return what `do` returns. If the folder of the runs was removed, or a part of it, make it again."""
@@ -132,9 +136,7 @@ class RunStore:
         """Forget every ended run that no call waits for."""
         old = [run_id for run_id in self._runs if run_id not in self.live and run_id not in self.attended]
         log.warning("the disk of %s is full: %d ended runs are removed", self._spool.folder, len(old))
-        for run_id in old:
-            self._drop(run_id)
-        self._remove(old)
+        self._remove([self._drop(run_id) for run_id in old])
 
     def read(self, run_id: int, offset: int, limit: int) -> bytes:
         """Return at most `limit` bytes of output from byte `offset`."""
@@ -204,25 +206,27 @@ class RunStore:
     def forget(self, run_id: int) -> None:
         """Remove an ended run and its output."""
         if run_id not in self.live and run_id in self._runs:
-            self._drop(run_id)
-            self._remove_later(run_id)
+            self._remove_later(self._drop(run_id))
 
     def forget_old(self) -> None:
         """Forget the runs beyond the retention limit."""
         needed = self.live.keys() | self.attended
         for run_id in self._spool.choose_forgotten(run for run in self._runs.values() if run.id not in needed):
-            self._drop(run_id)
-            self._remove_later(run_id)
+            self._remove_later(self._drop(run_id))
 
-    def _drop(self, run_id: int) -> None:
+    def _drop(self, run_id: int) -> tuple[int, bool]:
+        """Forget a run. Return what to remove: if it has no folder, one with its id is another server's."""
+        has_folder = run_id in self._folders
+        self._folders.discard(run_id)
         del self._runs[run_id]
         self.attended.discard(run_id)
         self._in_memory.pop(run_id, None)
+        return run_id, has_folder
 
-    def _remove_later(self, run_id: int) -> None:
+    def _remove_later(self, unneeded: tuple[int, bool]) -> None:
         if not self._unneeded:
             asyncio.get_running_loop().call_later(REMOVE_DELAY, self._start_removing)
-        self._unneeded.append(run_id)
+        self._unneeded.append(unneeded)
 
     def _start_removing(self) -> None:
         if self._unneeded:
@@ -231,9 +235,10 @@ class RunStore:
             self._removing.add(removing)
             removing.add_done_callback(self._removing.discard)
 
-    def _remove(self, run_ids: list[int]) -> None:
-        for run_id in run_ids:
-            self._spool.forget(run_id)
+    def _remove(self, unneeded: list[tuple[int, bool]]) -> None:
+        for run_id, has_folder in unneeded:
+            if has_folder:
+                self._spool.forget(run_id)
             files.remove(self.cwd_file(run_id))
 
     async def close(self, timeout: float) -> None:

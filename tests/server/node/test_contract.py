@@ -73,7 +73,7 @@ LOCAL = {
     "test_records_that_a_killed_server_left_are_removed": OWN_SPOOL,
     "test_a_link_in_place_of_the_records_is_replaced": OWN_SPOOL,
     "test_what_is_left_of_a_spool_stays_when_a_part_of_it_was_removed": OWN_SPOOL,
-    "test_a_command_goes_on_though_its_id_was_given_to_another_servers": OWN_SPOOL,
+    "test_two_servers_that_gave_the_same_id_keep_both_outputs": OWN_SPOOL,
     "test_on_a_disk_that_became_read_only_a_command_is_neither_killed_nor_lost": OWN_SPOOL,
     "test_capped_output_is_not_said_to_be_all_of_it": OWN_LIMITS,
     "test_old_tasks_make_room": OWN_LIMITS,

@@ -325,21 +325,24 @@ def test_what_is_left_of_a_spool_stays_when_a_part_of_it_was_removed(tmp_path: P
     on_caller(body, tmp_path)
 
 
-def test_a_command_goes_on_though_its_id_was_given_to_another_servers(tmp_path: Path) -> None:
+def test_two_servers_that_gave_the_same_id_keep_both_outputs(tmp_path: Path) -> None:
     async def run() -> None:
-        async with workspace(tmp_path) as one, workspace(tmp_path) as two:
-            await one.list()
-            going = asyncio.ensure_future(
-                one.execute("until [ -e go ]; do sleep 0.01; done; echo out", wait=0.5, limit=99)
-            )
-            await until(lambda: bool(one.running()))
-            (tmp_path / "spool" / "last-id").unlink()
-            await two.start("echo other", background=True)
-            task, conclusion = await going
-            assert conclusion is None
-            (one.root / "go").touch()
-            assert await one.wait_shell(task, BOUND)
-            assert (await one.conclude(task, limit=99)).excerpt.text == "out\n"
+        async with workspace(tmp_path) as two:
+            async with workspace(tmp_path) as one:
+                await one.list()
+                command = "until [ -e go ]; do sleep 0.01; done; echo out"
+                going = asyncio.ensure_future(one.execute(command, wait=0.5, limit=99))
+                await until(lambda: bool(one.running()))
+                (tmp_path / "spool" / "last-id").unlink()
+                other = await two.start("echo other", background=True)
+                task, conclusion = await going
+                assert (task, conclusion) == (other, None)
+                (one.root / "go").touch()
+                assert await one.wait_shell(task, BOUND)
+                assert (await one.conclude(task, limit=99)).excerpt.text == "out\n"
+                await one.forget(task)
+            assert await two.wait(other, BOUND)
+            assert (await two.take(other, 99)).text == "other\n"
 
     asyncio.run(run())
 
