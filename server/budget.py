@@ -86,7 +86,7 @@ class Budget:
         return claim
 
     def enter(self, principal: str) -> "Holder | None":
-        """Hold 1 without a claim, at half its cost, until `leave(holder, 1)`. Return None if there is no room."""
+        """Hold 1 until `leave(holder, 1)`, without a claim to create. Return None if there is no room."""
         holder = self._hold(principal)
         if holder.used >= self.each or self.used >= self.all:
             self.leave(holder, 0)

@@ -21,7 +21,7 @@ MAX_SHOWN = 200  # characters of a decoder's complaint that an error repeats
 
 # A large message is large by its strings: a file, a picture. Decoding takes time and memory for values.
 SMALL = 16 * 1024  # bytes of a message that is not measured: the worst takes 30 ms
-PLAIN = 4 * 1024  # bytes of a message that is read as a request first: what is none is decoded again, the worst in 8 ms
+PLAIN = 4 * 1024  # bytes of a message that is read as a request first: what is none is decoded again
 MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
 MAX_ESCAPES = 6 * 2**20  # backslashes: more than in 32 MiB of \\uXXXX text; so many take 21 ms
 MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs

@@ -305,6 +305,7 @@ class Supervisor:
         return self.send_lines()
 
     def send_lines(self) -> bool:
+        """Send what waits; false when the server is gone."""
         lines, self.unsent = self.unsent, ""
         try:
             self.control.sendall(os.fsencode(lines))
