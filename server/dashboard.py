@@ -6,8 +6,9 @@ Every id is looked up among the principal's own objects only.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from toolgate.server.bus.bus import BusHealth
 from toolgate.server.calls.display import AnsiStripper, strip_ansi
@@ -61,8 +62,7 @@ class RunsUnreachableError(Exception):
     """Background tasks can't be reached now; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRun:
+class ShownRun(msgspec.Struct, frozen=True):
     """A background task, with the end of its output."""
 
     run: Run
@@ -73,8 +73,7 @@ class ShownRun:
         return self.run.status == "running"
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPlan:
+class ShownPlan(msgspec.Struct, frozen=True):
     """An active plan. `client` is that of its session, "" for the principal's own plan; `since` is in seconds since the
     epoch."""
 
@@ -84,8 +83,7 @@ class ShownPlan:
     since: float
 
 
-@dataclass(frozen=True, slots=True)
-class ShownCallback:
+class ShownCallback(msgspec.Struct, frozen=True):
     """`next` is in seconds since the epoch, `every` in seconds; `repeats_left` is -1 if it never ends."""
 
     slot: int
@@ -95,19 +93,18 @@ class ShownCallback:
     repeats_left: int
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(msgspec.Struct, frozen=True):
     """What a principal has at one moment. `runs_fault` says why there are no runs, if they can't be read; `more_tasks`
     and `more_subscriptions` count those left out."""
 
     calls: list[RecentCall]
-    runs: list[ShownRun] = field(default_factory=list[ShownRun])
+    runs: list[ShownRun] = msgspec.field(default_factory=list[ShownRun])
     runs_fault: str = ""
-    tasks: list[TodoOutline] = field(default_factory=list[TodoOutline])
+    tasks: list[TodoOutline] = msgspec.field(default_factory=list[TodoOutline])
     more_tasks: int = 0
-    plans: list[ShownPlan] = field(default_factory=list[ShownPlan])
-    callbacks: list[ShownCallback] = field(default_factory=list[ShownCallback])
-    subscriptions: list[ShownSubscription] = field(default_factory=list[ShownSubscription])
+    plans: list[ShownPlan] = msgspec.field(default_factory=list[ShownPlan])
+    callbacks: list[ShownCallback] = msgspec.field(default_factory=list[ShownCallback])
+    subscriptions: list[ShownSubscription] = msgspec.field(default_factory=list[ShownSubscription])
     more_subscriptions: int = 0
 
 

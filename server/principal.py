@@ -1,13 +1,11 @@
 """Name the caller of a request: a person or client as its issuer knows it. Knows nothing of tokens."""
 
 import hashlib
-from dataclasses import dataclass, field
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True, eq=False):
     """A person, or a client acting for itself, as known to one issuer.
 
     - `client`: the client the call came through.
@@ -15,25 +13,38 @@ class Principal:
     - `name`: names folders and rows, derived from (issuer, subject). `owner`: binds sessions, streams and sealed state,
       derived from (issuer, client, subject). Both are digests, so they are safe in paths and logs.
     - `until`: end of the credential, in seconds since 1970, if revocation can't be checked.
-    - `grant`: id of our grant behind the token, or ""; `granted`: its scopes, if the token was requested with fewer.
+    - `grant`: id of our grant behind the token, or "".
+    - `grant_scopes`: the scopes of the grant, if the token was requested with fewer.
+
+    Two are equal if they are the same caller with the same scopes, whatever credential shows it.
     """
 
     issuer: str
     subject: str
     client: str
     scopes: frozenset[str] | None = None
-    until: float | None = field(default=None, compare=False)
-    grant: str = field(default="", compare=False)
-    grant_scopes: frozenset[str] | None = field(default=None, compare=False)
-    name: str = field(init=False)
-    owner: str = field(init=False)
+    until: float | None = None
+    grant: str = ""
+    grant_scopes: frozenset[str] | None = None
+    name: str = ""  # with `owner` derived, whatever is given
+    owner: str = ""
 
     def __post_init__(self) -> None:
         # an issuer is a URL without line breaks, so the first one ends it
         name = "u-" + _digest(f"{self.issuer}\n{self.subject}".encode("utf-8", "surrogatepass"))
         owner = "o-" + _digest(msgspec.json.encode([self.issuer, self.client, self.subject]))
-        object.__setattr__(self, "name", name if self.issuer else LOCAL_NAME)
-        object.__setattr__(self, "owner", owner if self.issuer else LOCAL_NAME)
+        msgspec.structs.force_setattr(self, "name", name if self.issuer else LOCAL_NAME)
+        msgspec.structs.force_setattr(self, "owner", owner if self.issuer else LOCAL_NAME)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Principal) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    @property
+    def _identity(self) -> tuple[object, ...]:
+        return self.issuer, self.subject, self.client, self.scopes
 
     @property
     def grant_key(self) -> "GrantKey":

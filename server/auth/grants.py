@@ -1,7 +1,6 @@
 """List and revoke what people have granted to clients. Needs only the database, so commands can use it."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
 
-@dataclass(frozen=True, slots=True)
-class GrantSummary:
+class GrantSummary(msgspec.Struct, frozen=True):
     """One grant. Times are seconds since the epoch."""
 
     id: str

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import msgspec
 
 from toolgate.server.auth.clients import clients_file
 from toolgate.server.auth.grants import list_denied_tokens
@@ -34,8 +35,7 @@ from toolgate.tools.web.fetch import Web
 log = logging.getLogger("toolgate.auth")
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What a server with sign-in needs. `tokens`, `keys` and all below are those of our own authorization server; None
     with an external issuer. `close` releases all of it. `revoked` is set when tokens were denied, at any replica."""
 

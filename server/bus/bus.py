@@ -5,8 +5,9 @@ name of a topic, a stream or a kind of mail `MAX_NAME`; more is a ValueError. Ti
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 MAX_DATA = 17 * 2**20  # bytes: the largest message of a client (16 MiB) and its envelope
 MAX_MESSAGE = 2**20  # bytes: Redis disconnects a reader for which 32 MB wait
@@ -58,8 +59,7 @@ class StreamEntry(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BusHealth:
+class BusHealth(msgspec.Struct, frozen=True):
     """The state of the connections to Redis, for metrics and readiness. In memory all figures are 0."""
 
     is_reachable: bool = True

@@ -1,17 +1,17 @@
 """Hold the URL of a Redis or Valkey server, and keep its password out of texts."""
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+import msgspec
 
 SCHEMES = ("redis", "rediss", "unix")
 QUERY = ("db", "ssl_")  # the options of a URL; others would change how replies are read
 DEFAULT_PORT = 6379
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RedisUrl:
+class RedisUrl(msgspec.Struct, frozen=True):
     """The URL of a server. As text it is the address alone. `file`: where it was read from, or None."""
 
     secret: str

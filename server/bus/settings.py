@@ -1,10 +1,9 @@
 """Set the limits and times of a bus. Tests shorten them."""
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
+class StreamLimits(msgspec.Struct, frozen=True):
     """What the streams of one key hold together."""
 
     entries: int = 1_024  # as many as one stream of server-sent events holds for its reader
@@ -12,8 +11,7 @@ class StreamLimits:
     seconds: float = 1_800.0  # after the last append: as long as a session may be idle
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTimes:
+class LeaseTimes(msgspec.Struct, frozen=True):
     """When a replica counts as dead. A replica renews its lease three times before it ends."""
 
     lease: float = 3.0
@@ -23,8 +21,7 @@ class LeaseTimes:
     memory: float = 86_400.0  # how long a dead replica is remembered, so that it learns it when it wakes up
 
 
-@dataclass(frozen=True, slots=True)
-class BusSettings:
+class BusSettings(msgspec.Struct, frozen=True):
     """The times and limits of one bus. `prefix` begins all its keys in Redis."""
 
     prefix: str = "toolgate:"

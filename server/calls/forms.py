@@ -6,9 +6,10 @@ Source: MCP 2025-11-25 client/elicitation, "Requested Schema": a flat object of 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal
+
+import msgspec
 
 MAX_TEXT = 20_000  # characters of one text, if the form sets no limit: some pages
 LARGEST = 1e15  # larger limits of a schema are ignored: no person can read them, and Python may fail to
@@ -19,8 +20,7 @@ YES, NO = ("y", "yes", "true", "1", "on"), ("n", "no", "false", "0", "off")
 Kind = Literal["text", "number", "integer", "yes_no", "choice", "choices"]
 
 
-@dataclass(frozen=True, slots=True)
-class ElicitationField:
+class ElicitationField(msgspec.Struct, frozen=True):
     """One property of the form, as `declared`. `choices` maps each value to its title."""
 
     name: str

@@ -2,11 +2,11 @@
 
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import click
+import msgspec
 
 from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, flags_of, sub_commands, usage
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
@@ -20,8 +20,7 @@ LISTED_BY = {"TOOL": "; toolgate tools lists them", "TYPE": "; toolgate events l
 GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands that others begin with
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """A parsed command line."""
 
     command: Command

@@ -3,15 +3,14 @@
 Flags belong to one command; options can also be set by a variable or a key of the config file.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from toolgate.server.config.node_address import parse_node_address
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.types import parse_bool
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """One command. `run` is `module:function` in this room. It gets the options, if the command takes any, and
     arguments and flags by name, and returns the exit code, or a coroutine for it."""
 

@@ -7,8 +7,9 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from toolgate.server import progress
 from toolgate.server.cli.output import print_table
@@ -36,8 +37,7 @@ log = logging.getLogger("toolgate.node")
 NOBODY = "give the address of each node with --node, as to the server"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundNode:
+class FoundNode(msgspec.Struct, frozen=True):
     """A node at an address, or in the database: there `address` is "" if no server has reached it. `link` is None if it
     does not answer."""
 

@@ -1,17 +1,17 @@
 """List the MCP clients: what each reads to start or reach a server, and where."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 NAME = "toolgate"  # of the server in a client's configuration
 
 Entry = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSpec:
+class ClientSpec(msgspec.Struct, frozen=True):
     """A client: its title, the object of its file that holds the servers, and what it reads there.
 
     `from_command` makes the entry that starts a server, from the words of its command line, and `from_url` the one that

@@ -3,8 +3,9 @@
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolgate.server.text import describe_os_error, escape_unprintable
 
@@ -16,8 +17,7 @@ class ConfigFileError(Exception):
     """A client's file can't be read or changed; the message names it and says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigFile:
+class ConfigFile(msgspec.Struct, frozen=True):
     """A client's file: its path, the file that a link leads to, and its text and status, or None if it is missing.
 
     `new_mode` is the mode of a new file: private in the home, where clients keep tokens, public in a project.

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from toolgate.server.client_config import jsonc, toml_table
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
@@ -23,8 +24,7 @@ HIDDEN = "…"  # instead of a value that may be a secret
 CHOICES = ("tools",)  # members that a person changes: an entry that is there keeps its own
 
 
-@dataclass(frozen=True, slots=True)
-class FileEdit:
+class FileEdit(msgspec.Struct, frozen=True):
     """A change of a client's file to `after`; None removes it. `is_restored` says that `after` is what was there before
     Toolgate came, `is_repeated` that the backup still holds that."""
 

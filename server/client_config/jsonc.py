@@ -6,8 +6,9 @@ Each edit is parsed again and compared with the intended content, so that a mist
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 MAX_DEPTH = 100  # of objects and arrays: clients nest some six
 TRIVIA = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -21,18 +22,16 @@ class ConfigSyntaxError(Exception):
     """The text can't be read or edited; the message says where and why."""
 
 
-@dataclass(slots=True)
-class JsonNode:
+class JsonNode(msgspec.Struct):
     """A value, its characters [start, end), the members of an object, and whether a comma ends the last one."""
 
     start: int
     end: int
     value: Any
-    members: list["JsonMember"] = field(default_factory=list["JsonMember"])
+    members: list["JsonMember"] = msgspec.field(default_factory=list["JsonMember"])
 
 
-@dataclass(slots=True)
-class JsonMember:
+class JsonMember(msgspec.Struct):
     """A member of an object; `comma` is the place of the comma behind it, or -1."""
 
     key: str

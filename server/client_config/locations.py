@@ -1,15 +1,15 @@
 """Say where each client keeps its configuration on this machine, and what makes it read a change."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 WSL_APPS = ("claude-desktop", "cursor", "vscode", "windsurf", "zed")  # on Windows, with their files
 MAC_SUPPORT = "Library/Application Support"
 
 
-@dataclass(frozen=True, slots=True)
-class Platform:
+class Platform(msgspec.Struct, frozen=True):
     """The facts that a file's place depends on: sys.platform, the environment and the home folder."""
 
     name: str
@@ -37,8 +37,7 @@ class Platform:
         return Path(named) if named.startswith("/") else self.home / default
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlace:
+class FilePlace(msgspec.Struct, frozen=True):
     """Where a client's file is: `folder` in the home ("support" and "config" are those of the platform), the path in
     it, and the path in a project. The last step, or the project's own, makes the client read it. `variable` names
     another folder."""

@@ -7,16 +7,16 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolgate.server.client_config.jsonc import ConfigSyntaxError
 
 COMMENTS = {"required": "# Without it Codex silently leaves out a server that takes over a second to start.\n"}
 
 
-@dataclass(frozen=True, slots=True)
-class TomlStatement:
+class TomlStatement(msgspec.Struct, frozen=True):
     """The lines of one statement, comment or blank line, the table it begins, and what it sets."""
 
     text: str

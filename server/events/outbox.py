@@ -6,10 +6,10 @@ reads the secrets and the grant again; an end is sent without.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.events.cursors import CursorCoder
 from toolgate.server.events.format import format_event

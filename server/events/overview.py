@@ -5,7 +5,6 @@ Every id is looked up among the principal's own.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
@@ -43,8 +42,7 @@ class NotDeliveredError(Exception):
         self.is_final = is_final
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSubscription:
+class ShownSubscription(msgspec.Struct, frozen=True):
     """What a client waits for. Times are in seconds since the epoch; those of deliveries are for webhooks alone.
 
     - `arguments`: `name=value` words. `right`: what its access depends on, where that is known.

@@ -6,8 +6,9 @@ Each function runs inside a transaction. Secrets arrive as their digests. Times 
 import hashlib
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolgate.server.state import tables
 from toolgate.server.state.people_rows import BUILT_IN
@@ -18,8 +19,7 @@ MAX_VALUES = 10_000  # values in one statement: SQLite takes 32,766
 KEEP_REDEEMED = 600.0  # seconds a refresh token is kept after its use: longer than it gives its successor
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True):
     """What a person has allowed a client; `id` is also the first part of its access tokens' ids."""
 
     id: str
@@ -28,11 +28,14 @@ class Grant:
     scope: str
     resource: str
     redirect_uri: str
-    family: str = field(repr=False)
+    family: str
     made_at: float
     used_at: float | None
     expires_at: float
     revoked_at: float | None
+
+    def __repr__(self) -> str:  # without the secret `family`
+        return f"Grant({self.id!r}, client={self.client!r}, subject={self.subject!r}, scope={self.scope!r})"
 
     def is_valid(self, now: float) -> bool:
         return self.revoked_at is None and now < self.expires_at

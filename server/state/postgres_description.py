@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolgate.server.state import database_clock, migrate, postgres, replica_lock
 from toolgate.server.state.database_url import DatabaseUrl
@@ -24,8 +25,7 @@ current_setting('max_connections')::int - current_setting('superuser_reserved_co
 """  # noqa: S608  # our own names
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseDescription:
+class DatabaseDescription(msgspec.Struct, frozen=True):
     """A PostgreSQL, as it says itself. `tables` is the version of the tables, None where there are none.
 
     connections: how many the servers may have together, beside those of other programs

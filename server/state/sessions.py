@@ -8,7 +8,6 @@ which clients may resume a session.
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,8 +52,7 @@ class SessionGrants(msgspec.Struct, frozen=True):
     grants: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSession:
+class StoredSession(msgspec.Struct, frozen=True):
     """A session that no living process has open. `process` had it open last."""
 
     id: str
@@ -66,8 +64,7 @@ class StoredSession:
     grants: Sequence[str] = ()  # none: there is no grant
 
 
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
+class StoredEvent(msgspec.Struct, frozen=True):
     """A message for the client: event `number` of `stream`, or of no stream yet where that is ""."""
 
     stream: str
@@ -75,8 +72,7 @@ class StoredEvent:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ResumedSession:
+class ResumedSession(msgspec.Struct, frozen=True):
     """A session that was taken over, with its undelivered messages."""
 
     details: SessionDetails

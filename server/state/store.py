@@ -7,9 +7,10 @@
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+import msgspec
 
 from toolgate.server.state.errors import NewerStateError as NewerStateError
 from toolgate.server.state.errors import StateError as StateError
@@ -39,8 +40,7 @@ Subject = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseHealth:
+class DatabaseHealth(msgspec.Struct, frozen=True):
     """The state of the connections to PostgreSQL, for metrics and readiness. An SQLite file is always there."""
 
     is_reachable: bool = True

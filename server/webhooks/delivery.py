@@ -2,8 +2,9 @@
 
 import enum
 import secrets
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 from toolgate.server.webhooks.signature import WebhookSecret
 
@@ -19,8 +20,7 @@ class Disposition(enum.StrEnum):
     RETRY = "retry"
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(msgspec.Struct, frozen=True):
     """A message for the endpoint of one subscription.
 
     - `id`: the header `webhook-id`, the same at each attempt. Visible ASCII.
@@ -33,10 +33,13 @@ class Delivery:
     subscription: str
     principal: str
     url: str
-    body: bytes = field(repr=False)
+    body: bytes
     secrets: tuple[WebhookSecret, ...]
     attempts: int
     created_at: float
+
+    def __repr__(self) -> str:  # without the body
+        return f"Delivery({self.id!r}, {self.subscription!r}, {self.principal!r}, {self.url!r})"
 
     @property
     def is_valid(self) -> bool:
@@ -45,8 +48,7 @@ class Delivery:
         return is_named and len(self.body) <= MAX_BODY and bool(self.secrets)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """How an attempt ended. `error`: None if acknowledged. `retry_after`: the seconds the receiver asked for, bounded.
     `is_soon`: the receiver is not ready yet (425, 503)."""
 

@@ -11,8 +11,9 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolgate.server.webhooks.delivery import Delivery, Disposition, Failure, Outcome
 from toolgate.server.webhooks.outbox import Outbox, PendingSubscription
@@ -26,20 +27,18 @@ MAX_STALE = 64  # entries of the timer's heap beyond one per subscription, befor
 log = logging.getLogger("toolgate.webhooks")
 
 
-@dataclass(slots=True)
-class DeliveryCounters:
+class DeliveryCounters(msgspec.Struct):
     """What the queue did since it began. `failures`: attempts by their word. `lag`: seconds from the events to their
     acknowledgement, summed up over `delivered`."""
 
     delivered: int = 0
     abandoned: int = 0
-    failures: Counter[Failure] = field(default_factory=lambda: Counter[Failure]())
+    failures: Counter[Failure] = msgspec.field(default_factory=lambda: Counter[Failure]())
     lag: float = 0.0
     last_lag: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(msgspec.Struct, eq=False):
     """A subscription in the queue: it waits until `due`, waits for a turn, or its delivery is under way."""
 
     pending: PendingSubscription

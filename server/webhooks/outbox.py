@@ -1,15 +1,15 @@
 """Define what the queue of deliveries needs from the store of events."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
+
+import msgspec
 
 from toolgate.server.webhooks.delivery import Delivery, Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSubscription:
+class PendingSubscription(msgspec.Struct, frozen=True):
     """A subscription with undelivered deliveries, the first of which is due at `due_at`, in seconds since 1970."""
 
     subscription: str

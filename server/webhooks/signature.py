@@ -4,7 +4,8 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 PREFIX = "whsec_"
 MIN_KEY, MAX_KEY = 24, 64  # bytes, by Standard Webhooks
@@ -14,8 +15,7 @@ class WebhookSecretError(ValueError):
     """The text is not a secret. The message does not repeat it."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class WebhookSecret:
+class WebhookSecret(msgspec.Struct, frozen=True):
     """The key that a receiver shares with this server. Its repr hides it."""
 
     key: bytes

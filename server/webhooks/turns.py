@@ -11,7 +11,8 @@ A line whose host is full is parked: else each turn would look at all the princi
 import enum
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from toolgate.server.webhooks.outbox import PendingSubscription
 
@@ -34,8 +35,7 @@ SHARES = {Health.ANSWERING: 1.0, Health.UNKNOWN: 0.75, Health.FAILING: 0.5}  # o
 ORDER = (Health.ANSWERING, Health.UNKNOWN, Health.ANSWERING, Health.FAILING)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(msgspec.Struct, frozen=True):
     """How many deliveries run at once: in all, for a principal, for a host, and for a principal at a host."""
 
     all: int = 64
@@ -44,22 +44,20 @@ class TurnLimits:
     receiver: int = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     """The slot of one delivery. `health` is what was known when it began."""
 
     pending: PendingSubscription
     health: Health
 
 
-@dataclass(slots=True, eq=False)
-class ReceiverLine:
+class ReceiverLine(msgspec.Struct, eq=False):
     """The subscriptions of a receiver that wait for a turn, by id, the first to wait first."""
 
     principal: str
     host: str
     health: Health
-    waiting: dict[str, PendingSubscription] = field(default_factory=dict)
+    waiting: dict[str, PendingSubscription] = msgspec.field(default_factory=dict)
     is_parked: bool = False
 
 

@@ -8,9 +8,10 @@ import os
 import stat
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
 
 from toolgate.server.workspaces import sparse_files
 from toolgate.server.workspaces.rmtree import set_mode
@@ -32,8 +33,7 @@ class ArchiveError(OSError):
     """The folder or archive is too large, damaged, or changed meanwhile."""
 
 
-@dataclass(slots=True)
-class ArchiveTotals:
+class ArchiveTotals(msgspec.Struct):
     """The size of an archive's contents."""
 
     entries: int = 0

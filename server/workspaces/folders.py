@@ -13,8 +13,9 @@ import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.workspaces import rmtree
@@ -31,8 +32,7 @@ class WorkspaceInUseError(OSError):
     """Another process works on it; the text says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkspaceArchive:
+class WorkspaceArchive(msgspec.Struct, frozen=True):
     """An archived workspace; `omission` says what it omits."""
 
     path: Path

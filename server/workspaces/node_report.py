@@ -1,6 +1,5 @@
 """Describe a node where people work: whether it answers, and how full it is."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -23,8 +22,7 @@ class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     pages_waiting: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class NodeReport:
+class NodeReport(msgspec.Struct, frozen=True):
     """What a server knows of a node. `name`, `release` and `level` are "" before its first answer, `load` is None
     while it is unknown. `round_trip` is in seconds, of the newest load. `waiting` requests are under way; `failures`
     counts those that ended without an answer."""

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolgate.server.workspaces.folders import PrincipalFolders, WorkspaceArchive, WorkspaceInUseError
 from toolgate.server.workspaces.last_used import LastUsed
@@ -17,8 +18,7 @@ KEEP, ARCHIVE, DELETE = "keep", "archive", "delete"
 log = logging.getLogger("toolgate.cleaning")
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(msgspec.Struct, frozen=True):
     """What happens to a workspace, after how many seconds."""
 
     action: str = KEEP

@@ -5,7 +5,6 @@ Source: SEP-3415, "Events" (extension io.modelcontextprotocol/events).
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -18,8 +17,7 @@ from toolgate.tools.api.scopes import PLUGINS
 NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 
-@dataclass(eq=False, repr=False)
-class EventType(DeclaredPart):
+class EventType(DeclaredPart, kw_only=True, eq=False):
     """A type of event. Its function is never called: the parameters are the arguments that filter.
 
     `payload_type` is a type or a JSON Schema, always an object. An argument that a subscriber gives must equal the
@@ -29,12 +27,9 @@ class EventType(DeclaredPart):
 
     kind = "events"
     payload_type: Any
-    _: KW_ONLY
     tool: str | None = None
-    plugin: str | None = field(default=None, init=False)
-    sink: Callable[[str, Any, str | None], None] | None = field(
-        default=None, init=False
-    )  # of the server that serves it
+    plugin: str | None = None
+    sink: Callable[[str, Any, str | None], None] | None = None  # of the server that serves it
 
     def emit(self, principal: str, payload: Any, key: str | None = None) -> None:
         """Tell those who wait for it that this has happened to `principal` (`Context.principal`), and nobody else.
@@ -129,8 +124,8 @@ def event(
         text = description or function.description
         if not text:
             raise TypeError(f"event {called!r} has no docstring: its docstring is its description")
-        made = EventType(function, called, title or called, text, payload, scope=scope, meta=meta)
-        made.tool = tool
-        return made
+        return EventType(
+            function, called, title or called, text, payload_type=payload, scope=scope, meta=meta, tool=tool
+        )
 
     return declare

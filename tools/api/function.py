@@ -2,9 +2,10 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, ClassVar
+
+import msgspec
 
 from toolgate.tools.api import schema
 from toolgate.tools.api.context import Context
@@ -62,8 +63,7 @@ def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | No
     return _only_tool_error(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-@dataclass(eq=False, repr=False)
-class DeclaredPart:
+class DeclaredPart(msgspec.Struct, eq=False, dict=True):
     """The fields of every part. `icons` and `meta` are sent unchanged to revisions that have them."""
 
     kind: ClassVar[str]
@@ -71,7 +71,6 @@ class DeclaredPart:
     name: str
     title: str
     description: str
-    _: KW_ONLY
     scope: str = PLUGINS
     icons: Sequence[Mapping[str, Any]] | None = None
     meta: Mapping[str, Any] | None = None

@@ -3,7 +3,6 @@
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Annotated, Any, overload
 
@@ -27,13 +26,11 @@ class PromptArgument(msgspec.Struct, frozen=True, omit_defaults=True):
     required: bool = False
 
 
-@dataclass(eq=False, repr=False)
-class Prompt(DeclaredPart):
+class Prompt(DeclaredPart, kw_only=True, eq=False):
     """A named function that writes messages for a model. `role` is for a message returned as a plain string.
     `declared_arguments` replace those of the function's signature."""
 
     kind = "prompts"
-    _: KW_ONLY
     role: str = "user"
     declared_arguments: Sequence[PromptArgument] | None = None
 

@@ -6,7 +6,6 @@ Source: MCP server/resources; RFC 6570 for templates (tools/api/uri_templates.py
 import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,22 +23,19 @@ MAX_LISTED = 1_000  # of one template in resources/list: a person reads no longe
 log = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, repr=False)
-class Resource(DeclaredPart):
+class Resource(DeclaredPart, kw_only=True, eq=False):
     """A resource at one URI, or a template with variables (`{name}`) for many. `uri` is the URI or the template.
     `annotations` (audience, priority, lastModified) are sent unchanged."""
 
     kind = "resources"
     uri: str
     mime_type: str | None
-    _: KW_ONLY
     annotations: Mapping[str, Any] | None = None
     owns_scheme: bool = False
     tool: str | None = None
-    lists: Function | None = field(default=None, init=False)
-    watches: Function | None = field(default=None, init=False)
-    # log a listing that can't be shown once only: clients list often
-    _has_warned: bool = field(default=False, init=False)
+    lists: Function | None = None
+    watches: Function | None = None
+    _has_warned: bool = False  # log a listing that can't be shown once only: clients list often
 
     def __post_init__(self) -> None:
         self.completions = Completions(self.function.call, lambda: self.variables)
@@ -201,8 +197,19 @@ def resource(
         text = description or function.description
         if not text:
             raise TypeError(f"resource {uri!r} has no docstring: its docstring is its description")
-        made = Resource(function, called, title or called, text, uri, mime_type, scope=scope, icons=icons, meta=meta)
-        made.annotations, made.owns_scheme, made.tool = annotations, owns_scheme, tool
-        return made
+        return Resource(
+            function,
+            called,
+            title or called,
+            text,
+            uri=uri,
+            mime_type=mime_type,
+            scope=scope,
+            icons=icons,
+            meta=meta,
+            annotations=annotations,
+            owns_scheme=owns_scheme,
+            tool=tool,
+        )
 
     return declare

@@ -1,12 +1,10 @@
 """Make a typed function a tool, check a call's arguments, and convert the result to an Output."""
 
-import copy
 import inspect
 import re
 import types
 import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Literal, overload
 
@@ -37,8 +35,7 @@ Follow = Callable[[str, Context], Awaitable[Output]]  # a continuation's state â
 Stop = Callable[[str, Context], Awaitable[object]]
 
 
-@dataclass(eq=False, repr=False)
-class Tool(DeclaredPart):
+class Tool(DeclaredPart, kw_only=True, eq=False):
     """A named function that a client may call.
 
     `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
@@ -47,15 +44,14 @@ class Tool(DeclaredPart):
 
     kind = "tools"
     annotations: ToolAnnotations
-    _: KW_ONLY
     raw_input: dict[str, Any] | None = None
     output_type: Any = None
     as_task: bool = False
     lean: bool = False
     in_plan: InPlan = False
-    plugin: str | None = field(default=None, init=False)
-    follows: Follow | None = field(default=None, init=False)
-    stops: Stop | None = field(default=None, init=False)
+    plugin: str | None = None
+    follows: Follow | None = None
+    stops: Stop | None = None
 
     def following(self, call: Follow) -> Follow:
         """Decorate the function that waits for what a call left running (`Continuation`), and returns how it ended. It
@@ -98,8 +94,8 @@ class Tool(DeclaredPart):
 
     def with_description(self, description: str) -> "Tool":
         """Return the same tool with another description."""
-        other = copy.copy(self)
-        other.description = description
+        other = msgspec.structs.replace(self, description=description)
+        vars(other).update(vars(self))  # what is derived once
         return other
 
     def verify(self) -> None:
@@ -276,10 +272,21 @@ def tool(
             idempotent=read_only if idempotent is None else idempotent,
             open_world=open_world,
         )
-        made = Tool(function, called, title or called, text, hints, scope=scope, icons=icons, meta=meta)
-        made.raw_input, made.output_type = input, output if output is not None else _structured_return_type(call)
-        made.as_task, made.lean, made.in_plan = as_task, lean, in_plan
-        return made
+        return Tool(
+            function,
+            called,
+            title or called,
+            text,
+            annotations=hints,
+            scope=scope,
+            icons=icons,
+            meta=meta,
+            raw_input=input,
+            output_type=output if output is not None else _structured_return_type(call),
+            as_task=as_task,
+            lean=lean,
+            in_plan=in_plan,
+        )
 
     return declare if function is None else declare(function)
 

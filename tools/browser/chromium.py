@@ -13,9 +13,10 @@ import struct
 import sys
 import tempfile
 from collections.abc import Generator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolgate.tools.workspace import process_tree
 
@@ -91,8 +92,7 @@ class BrowserStartError(Exception):
     """Chromium could not be started. The text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchMode:
+class LaunchMode(msgspec.Struct, frozen=True):
     """How Chromium is confined: its own sandbox on or off, and whether it may gain privileges to make one."""
 
     sandbox: bool

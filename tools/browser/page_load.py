@@ -5,10 +5,10 @@ import contextlib
 import html
 import re
 from collections.abc import AsyncGenerator, Coroutine
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 from playwright.async_api import BrowserContext, CDPSession, Error, Page, Request, Response
 from playwright.async_api import TimeoutError as GotoTimeoutError
 
@@ -46,8 +46,7 @@ class BrowserGoneError(ToolError):
     """The browser, or the page's renderer, ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class RenderedPage:
+class RenderedPage(msgspec.Struct, frozen=True):
     """A page as the browser rendered it. `html` is None for another type, named by `kind` if known. `notes` tell the
     reader about problems of the load."""
 
@@ -59,8 +58,7 @@ class RenderedPage:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class PageLoad:
+class PageLoad(msgspec.Struct):
     """One page in one context. `until`, by the loop's clock, is when reading must end; `wait` is in seconds."""
 
     context: BrowserContext
@@ -69,8 +67,8 @@ class PageLoad:
     wait: float
     until: float
     is_source: bool
-    notes: list[str] = field(default_factory=list)
-    broke_off: asyncio.Event = field(default_factory=asyncio.Event)
+    notes: list[str] = msgspec.field(default_factory=list)
+    broke_off: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     async def read(self) -> RenderedPage:
         """Return the page. Raises AddressRefusedError, PageUnreachableError, PageTimeoutError and BrowserGoneError."""

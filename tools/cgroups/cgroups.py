@@ -5,8 +5,9 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 from toolgate.tools.cgroups.files import read_numbers, read_words
 from toolgate.tools.cgroups.group import Group, GroupFolder
@@ -21,8 +22,7 @@ VERSIONS = {"cgroup": V1, "cgroup2": V2}  # by the type of the file system
 PROC = Path("/proc/self")
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(msgspec.Struct, frozen=True):
     """One cgroup hierarchy. `top` is the parent of our groups; this process is in it or in its leaf."""
 
     top: Path

@@ -3,8 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.cgroups import kill
 from toolgate.tools.cgroups.files import list_groups, read_number
@@ -19,8 +21,7 @@ LITTLE = 0.25  # of one: a quiet check
 QUIET = 6  # quiet checks in a row before a group gets its weight back
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFolder:
+class GroupFolder(msgspec.Struct, frozen=True):
     """The group's folder in one hierarchy, and its controllers there."""
 
     path: Path
@@ -39,8 +40,7 @@ class GroupFolder:
         return read_number(self.path / reading.file, reading.key) * reading.unit
 
 
-@dataclass(frozen=True, slots=True)
-class Hits:
+class Hits(msgspec.Struct, frozen=True):
     """Counts since the last call: processes killed out of memory, and forks refused."""
 
     oom: int = 0
@@ -119,8 +119,7 @@ class Group:
         return Hits(int(self._read("oom") or 0), int(self._read("processes") or 0))
 
 
-@dataclass(slots=True)
-class CpuUsage:
+class CpuUsage(msgspec.Struct):
     measured_at: float
     seconds: float
     is_throttled: bool = False

@@ -9,8 +9,9 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolgate.tools.cgroups.files import read_numbers, read_words, write
 
@@ -20,8 +21,7 @@ LEAF = "toolgate-server"
 BUSY = "processes are in it (under systemd: Delegate=yes and DelegateSubgroup=server)"
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
+class Allowance(msgspec.Struct, frozen=True):
     """The limits of a group's processes together: bytes, processes with threads, CPU weight. 0 is no limit. Weights
     count against sibling groups, which have 100 by default."""
 
@@ -30,8 +30,7 @@ class Allowance:
     weight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Statistic:
+class Statistic(msgspec.Struct, frozen=True):
     """A number of a group: its file, its line, and its unit."""
 
     controller: str
@@ -40,8 +39,7 @@ class Statistic:
     unit: float = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CgroupVersion:
+class CgroupVersion(msgspec.Struct, frozen=True):
     """How one version works.
 
     `limits`: controller → writes its part of an allowance. `halt`: file → value that stops forks. `top` returns the

@@ -5,11 +5,11 @@ A connection serves one request and closes after the answer, so a server's surpl
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
 import h11
+import msgspec
 
 CHUNK = 2**16
 MAX_HEAD = 2**17  # bytes; Chromium sends as much as servers accept, cookies included
@@ -47,8 +47,7 @@ class BadProxyRequestError(Exception):
     """The request is not one that a proxy can answer. It can be refused."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxyRequest:
+class ProxyRequest(msgspec.Struct, frozen=True):
     """A proxy request. `host` is without brackets, `target` as the server gets it, `credentials` the header or ""."""
 
     head: h11.Request

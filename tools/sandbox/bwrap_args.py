@@ -6,8 +6,9 @@ workspaces. All is read-only except the workspace, /tmp, /dev/shm and the spool'
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 ETC = (  # what programs need, and no file that may hold secrets
@@ -22,8 +23,7 @@ NAME = "sandbox"  # the host name inside, unrelated to the real one
 USER = "user"
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxView:
+class SandboxView(msgspec.Struct, frozen=True):
     """What commands see. `root` is the workspace, `spool` their output; `hidden_paths` are covered, `readable_paths`
     added. `uid` is the user inside. `network`: whether the machine's network is shared.
     `writable`: what commands may write besides /tmp and /dev/shm; None means the workspace and `cwd_folder`."""

@@ -5,10 +5,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from toolgate.tools.api.services import PYTHON
 from toolgate.tools.sandbox import syscalls, trial
@@ -45,8 +46,7 @@ class StateUnreachableError(SandboxUnavailableError):
 TrialFolder = Callable[[Level], Path | None]  # the folder to try a level in; None: a temporary one
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxOptions:
+class SandboxOptions(msgspec.Struct, frozen=True):
     """The options about sandboxes. `allow_none`: whether `auto` may choose `none`. `network` None: not given."""
 
     level: Literal["auto", "bwrap", "uid", "none"]
@@ -60,8 +60,7 @@ class SandboxOptions:
     trial_folder: TrialFolder = lambda level: None
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(msgspec.Struct, frozen=True):
     """The sandbox level of this server. `lacking` says why each stronger level was not chosen."""
 
     level: Level

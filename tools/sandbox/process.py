@@ -8,8 +8,10 @@ import resource
 import socket
 import subprocess
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.tools.api.services import PYTHON
 from toolgate.tools.egress.sandbox_proxy import PROXIES, SandboxProxy
@@ -28,8 +30,7 @@ END_WITHIN = 5.0  # seconds; no command can delay it
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxProcess:
+class SandboxProcess(msgspec.Struct, frozen=True):
     """The process of one sandbox. `bwrap` is its path, or None. Commands run as `uid`; None: the server's user.
 
     `has_proxy`: it passes out a proxy's listener. `groups` are files that take a process id. `is_exclusive`: nothing

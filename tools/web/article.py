@@ -10,10 +10,11 @@ import logging
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import Any
 from urllib.parse import urljoin
+
+import msgspec
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +41,7 @@ UNWANTED = "toolgate-unwanted"  # the tag of elements removed for another reason
 Element = Any  # lxml has no types
 
 
-@dataclass(slots=True)
-class TextSpan:
+class TextSpan(msgspec.Struct):
     """The position of an element's text in the page's, without white space; `prose` is the part outside links."""
 
     element: Element

@@ -7,9 +7,11 @@ Source: RFC 6750; RFC 9728 section 5; MCP 2026-07-28 basic/authorization, "Acces
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth.protected_resource import ProtectedResource
 from toolgate.server.auth.scopes import has_scopes
@@ -152,8 +154,7 @@ def set_principal(scope: Scope, principal: Principal) -> None:
         connection.principal = principal.name
 
 
-@dataclass(frozen=True, slots=True)
-class MissingScopes:
+class MissingScopes(msgspec.Struct, frozen=True):
     """Why a message is refused. `answer` is sent with a 200 to a host that ignores a 403's challenge."""
 
     challenge: str

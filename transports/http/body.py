@@ -1,7 +1,8 @@
 """Read the body of an HTTP request, limited in size, in time, and in memory per sender."""
 
 import asyncio
-from dataclasses import dataclass
+
+import msgspec
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
@@ -30,8 +31,7 @@ class ClientDisconnectedError(Exception):
     """The client hung up before its body was complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     """A request's body. `claim` is its part of the budget, or None for a small one that arrived at once."""
 
     data: bytes

@@ -8,7 +8,6 @@ names, which tell it only what it sent.
 import base64
 import hashlib
 import secrets
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,8 +20,7 @@ SEPARATOR = "."
 RequestIds = Id | list[Id]  # a request, or the requests of a batch
 
 
-@dataclass(frozen=True, slots=True)
-class StreamName:
+class StreamName(msgspec.Struct, frozen=True):
     """A stream's name. `request_ids` is None for a GET's, and if too long; then `is_known` is false."""
 
     process: str

@@ -9,7 +9,8 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from toolgate.server.budget import Budget
 from toolgate.server.principal import GrantKey, Principal
@@ -34,8 +35,7 @@ log = logging.getLogger("toolgate.http")
 Key = str | bytes  # a session's id, or a dormant one's digest, which as bytes equals no client's text
 
 
-@dataclass(eq=False, slots=True)
-class DormantSession:
+class DormantSession(msgspec.Struct, eq=False):
     """An earlier process's session, until its client returns."""
 
     record_key: str

@@ -7,9 +7,10 @@ the process's descriptors.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Protocol
+
+import msgspec
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.bus.bus import BusUnreachableError
@@ -40,8 +41,7 @@ PostTaker = Callable[[str, Principal, bytes, bytes | None], Awaitable[int]]
 Handler = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpBudgets:
+class HttpBudgets(msgspec.Struct, frozen=True):
     """`requests` and `streams` are counts; `bodies`, `answers` and `events` are bytes. `answers` wait in connections,
     `events` in streams."""
 
@@ -52,7 +52,7 @@ class HttpBudgets:
     events: Budget
 
     def by_name(self) -> dict[str, Budget]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return msgspec.structs.asdict(self)
 
 
 def create_budgets(answers: Budget, *, is_single_principal: bool = False) -> HttpBudgets:
@@ -82,8 +82,7 @@ class PostForwarder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class TransportServices:
+class TransportServices(msgspec.Struct, frozen=True):
     """The parts that a transport gets from the server.
 
     - `sessions`: those of this transport.

@@ -5,8 +5,8 @@ could make a browser grant a shell to the app's operator (RFC 9700 section 4.7).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -131,8 +131,7 @@ class ConsentPages:
         return with_headers(page, *cookies)
 
 
-@dataclass(frozen=True, slots=True)
-class _ConsentParams:
+class _ConsentParams(msgspec.Struct, frozen=True):
     """The question to show, and its sign-in: `via` a provider, as the signed-in person, or to `switch`."""
 
     question: str

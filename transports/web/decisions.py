@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from toolgate.server.calls.pending_questions import GONE, PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard
@@ -24,8 +25,7 @@ CALL_ENDED = "The call that asked has ended meanwhile."
 TRIES, PAUSE = 100, 0.1  # seconds in all as long as a tab at another replica may take to decide
 
 
-@dataclass(frozen=True, slots=True)
-class ActionResult:
+class ActionResult(msgspec.Struct, frozen=True):
     """What a form did, in a sentence for the person."""
 
     text: str
@@ -92,8 +92,7 @@ class Decisions:
         return ActionResult(GONE, 404) if made is None else ActionResult(f"This was decided before: {made}", 409)
 
 
-@dataclass(slots=True)
-class _Decision:
+class _Decision(msgspec.Struct):
     """What was decided, or None."""
 
     text: str | None = None

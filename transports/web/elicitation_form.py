@@ -1,9 +1,11 @@
 """Turn a question's schema into the fields of an HTML form, and the typed values into an answer."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.calls import forms
 from toolgate.server.calls.forms import MAX_TEXT, ElicitationField
@@ -22,8 +24,7 @@ OTHER_SUFFIX = "_other"  # a text field of this name after a choice is that choi
 MAX_RADIOS = 12  # options shown at once; more are a list
 
 
-@dataclass(frozen=True, slots=True)
-class FormOption:
+class FormOption(msgspec.Struct, frozen=True):
     """`name` is the field of this option if several may be chosen."""
 
     name: str
@@ -33,8 +34,7 @@ class FormOption:
     is_chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(msgspec.Struct, frozen=True):
     """A field. `name` is never the schema's; `type` is that of an input element, `limits` are its attributes. `other`
     is the text field of a choice that takes own words, too."""
 

@@ -5,10 +5,10 @@ All of it works without a script; with one, home_events.py sends updates.
 
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,8 +69,7 @@ NOT_ENDED = "Some processes can’t be stopped: they run as another user."
 log = logging.getLogger("toolgate.http")
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerFacts(msgspec.Struct, frozen=True):
     """Public facts. `state()` is "ready", "ending", or why no command can run; `urls` holds each transport's title and
     URL; `snippets` holds each client's configuration (title, text, where it belongs, the link that adds it or "")."""
 
@@ -80,8 +79,7 @@ class ServerFacts:
     snippets: Sequence[tuple[str, str, str, str]] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSession:
+class ShownSession(msgspec.Struct, frozen=True):
     """`id` names the session on the page, and is no key to it; `since` is in seconds since the epoch."""
 
     id: str

@@ -7,10 +7,10 @@ don't disturb each other.
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -31,8 +31,7 @@ ALREADY_ENDED = "It has already ended."
 NO_COOKIE = "This page needs a cookie, but your browser sent none, so nothing was done. Allow cookies and try again."
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(msgspec.Struct, frozen=True):
     """The person at a browser, if known. `key` is the login session's, "" if a proxy signs people in."""
 
     person: Person | None = None

@@ -7,8 +7,8 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -170,11 +170,10 @@ def _peer(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-@dataclass(slots=True)
-class AnsweredForm:
+class AnsweredForm(msgspec.Struct):
     until: float
     form: bytes
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    turn: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     response: Response | None = None
 
 

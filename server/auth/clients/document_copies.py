@@ -6,11 +6,11 @@ only, so an outdated copy leaks no code.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentCopy:
+class DocumentCopy(msgspec.Struct, frozen=True):
     """`sha256` is the digest of `text`, in hexadecimal."""
 
     text: bytes

@@ -10,12 +10,12 @@ import logging
 import re
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.clients import model
@@ -58,8 +58,7 @@ Load = Callable[[str], Coroutine[Any, Any, None]]
 log = logging.getLogger("toolgate.auth")
 
 
-@dataclass(frozen=True, slots=True)
-class KeySet:
+class KeySet(msgspec.Struct, frozen=True):
     """A client's keys. They were fetched at `fetched_at`, and last tried, perhaps in vain, at `tried_at`."""
 
     keys: list[JoseKey]

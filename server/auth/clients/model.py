@@ -10,7 +10,6 @@ import re
 import secrets
 import unicodedata
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -60,8 +59,7 @@ class ClientUnreachableError(ClientRejectedError):
     """What a client publishes can't be fetched by this server."""
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthClient:
+class OAuthClient(msgspec.Struct, frozen=True):
     """An OAuth client. `scopes` apply if a request names none; for a configured client they are also its maximum; None:
     all scopes served. `secret` is a digest."""
 

@@ -10,8 +10,9 @@ import secrets
 import time
 import unicodedata
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
@@ -49,8 +50,7 @@ NO_ACCOUNT = "there is no account yet: open %s and create the first with the pai
 log = logging.getLogger("toolgate.auth")
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(msgspec.Struct, frozen=True):
     """A person at one issuer. `subject` is unique within `issuer` and never reused; `name` is for display. `email` is
     verified by the issuer, or None."""
 

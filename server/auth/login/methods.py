@@ -6,8 +6,9 @@ import logging
 import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from toolgate.server.auth.login.accounts import Accounts, PairingCode, Person
 from toolgate.server.auth.login.allowlist import UserAllowlist
@@ -26,20 +27,19 @@ ACCEPTED, REFUSED, THROTTLED = "accepted", "refused", "throttled"  # results of 
 log = logging.getLogger("toolgate.auth")
 
 
-@dataclass(frozen=True, slots=True)
-class SignInMethods:
+class SignInMethods(msgspec.Struct, frozen=True):
     """The configured ways to sign in. `accounts` and `pairing` are None without the built-in login, `trusted_header`
     without a proxy that signs people in. `enterprise_issuers` name the people a client may act for (ID-JAG)."""
 
     sessions: LoginSessions
     pending_logins: PendingLogins
-    proxies: TrustedProxies = field(default_factory=TrustedProxies)
+    proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
     accounts: Accounts | None = None
     pairing: PairingCode | None = None
-    providers: Mapping[str, IdentityProvider] = field(default_factory=dict[str, IdentityProvider])
+    providers: Mapping[str, IdentityProvider] = msgspec.field(default_factory=dict[str, IdentityProvider])
     trusted_header: TrustedHeader | None = None
     enterprise_issuers: frozenset[str] = frozenset()
-    counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])  # by (way, outcome)
+    counts: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter[tuple[str, str]])  # by (way, outcome)
 
     def record(self, outcome: str, way: str, address: str, name: str = "") -> None:
         """Count and log a sign-in."""

@@ -8,9 +8,10 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
+
+from msgspec.structs import replace
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist

@@ -9,8 +9,9 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from toolgate.server.auth.address_blocks import SharedAddressLimiter
 from toolgate.server.auth.login.accounts import Person, save_person
@@ -29,16 +30,14 @@ PER_ADDRESS, PER_MINUTE = 30, 600  # a minute: per address, which many people ma
 MAX_PENDING = 6_000  # waiting in total, for all servers on the state: each holds a consent id of 4 KiB or more
 
 
-@dataclass(frozen=True, slots=True)
-class LoginSession:
+class LoginSession(msgspec.Struct, frozen=True):
     """A browser's session. `form_key` binds forms to it, and stays when the person signs in again in another tab."""
 
     person: Person
     form_key: str
 
 
-@dataclass(frozen=True, slots=True)
-class SignedInBrowser:
+class SignedInBrowser(msgspec.Struct, frozen=True):
     """A browser that is signed in, for its person. `id` names it and is no key to it; `since` is in seconds since the
     epoch; `browser` is its name for itself, or ""."""
 
@@ -122,8 +121,7 @@ class TooManyLoginsError(Exception):
     """Too many browsers were sent to a provider lately, from this address or in total."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingLogin:
+class PendingLogin(msgspec.Struct, frozen=True):
     """A browser at a provider. `consent_id`: the consent request it approved `scopes` of, "" for a plain sign-in.
     `select_account`: the provider should ask which account; not stored."""
 

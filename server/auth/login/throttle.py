@@ -6,7 +6,9 @@ counts over all replicas.
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth.address_blocks import BLOCK_FACTOR, prefixes
 
@@ -23,8 +25,7 @@ class ThrottledError(Exception):
         self.wait = max(1, round(wait))
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(msgspec.Struct, frozen=True):
     """Allow `free` tries, then waits that double from a second to `longest`. `forget` seconds without one reset it."""
 
     free: int
@@ -39,8 +40,7 @@ class Backoff:
 UNLIMITED = Backoff(free=2**62, longest=0.0)  # counts, without a limit
 
 
-@dataclass(slots=True)
-class _Count:
+class _Count(msgspec.Struct):
     tries: int
     last: float
 
@@ -94,8 +94,7 @@ class Throttle:
 Paces = tuple[tuple[str, Backoff], ...]  # keys, each with its limit
 
 
-@dataclass(frozen=True, slots=True)
-class GuessAttempt:
+class GuessAttempt(msgspec.Struct, frozen=True):
     """A counted guess. `own`: keys of this guesser alone; `shared`: keys that other guessers share."""
 
     own: Paces

@@ -6,7 +6,8 @@ import logging
 import re
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.allowlist import UserAllowlist
@@ -98,15 +99,17 @@ def _host(hop: str) -> str:
     return hop if found is None else found[1] or found[2]
 
 
-@dataclass(frozen=True, slots=True)
-class TrustedHeader:
+class TrustedHeader(msgspec.Struct, frozen=True):
     """The people an authenticating proxy names in a header (lower case). With a `secret`, the proxy must prove itself:
     others may share its address."""
 
     header: str
     proxies: TrustedProxies
     allowlist: UserAllowlist
-    secret: str = field(default="", repr=False)
+    secret: str = ""
+
+    def __repr__(self) -> str:  # without the secret
+        return f"TrustedHeader({self.header!r}, {self.proxies!r}, {self.allowlist!r})"
 
     def read_person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
         """Return the person the proxy names, or None. Raises SignInError if another peer sends the header."""

@@ -6,7 +6,6 @@ Source: RFC 6749 section 2.3, RFC 7523 section 3, RFC 7521 section 4.2.
 import base64
 import binascii
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -46,8 +45,7 @@ def secret_guess_limiter(keys: Keys | None = None) -> SharedGuessLimiter:
     return SharedGuessLimiter(local, SharedThrottle(throttle, keys), keys)
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(msgspec.Struct, frozen=True):
     """The credentials of a request. `client` is the claimed id; `secret` is the secret or the assertion, and not in
     `repr`."""
 
@@ -59,8 +57,7 @@ class Credentials:
         return f"<{self.method} of a client>"
 
 
-@dataclass(frozen=True, slots=True)
-class Assertion:
+class Assertion(msgspec.Struct, frozen=True):
     """A verified assertion. It counts once: its `id` is stored `until` then."""
 
     claims: Mapping[str, Any]

@@ -10,7 +10,9 @@ The sealed request is its own id. So opening one stores nothing, and no request 
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.clients.redirect_uris import display_host
@@ -28,8 +30,7 @@ LIFETIME = 600.0  # seconds for a person to sign in, find the password and read
 PURPOSE = "authorization request"
 
 
-@dataclass(frozen=True, slots=True)
-class ConsentRequest:
+class ConsentRequest(msgspec.Struct, frozen=True):
     """A request for the consent page, answered once within ten minutes.
 
     `scopes` are those requested and served, in display order; if none are requested, all that are served. `resource` is
@@ -51,8 +52,7 @@ class ConsentRequest:
         return display_host(self.redirect_uri)
 
 
-@dataclass(frozen=True, slots=True)
-class SealedConsent:
+class SealedConsent(msgspec.Struct, frozen=True):
     """A sealed request: `id`, the original `query`, and `mark`, under which its answer is stored until `expires_at`
     (seconds since the epoch)."""
 

@@ -7,7 +7,6 @@ draft-ietf-oauth-client-id-metadata-document, draft-ietf-oauth-identity-assertio
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,8 +25,7 @@ MAX_CLIENTS = 50_000  # hosted platforms register again at each connection; at w
 ALGORITHMS = ("ES256", "RS256", "EdDSA")  # for assertions
 
 
-@dataclass(frozen=True, slots=True)
-class StoredToken:
+class StoredToken(msgspec.Struct, frozen=True):
     """A token of ours, as revocation and introspection see it. The method names are Authlib's."""
 
     client: str

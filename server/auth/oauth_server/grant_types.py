@@ -18,8 +18,9 @@ import hmac
 import logging
 import re
 import secrets
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from toolgate.server.auth.clients import model
 from toolgate.server.auth.login.accounts import Person, save_person
@@ -70,8 +71,7 @@ class S256Challenge(CodeChallenge):  # type: ignore[misc]  # Authlib has no type
             raise OAuthRequestError("invalid_grant")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCode:
+class StoredCode(msgspec.Struct, frozen=True):
     """A code that can be redeemed. The method names are Authlib's."""
 
     code: str  # digest
@@ -141,8 +141,7 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
         """Do nothing: a redeemed code is kept, so that a replay is noticed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRefreshToken:
+class StoredRefreshToken(msgspec.Struct, frozen=True):
     """A refresh token from a request. The method names are Authlib's."""
 
     token: str

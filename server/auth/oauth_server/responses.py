@@ -1,8 +1,9 @@
 """Define what the authorization server answers: a redirect, JSON, or an error page with advice in fixed sentences."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolgate.server.auth.oauth_server.requests import DESCRIPTIONS
 
@@ -21,8 +22,7 @@ CLAUDE_CODE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """Advice for a person. `commands` are options and commands, each with a label."""
 
     sentences: tuple[str, ...]
@@ -38,8 +38,7 @@ def advise(kinds: Collection[str], *, unreached: bool) -> Advice:
     return Advice((AGAIN,) if unreached else (), (LET_REGISTER, CODEX, CLAUDE_CODE))
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(msgspec.Struct, frozen=True):
     """Send the browser to `location` (302; 303 after a POST), with `iss`, and with `state` if the request had one.
 
     `host`: the destination, to be shown on a page first with the error; otherwise any registered client could use this
@@ -51,8 +50,7 @@ class Redirect:
     description: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorPage:
+class ErrorPage(msgspec.Struct, frozen=True):
     """Show a page instead of redirecting: the client or the redirect URI can't be trusted.
 
     `document`: the URL of the client's metadata document, if that is at fault; `advice`: what to do.
@@ -65,13 +63,12 @@ class ErrorPage:
     advice: Advice | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class OAuthResponse:
+class OAuthResponse(msgspec.Struct, frozen=True):
     """A JSON answer. `headers` come besides Content-Type; no member of `body` is null."""
 
     status: int
     body: dict[str, Any]
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
 
 
 def error_response(error: str, description: str = "", status: int = 400, wait: int = 60) -> OAuthResponse:

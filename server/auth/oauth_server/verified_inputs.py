@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from toolgate.server.auth.clients.metadata_documents import MetadataDocuments
 from toolgate.server.auth.clients.model import ID_JAG, SECRET_METHODS, OAuthClient, find_client
@@ -34,16 +35,14 @@ SIGNATURE_WAIT = 5.0  # seconds to wait for a thread
 ID_JAG_TYPE = ("oauth-id-jag+jwt",)
 
 
-@dataclass(slots=True)
-class SecretGuess:
+class SecretGuess(msgspec.Struct):
     """A counted guess at a client's secret. `is_right` is None until the secret was checked."""
 
     attempt: GuessAttempt
     is_right: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedInputs:
+class VerifiedInputs(msgspec.Struct, frozen=True):
     """What was fetched, verified and counted before the transaction: the signing key, the assertions of the client and
     of an identity provider, the claims of the token in the request, and the guess at a client's secret."""
 
@@ -54,8 +53,7 @@ class VerifiedInputs:
     guess: SecretGuess | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerSettings:
+class IssuerSettings(msgspec.Struct, frozen=True):
     """Settings that are the same for all requests."""
 
     public_url: str
@@ -63,7 +61,7 @@ class IssuerSettings:
     configured_clients: Mapping[str, OAuthClient]
     client_kinds: frozenset[str]  # kinds of clients that are accepted
     can_sign_in: Callable[[Person], bool]  # of the sign-in methods
-    secrets: SharedGuessLimiter = field(default_factory=secret_guess_limiter)
+    secrets: SharedGuessLimiter = msgspec.field(default_factory=secret_guess_limiter)
 
     @property
     def audience(self) -> tuple[str, ...]:

@@ -11,9 +11,11 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
@@ -64,8 +66,7 @@ def hash_token(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class CachedToken:
+class CachedToken(msgspec.Struct, frozen=True):
     """A verified token: its key, and its expiry."""
 
     principal: Principal
@@ -124,8 +125,7 @@ class TokenCache:
             del self._of_jti[held.jti]
 
 
-@dataclass(frozen=True, slots=True)
-class AccessToken:
+class AccessToken(msgspec.Struct, frozen=True):
     """A new access token. Only `token` is secret; `repr` shows none of it."""
 
     token: str

@@ -11,11 +11,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.access_tokens import (

@@ -8,7 +8,6 @@ import binascii
 import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -37,8 +36,7 @@ class UnknownKeyError(InvalidTokenError):
     """The key id is unknown: the issuer may have a new key."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JoseKey:
+class JoseKey(msgspec.Struct, frozen=True, eq=False):
     """One key: its id, its algorithm and the library's object. `repr` shows only the id.
 
     `retired_at`: seconds since 1970 when our next key takes over; None if there is none yet.

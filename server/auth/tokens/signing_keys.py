@@ -9,8 +9,10 @@ Private parts are in the state database, sealed with a key of `SealingKeys`. All
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import InvalidParams
@@ -30,8 +32,7 @@ PURPOSE = "signing key"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _KeyState:
+class _KeyState(msgspec.Struct, frozen=True):
     active: jose.JoseKey
     known: tuple[jose.JoseKey, ...]  # active one first
     due: float  # next rotation, or start of the next key

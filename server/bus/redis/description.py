@@ -8,7 +8,8 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from toolgate.server.bus.redis.connection import RedisConnection, RedisServer, RefusedError, Reply, pack
 from toolgate.server.bus.redis_url import RedisUrl
@@ -19,8 +20,7 @@ TRIES = 3  # questions, of which the fastest counts
 WRITE = "redis.call('SET', KEYS[1], ARGV[1], 'PX', 1000) return redis.call('GETDEL', KEYS[1])"
 
 
-@dataclass(frozen=True, slots=True)
-class RedisDescription:
+class RedisDescription(msgspec.Struct, frozen=True):
     """A Redis, as it says itself. `refusal` says why it does not accept what a bus writes, "" if it does.
 
     policy: what it evicts when its memory is full; most_memory: 0 without a limit

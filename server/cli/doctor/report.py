@@ -6,7 +6,6 @@ The last line says what to fix first, or that all is well. Programs get all of i
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ INDENT = 26  # columns before a finding
 MAX_LINE = 600  # characters: a server's text may have any length
 
 
-@dataclass(frozen=True, slots=True)
-class CheckNote:
+class CheckNote(msgspec.Struct, frozen=True):
     """A finding that works, but not as well as it could; `remedy` says what to do."""
 
     finding: str
@@ -43,8 +41,7 @@ class CheckSkippedError(Exception):
     """A check has nothing to check; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(msgspec.Struct, frozen=True):
     """The result of one check. `remedy` may be ""."""
 
     name: str

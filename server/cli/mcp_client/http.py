@@ -6,7 +6,6 @@ import contextlib
 import re
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
@@ -45,8 +44,7 @@ class SignInRequiredError(McpClientError):
     """The server requires an access token, or another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True):
     """The head of a response, and its body as it arrives."""
 
     status: int

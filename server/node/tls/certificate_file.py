@@ -13,8 +13,9 @@ import ssl
 import stat
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from toolgate.server.node.tls.errors import EXPIRED, NOT_YET_VALID, PURPOSE, CertificateError
 from toolgate.server.state.key_file import is_private
@@ -31,8 +32,7 @@ STEPS = 10  # of a handshake with oneself: three are enough
 log = logging.getLogger("toolgate.node")
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(msgspec.Struct, frozen=True):
     """One side of a connection: what it and the other are called, and its role in TLS."""
 
     name: str

@@ -42,19 +42,12 @@ class RemoteFunction(Function):
         return self._source
 
 
-class RemoteTool(Tool):
-    def __init__(self, data: ToolData, plugin: RemotePlugin) -> None:
-        function = RemoteFunction(data.source, has_context=data.has_context)
-        words = (data.name, data.title, data.description, data.annotations)
-        super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta)
-        self.output_type, self.as_task, self.lean = data.output, data.as_task, data.lean
-        self.in_plan = data.in_plan
-        self.input = data.input  # verified and compiled in the process
-        self._plugin = plugin
+class RemoteTool(Tool, kw_only=True, eq=False):
+    remote: RemotePlugin
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         try:
-            output: Output = await self._plugin.call("run", "tools", self.name, arguments, context, Output)
+            output: Output = await self.remote.call("run", "tools", self.name, arguments, context, Output)
         except CannotAskError:
             raise
         except ToolError as error:  # from its process
@@ -62,58 +55,42 @@ class RemoteTool(Tool):
         return output
 
 
-class RemotePrompt(Prompt):
-    def __init__(self, data: PromptData, plugin: RemotePlugin) -> None:
-        function = RemoteFunction(data.source)
-        words = (data.name, data.title, data.description)
-        super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta, role=data.role)
-        self.declared_arguments = data.arguments
-        self.completions = RemoteCompletions(self, plugin)
-        self._plugin = plugin
+class RemotePrompt(Prompt, kw_only=True, eq=False):
+    remote: RemotePlugin
+
+    def __post_init__(self) -> None:
+        self.completions = RemoteCompletions(self, self.remote)
 
     async def get(self, arguments: Mapping[str, Any], context: Context) -> list[Message]:
-        result: list[Message] = await self._plugin.call("get", "prompts", self.name, arguments, context, list[Message])
+        result: list[Message] = await self.remote.call("get", "prompts", self.name, arguments, context, list[Message])
         return result
 
 
-class RemoteResource(Resource):
-    def __init__(self, data: ResourceData, plugin: RemotePlugin) -> None:
-        function = RemoteFunction(data.source)
-        words = (data.name, data.title, data.description, data.uri, data.mime_type)
-        super().__init__(function, *words, scope=data.scope, icons=data.icons, meta=data.meta)
-        self.annotations = data.annotations
-        self.completions = RemoteCompletions(self, plugin)
-        self.lists = function if data.lists else None
-        self._is_watched = data.watches
-        self._plugin = plugin
+class RemoteResource(Resource, kw_only=True, eq=False):
+    remote: RemotePlugin
+    is_watched: bool
+
+    def __post_init__(self) -> None:
+        self.completions = RemoteCompletions(self, self.remote)
 
     async def read(self, uri: str, variables: Mapping[str, str], context: Context) -> list[Contents]:
         given = {"uri": uri, "variables": variables}
-        result: list[Contents] = await self._plugin.call("read", "resources", self.uri, given, context, list[Contents])
+        result: list[Contents] = await self.remote.call("read", "resources", self.uri, given, context, list[Contents])
         return result
 
     async def list_links(self, context: Context) -> list[ResourceLink]:
         if self.lists is None:
             return []
-        links: list[ResourceLink] = await self._plugin.call(
+        links: list[ResourceLink] = await self.remote.call(
             "list", "resources", self.uri, None, context, list[ResourceLink]
         )
         return self.valid_links(links)
 
     def watch(self, variables: Mapping[str, str], context: Context) -> AsyncIterator[object] | None:
-        return self._plugin.watch(self.uri, variables, context) if self._is_watched else None
+        return self.remote.watch(self.uri, variables, context) if self.is_watched else None
 
     def _verify_parameters(self, function: Function) -> None:
         """Do nothing: the plugin's process verifies the original part."""
-
-
-class RemoteEvent(EventType):
-    """A type of events. The server checks arguments and payloads itself: the process is not trusted."""
-
-    def __init__(self, data: EventData) -> None:
-        words = (data.name, data.title, data.description)
-        super().__init__(RemoteFunction(data.source), *words, data.payload, scope=data.scope, meta=data.meta)
-        self.input = data.input
 
 
 class RemoteCompletions(Completions):
@@ -136,13 +113,83 @@ def create_remote_part(data: PartData, plugin: RemotePlugin) -> Part:
     """Return the part for `data`."""
     match data:
         case ToolData():
-            return RemoteTool(data, plugin)
+            return _create_tool(data, plugin)
         case PromptData():
-            return RemotePrompt(data, plugin)
+            return _create_prompt(data, plugin)
         case ResourceData():
-            return RemoteResource(data, plugin)
+            return _create_resource(data, plugin)
         case EventData():
-            return RemoteEvent(data)
+            return _create_event(data)
+
+
+def _create_tool(data: ToolData, plugin: RemotePlugin) -> RemoteTool:
+    tool = RemoteTool(
+        RemoteFunction(data.source, has_context=data.has_context),
+        data.name,
+        data.title,
+        data.description,
+        scope=data.scope,
+        icons=data.icons,
+        meta=data.meta,
+        annotations=data.annotations,
+        output_type=data.output,
+        as_task=data.as_task,
+        lean=data.lean,
+        in_plan=data.in_plan,
+        remote=plugin,
+    )
+    tool.input = data.input  # verified and compiled in the process
+    return tool
+
+
+def _create_prompt(data: PromptData, plugin: RemotePlugin) -> RemotePrompt:
+    return RemotePrompt(
+        RemoteFunction(data.source),
+        data.name,
+        data.title,
+        data.description,
+        scope=data.scope,
+        icons=data.icons,
+        meta=data.meta,
+        role=data.role,
+        declared_arguments=data.arguments,
+        remote=plugin,
+    )
+
+
+def _create_resource(data: ResourceData, plugin: RemotePlugin) -> RemoteResource:
+    function = RemoteFunction(data.source)
+    return RemoteResource(
+        function,
+        data.name,
+        data.title,
+        data.description,
+        scope=data.scope,
+        icons=data.icons,
+        meta=data.meta,
+        uri=data.uri,
+        mime_type=data.mime_type,
+        annotations=data.annotations,
+        lists=function if data.lists else None,
+        remote=plugin,
+        is_watched=data.watches,
+    )
+
+
+def _create_event(data: EventData) -> EventType:
+    """Return a type of events. The server checks arguments and payloads itself: the process is not trusted."""
+    function = RemoteFunction(data.source)
+    event = EventType(
+        function,
+        data.name,
+        data.title,
+        data.description,
+        scope=data.scope,
+        meta=data.meta,
+        payload_type=data.payload,
+    )
+    event.input = data.input
+    return event
 
 
 async def _never_called() -> Any:

@@ -2,16 +2,16 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from toolgate.server.telemetry.audit.entry import AuditLink, ChainKey, DamagedLineError, parse_line
 
 EntryData = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
+class AuditFinding(msgspec.Struct, frozen=True):
     """`place` is a file and the number of a line. If `is_harmless`, the finding is no sign of tampering."""
 
     place: str
@@ -19,15 +19,14 @@ class AuditFinding:
     is_harmless: bool = False
 
 
-@dataclass(slots=True)
-class AuditVerdict:
+class AuditVerdict(msgspec.Struct):
     """What was found. `first` and `newest` are lines, None if there are none."""
 
     lines: int = 0
     files: int = 0
     first: AuditLink | None = None
     newest: AuditLink | None = None
-    findings: list[AuditFinding] = field(default_factory=list[AuditFinding])
+    findings: list[AuditFinding] = msgspec.field(default_factory=list[AuditFinding])
 
     chains: int = 0  # in a database
 

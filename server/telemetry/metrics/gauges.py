@@ -7,8 +7,9 @@ else from outside.
 
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import msgspec
 
 from toolgate.server import VERSION
 from toolgate.server.budget import Budget
@@ -37,8 +38,7 @@ class MetricRow(NamedTuple):
     read: Callable[[], Values]
 
 
-@dataclass(frozen=True, slots=True)
-class HttpGauges:
+class HttpGauges(msgspec.Struct, frozen=True):
     """What HTTP serves, by transport where there are several. Counters count since the start."""
 
     sessions: Mapping[str, Callable[[], int]]
@@ -52,7 +52,9 @@ class HttpGauges:
     responses: Mapping[int, int]  # counter by status
     refused_tokens: Mapping[str, int]  # counter by reason
     issued_tokens: Callable[[], int] = lambda: 0  # counter
-    sign_ins: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])  # by (way, result)
+    sign_ins: Mapping[tuple[str, str], int] = msgspec.field(
+        default_factory=dict[tuple[str, str], int]
+    )  # by (way, result)
 
 
 def server_rows(

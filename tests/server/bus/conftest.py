@@ -3,10 +3,10 @@
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.bus.bus import Bus

@@ -4,9 +4,9 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.bus.conftest import LONGEST, eventually, use_bus, with_prefix
 from tests.servers.redis_server import RedisProcess, redis_server

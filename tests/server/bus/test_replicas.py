@@ -4,9 +4,9 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.bus.conftest import LONGEST, eventually, with_prefix
 from tests.server.bus.replica_process import ReplicaProcess, replica_process

@@ -3,7 +3,9 @@
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from tests.server.webhooks.fake_receiver import delivery
 from toolgate.server.webhooks.delivery import Delivery, Disposition, Outcome

@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.workspaces.test_folders import DEEP, nested
 from tests.servers.forked_command import COMMAND

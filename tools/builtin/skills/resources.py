@@ -63,7 +63,8 @@ def manifest_of(skill: Skill) -> Resource:
 
     function = Function(read, str(skill.folder / MANIFEST))
     kind = mime_type(MANIFEST)
-    made = Resource(function, skill.name, skill.name, skill.description, uri, kind, scope="tools:workflow")
+    scope = "tools:workflow"
+    made = Resource(function, skill.name, skill.name, skill.description, uri=uri, mime_type=kind, scope=scope)
     made.watching(changes)
     return made
 
@@ -76,9 +77,8 @@ def prompt_of(skill: Skill) -> Prompt:
         return await asyncio.to_thread(instructions, ctx.service(Skills), skill.name, arguments)
 
     function = Function(ask, str(skill.folder / MANIFEST))
-    made = Prompt(function, skill.name, skill.name, skill.description, scope="tools:workflow")
-    made.declared_arguments = ARGUMENTS
-    return made
+    scope = "tools:workflow"
+    return Prompt(function, skill.name, skill.name, skill.description, scope=scope, declared_arguments=ARGUMENTS)
 
 
 async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlunsplit
 
@@ -32,8 +31,7 @@ PROXY = "check the proxy: it must pass the path, Host and Authorization unchange
 ACCESS_NEEDED = "needs toolgate login, or an access token in TOOLGATE_TOKEN"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResponse:
+class ProbeResponse(msgspec.Struct, frozen=True):
     """A response, with the body read."""
 
     status: int

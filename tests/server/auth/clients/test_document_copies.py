@@ -4,11 +4,11 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.auth.authorization_in_process import AuthServer, with_auth_server
 from toolgate.server.auth.clients import redirect_uris

@@ -8,11 +8,11 @@ import re
 import time
 import urllib.parse
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.auth.authorization_in_process import AuthServer, with_auth_server
 from tests.server.auth.fake_identity_providers import CLIENT, SECRET, Provider, provider

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from msgspec.structs import replace
 
 from tests.server.auth.authorization_in_process import (
     ADA,

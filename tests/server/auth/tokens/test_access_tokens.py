@@ -1,11 +1,11 @@
 """Our own access tokens: which are valid, for how long, and how they are revoked."""
 
 import base64
-import dataclasses
 import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.server.auth.forged_tokens import (
@@ -162,11 +162,11 @@ def test_a_token_we_never_issue_is_refused_though_our_key_signed_it(claims: dict
 
 
 def test_a_token_is_no_younger_than_the_end_of_its_key() -> None:
-    retired = dataclasses.replace(KEY, retired_at=START - LEEWAY - 1)
+    retired = msgspec.structs.replace(KEY, retired_at=START - LEEWAY - 1)
     run(refused(ours(Stored(OTHER, retired)).verify, [GOOD]))
     earlier = jose.sign(good(iat=START - 60, exp=START + 60), KEY, "at+jwt")
     assert run(ours(Stored(OTHER, retired)).verify(earlier)).subject == "ada"
-    followed = dataclasses.replace(KEY, retired_at=START + 60)
+    followed = msgspec.structs.replace(KEY, retired_at=START + 60)
     assert run(ours(Stored(OTHER, followed)).verify(GOOD)).subject == "ada"
 
 

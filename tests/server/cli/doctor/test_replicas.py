@@ -1,7 +1,6 @@
 """`toolgate doctor` about what several servers share, with real engines, each of them with one fault at a time."""
 
 import asyncio
-import dataclasses
 import os
 import time
 from collections.abc import Iterator
@@ -9,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.server.cli.test_cli import run
@@ -173,7 +173,7 @@ SOUND_POSTGRES = DatabaseDescription("15.4", 15, False, tables.VERSION, 100, 0)
     ],
 )
 def test_what_a_redis_says_decides(url: str, how: dict[str, Any], kind: type, said: str) -> None:
-    judge(partial(replicas.judge_redis, parse_redis_url(url), dataclasses.replace(SOUND_REDIS, **how)), kind, said)
+    judge(partial(replicas.judge_redis, parse_redis_url(url), msgspec.structs.replace(SOUND_REDIS, **how)), kind, said)
 
 
 def judge(work: Any, kind: type, said: str) -> None:
@@ -262,7 +262,7 @@ def test_tables_of_another_version_are_named(
 )
 def test_what_a_postgresql_says_decides(url: str, how: dict[str, Any], kind: type, said: str) -> None:
     parsed = parse_database_url(f"postgresql://{url if url.startswith(('/', 'db.example/')) else f'u:p@{url}/d'}")
-    judge(partial(postgres.judge_database, parsed, dataclasses.replace(SOUND_POSTGRES, **how)), kind, said)
+    judge(partial(postgres.judge_database, parsed, msgspec.structs.replace(SOUND_POSTGRES, **how)), kind, said)
 
 
 def test_a_database_with_sealed_keys_asks_for_the_secret(
