@@ -9,7 +9,6 @@ is used once; a call that ends with another question returns it. All of it is in
 import asyncio
 import hashlib
 import math
-import secrets
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from toolgate.server.protocol.session import ApprovalRequest
+from toolgate.server.protocol.session import ApprovalRequest, create_key
 from toolgate.tools.api.errors import StillWaitingError, UnansweredError
 
 if TYPE_CHECKING:
@@ -310,7 +309,7 @@ class PendingQuestions:
         )
 
     def _create_id(self) -> str:
-        return secrets.token_urlsafe(18)
+        return create_key(18)
 
     def _add(self, asked: PendingQuestion) -> None:
         own = self._questions.setdefault(asked.principal, {})

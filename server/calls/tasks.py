@@ -6,7 +6,6 @@ methods supply the work, and `notify` is called at each change.
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 from toolgate.server.protocol.asyncio_tasks import DeadlineTimer
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.messages import encode_value, replace_surrogates
+from toolgate.server.protocol.session import create_key
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import StateError, Store
@@ -149,7 +149,7 @@ class CallTask:
 
 def make_id(tool: str, key: str | None) -> str:
     """Return a new id: `key`, which the client may show its model, a secret, and the tool."""
-    secret = f"{secrets.token_urlsafe(18)}.{tool}"
+    secret = f"{create_key(18)}.{tool}"
     return secret if key is None else f"{key}{KEY_END}{secret}"
 
 

@@ -6,7 +6,7 @@ An event is written down before anybody is told of it. For a principal without i
 import asyncio
 import hashlib
 import logging
-import secrets
+import os
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ class EventLog:
         if not self.has_interest(principal):
             return
         try:
-            occurrence = make_occurrence(principal, type, key or secrets.token_hex(16), payload)
+            occurrence = make_occurrence(principal, type, key or os.urandom(16).hex(), payload)
         except EventError as error:  # what happens must not fail for it
             log.warning("an event %s of %s is lost: %s", type.name, principal, error)
             return
@@ -79,7 +79,7 @@ class EventLog:
     async def emit(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
         """Record an event, then announce it. Without a `key` each call is another event. Raises StateError."""
         if self.has_interest(principal):
-            occurrence = make_occurrence(principal, type, key or secrets.token_hex(16), payload)
+            occurrence = make_occurrence(principal, type, key or os.urandom(16).hex(), payload)
             found = await self.store.transact(
                 lambda connection: self.rows.record(connection, occurrence), alone="events"
             )
@@ -212,5 +212,5 @@ def make_occurrence(principal: str, type: EventType, key: str, payload: Any) -> 
 
 def make_test(principal: str, type: EventType, arguments: Mapping[str, Any]) -> Occurrence:
     """Return a test event for these arguments; its id shows what it is. Raises EventError if none fits the type."""
-    occurrence = make_occurrence(principal, type, secrets.token_hex(16), make_sample(type, arguments))
+    occurrence = make_occurrence(principal, type, os.urandom(16).hex(), make_sample(type, arguments))
     return msgspec.structs.replace(occurrence, id=occurrence.id.replace("evt_", "evt_test_", 1))

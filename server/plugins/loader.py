@@ -8,7 +8,7 @@ import asyncio
 import importlib
 import inspect
 import logging
-import secrets
+import os
 import sys
 import threading
 from collections import Counter
@@ -66,7 +66,7 @@ class Generation:
     def __init__(self, file: Path, finder: "PluginFinder") -> None:
         stem = file.parent.name if file.name == "__init__.py" else file.stem
         self.file = file
-        self.name = f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in stem)}_{secrets.token_hex(6)}"
+        self.name = f"{PREFIX}{''.join(c if c.isalnum() else '_' for c in stem)}_{os.urandom(6).hex()}"
         self.sources: Mapping[Path, bytes] = {}
         self.parts: Sequence[Part] = ()
         self._finder = finder

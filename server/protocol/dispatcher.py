@@ -7,7 +7,7 @@ module turns exceptions into messages.
 import asyncio
 import inspect
 import logging
-import secrets
+import os
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import CoroutineType
@@ -235,7 +235,7 @@ class Dispatcher:
 
 def log_fault(what: str, error: BaseException | None) -> InternalError:
     """Log an unknown exception, which may hold secrets, and return an error that refers to the log line."""
-    reference = secrets.token_hex(6)
+    reference = os.urandom(6).hex()
     log.error("reference %s: %s failed", reference, what, exc_info=error)
     return InternalError(f"internal error, reference {reference}")
 

@@ -5,7 +5,7 @@ subscription. The number of an event is its place in its principal's log. Events
 their number in `since` of each interest, so a reader that missed one learns of it.
 """
 
-import secrets
+import os
 from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
@@ -265,7 +265,7 @@ class EventRows:
         found = connection.execute(table.select().where(table.c.principal == principal)).first()
         if found is not None:
             return found
-        row = {"principal": principal, "name": secrets.token_hex(8), "last": 0, "event_count": 0, "byte_count": 0}
+        row = {"principal": principal, "name": os.urandom(8).hex(), "last": 0, "event_count": 0, "byte_count": 0}
         connection.execute(table.insert().values(row))
         for key in ("", principal):
             self.store.set_flag(FLAG, key, True)

@@ -4,10 +4,10 @@
 trap, ends in `exec`, or is killed, records nothing.
 """
 
+import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from zlib import crc32
 
 from toolgate.tools.workspace.spool import open_regular
 
@@ -28,7 +28,7 @@ else
     builtin unset BASH_ENV
 fi
 """
-RC_NAME = f"{crc32(RC.encode()):08x}.rc"  # servers of several versions may share a spool
+RC_NAME = f"{hashlib.sha256(RC.encode()).hexdigest()[:8]}.rc"  # servers of several versions may share a spool
 
 
 def add_cwd_trap(environment: Mapping[str, str], rc: Path, cwd_file: Path) -> Mapping[str, str]:
