@@ -40,9 +40,9 @@ from toolgate.tools.builtin import callbacks
 from toolgate.tools.builtin.callbacks import INBOX_URI, Firings
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.pages.page_reader import PageReader
-from toolgate.tools.search import Search
+from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace
 from toolgate.transports import stdio
 
@@ -112,7 +112,7 @@ class App:
         self._built_in_services: dict[type, Any] = {
             skills.Skills: self.skills,
             PageReader: self.page_reader,
-            Search: self.search,
+            LazySearch: self.search,
         }
         self.modules = PluginLoader()
         self.isolation: Isolation | None = None
@@ -252,7 +252,7 @@ class App:
         self.server.shared_notices = SharedNotices(self.bus)
         self.server.services.share_notices = self.server.shared_notices.attach
         self.server.questions = SharedQuestions(self.bus, self.replicas.recent_names)
-        share_engine_health(self.bus, self.search.health)
+        share_engine_health(self.bus, self.search.load().health)
         self.server.remote_tasks = RemoteTasks(self.bus, self.call_tasks, self.server.notifications)
         self.replicas.on_living = self.events.share(self.bus).note_living
 
@@ -420,7 +420,7 @@ class App:
                 self.server.notifications.subscriptions,
                 self.server.call_tasks.work,
                 self.workspaces,
-                self.search,
+                self.search.load(),
                 self.page_reader,
                 self.workspaces.level,
             )

@@ -28,17 +28,15 @@ from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.sandboxing import Sandboxing
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools import search
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.skills import skills
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.pages.page_reader import PageReader
+from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.web.fetch import Web
-from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import limits
-from toolgate.tools.workspace.spool import Run
-from toolgate.tools.workspace.zygote import CommandRunner
+from toolgate.tools.workspace.run_record import Run
 
 if TYPE_CHECKING:
     from toolgate.server.bus.bus import Bus
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.replicas import ReplicaProcesses
     from toolgate.server.webhooks.sender import WebhookSender
     from toolgate.server.workspaces.retention import WorkspaceCleaner
+    from toolgate.tools.search.search import Search
 
 NODE_TIMEOUT = 5.0  # seconds for a node to answer at the start
 NODE_OPTIONS = (
@@ -107,18 +106,29 @@ def build_database_monitor(store: Store) -> "PostgresMonitor | None":
     return PostgresMonitor(partial(postgres.connect, store.url), store.count_transactions)
 
 
-def build_search(config: Config, web: Web, reader: PageReader) -> search.Search:
+def build_search(config: Config, web: Web, reader: PageReader) -> LazySearch:
+    """Return the search. Options are read now, for their errors, and metrics need it from the start."""
+    search = LazySearch(partial(_create_search, config, web, reader))
+    has_key = any(name.startswith("TOOLGATE_") and name.endswith("_API_KEY") for name in config.environment)
+    if config.is_remote or config.engines or config.searxng or config.search_keys or has_key:
+        search.load()
+    return search
+
+
+def _create_search(config: Config, web: Web, reader: PageReader) -> "Search":
+    from toolgate.tools.search import api_keys, engines, search  # start-up and memory: many servers never search
+
     try:
-        keys = search.read_keys(config.search_keys, config.environment)
+        keys = api_keys.read_api_keys(config.search_keys, config.environment)
     except ValueError as error:
         raise UsageError(f"--search-keys: {error}") from None
     try:
-        engines = search.choose_engines(config.engines, config.searxng, keys)
+        chosen = engines.choose_engines(config.engines, config.searxng, keys)
     except ValueError as error:
         raise UsageError(f"--engines: {error}") from None
     contact = config.search_contact
     create_reader, deadline = reader.create_result_reader, config.search_deadline
-    return search.Search(web, create_reader, engines, deadline=deadline, contact=contact)
+    return search.Search(web, create_reader, chosen, deadline=deadline, contact=contact)
 
 
 def call_limits(config: Config) -> Mapping[str, int] | None:
@@ -246,7 +256,7 @@ def build_workspaces(
     _store: object = None,
 ) -> LocalWorkspaces:
     """Return the workspaces on this machine. Raises UsageError where the sandbox asks for more than it has."""
-    confinement = Sandboxing(config, state, CommandRunner(), public=config.is_public)
+    confinement = Sandboxing(config, state, public=config.is_public)
     return LocalWorkspaces(state, root, config.command_environment, confinement, file_changes, on_task_end)
 
 
@@ -345,7 +355,7 @@ def build_page_reader(config: Config, web: Web, workspaces: Workspaces) -> PageR
         chromium = find_chromium(config.browser, config.environment.get("PATH"))
     except ValueError as error:
         raise UsageError(f"--browser: {error}") from None
-    return LocalPageReader(web, Workers(), chromium)
+    return LocalPageReader(web, chromium)
 
 
 def workspace_root(config: Config) -> Path | None:

@@ -26,7 +26,7 @@ from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Plan
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 if TYPE_CHECKING:

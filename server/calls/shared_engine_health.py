@@ -12,7 +12,8 @@ import msgspec
 
 from toolgate.server.bus.bus import Bus
 from toolgate.tools.search.health import EngineHealth
-from toolgate.tools.search.query import MAX_REASON, Status
+from toolgate.tools.search.outcome import Status
+from toolgate.tools.search.query import MAX_REASON
 
 TOPIC = "search engines"
 

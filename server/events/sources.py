@@ -19,7 +19,7 @@ from toolgate.tools.api.services import Todo
 from toolgate.tools.builtin import events as types
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import shorten_command
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from toolgate.server.rpc.errors import ErrorData
 from toolgate.server.rpc.frames import NOTHING
 from toolgate.server.rpc.methods import MethodTable
 from toolgate.server.workspaces.node_report import NodeLoad
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Conclusion, Workspace
 
 VERSION = 1  # of these messages

@@ -14,7 +14,7 @@ from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 MAX_ENDS = 32  # ends of tasks kept for a principal, as many as a gateway keeps

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.sandboxing import Sandboxing
-from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 if TYPE_CHECKING:
     from toolgate.server.workspaces.node_report import NodeReport
+    from toolgate.tools.workspace.local_workspace import LocalWorkspace
 
 KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the end: the client gives us 2 in all
 
@@ -58,9 +58,12 @@ class LocalWorkspaces:
     def list_nodes(self) -> "Sequence[NodeReport]":
         return ()
 
-    def get_or_open(self, principal: str) -> LocalWorkspace:
+    def get_or_open(self, principal: str) -> "LocalWorkspace":
         workspace = self._workspaces.get(principal)
         if workspace is None:
+            # start-up and memory: the first call needs it, and a client may open servers that it never calls
+            from toolgate.tools.workspace.local_workspace import LocalWorkspace
+
             root, spool = self._root_of(principal), self._state / "spool" / principal
             workspace = self._workspaces[principal] = LocalWorkspace(
                 root,
@@ -72,7 +75,7 @@ class LocalWorkspaces:
             )
         return workspace
 
-    def find(self, principal: str) -> LocalWorkspace | None:
+    def find(self, principal: str) -> "LocalWorkspace | None":
         return self._workspaces.get(principal)
 
     def sandbox_level(self, principal: str) -> str | None:

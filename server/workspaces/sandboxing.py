@@ -18,16 +18,16 @@ from toolgate.server.config.load import SYSTEM_STATE, Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.workspaces import checks
 from toolgate.tools.web.address_policy import AddressPolicy
-from toolgate.tools.workspace.environment import CommandEnvironment, UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED, Limits, parse
-from toolgate.tools.workspace.process import ReadOnly
-from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 if TYPE_CHECKING:
     from toolgate.tools.cgroups import Cgroups, Group
     from toolgate.tools.egress.sandbox_proxy import SandboxProxy
     from toolgate.tools.egress.shared_limits import SharedProxyLimits
     from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
+    from toolgate.tools.workspace.environment import CommandEnvironment
+    from toolgate.tools.workspace.process import ReadOnly
+    from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
 CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -37,9 +37,9 @@ log = logging.getLogger("toolgate.sandbox")
 
 
 class Sandboxing:
-    """The sandbox of a server; `sandbox` is None without one. `processes` starts commands without a sandbox."""
+    """The sandbox of a server; `sandbox` is None without one."""
 
-    def __init__(self, config: Config, state: Path, processes: CommandRunner, *, public: bool) -> None:
+    def __init__(self, config: Config, state: Path, *, public: bool) -> None:
         """Raise UsageError where the options ask for more than this machine has. `public`: callers are remote."""
         self.limits = _limits(config)
         self._access = StateAccess(state)
@@ -50,12 +50,12 @@ class Sandboxing:
             raise
         self._state = state
         self._shared: Path | None = config.workspace
-        self._processes = processes
+        self._runner: CommandRunner | None = None  # of commands without a sandbox
         self._cgroups: Cgroups | None = None
         self.weaknesses: list[str] = []  # of the sandbox and its limits
         self._groups: WeakSet[Group] = WeakSet()
         self._proxy_limits: SharedProxyLimits | None = None
-        self._idle_sandboxes = IdleSandboxes()
+        self._idle_sandboxes: IdleSandboxes | None = None
         self._network_rules = (config.allow_private, config.refuse_networks)
         if self.sandbox is not None:
             checks.check_workspace(config, state, self.sandbox)
@@ -72,18 +72,23 @@ class Sandboxing:
     def describe(self) -> str:
         return "none" if self.sandbox is None else self.sandbox.describe()
 
-    def make_environment(self, root: Path, spool: Path, *, alone: bool) -> CommandEnvironment:
+    def make_environment(self, root: Path, spool: Path, *, alone: bool) -> "CommandEnvironment":
         """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
-        if self.sandbox is None or self.sandbox.level == "none":
-            return UnsandboxedEnvironment(self._processes, self.limits, _build_read_only)
-        from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
+        from toolgate.tools.workspace.environment import UnsandboxedEnvironment  # start-up and memory, as its workspace
+        from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
 
+        runner = self._runner = self._runner or CommandRunner()
+        if self.sandbox is None or self.sandbox.level == "none":
+            return UnsandboxedEnvironment(runner, self.limits, _build_read_only)
+        from toolgate.tools.sandbox.environment import SandboxedEnvironment
+
+        self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes()
         return SandboxedEnvironment(
             self.sandbox,
             root,
             spool,
             is_exclusive=alone,
-            server_runner=self._processes,
+            server_runner=runner,
             make_proxy=self._open_proxy,
             make_group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
@@ -92,7 +97,8 @@ class Sandboxing:
 
     async def close(self) -> None:
         """Close the runner of commands and the groups. Close the workspaces before."""
-        await self._processes.close()
+        if self._runner is not None:
+            await self._runner.close()
         self._access.release()
         if self._cgroups is not None:
             await asyncio.to_thread(self._cgroups.close, CLOSE_WITHIN)
@@ -160,7 +166,7 @@ class Sandboxing:
         return outlet
 
 
-def _build_read_only() -> ReadOnly | str:
+def _build_read_only() -> "ReadOnly | str":
     from toolgate.tools.sandbox.read_only_filter import build_read_only  # start-up: only a plan needs it
     from toolgate.tools.workspace import landlock
 

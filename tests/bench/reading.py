@@ -17,7 +17,6 @@ from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.web.fetch import Web
-from toolgate.tools.workers.pool import Workers
 
 PAGE = (
     b"<!doctype html><title>Page</title><h1>Page</h1>" + b"<p>Some words of a static page, and more of them.</p>" * 200
@@ -45,7 +44,7 @@ async def _measured(count: int, tell: Callable[[str], None]) -> tuple[float, flo
     assert chromium is not None, "make chromium"
     nothing = None
     async with site({"/": PAGE}) as place, async_playwright() as playwright:
-        reader = LocalPageReader(Web(["127.0.0.1"]), Workers(), chromium)
+        reader = LocalPageReader(Web(["127.0.0.1"]), chromium)
         alone = await playwright.chromium.launch(executable_path=chromium)
         lent = lend(reader=reader)
         times: tuple[list[float], list[float]] = ([], [])

@@ -14,9 +14,9 @@ from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.pages.page_reader import PageReader
-from toolgate.tools.search import Search
+from toolgate.tools.search.lazy_search import LazySearch
+from toolgate.tools.search.search import Search
 from toolgate.tools.web.fetch import Web
-from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace.workspace import Workspace
 
 BOUND = 20.0  # seconds for any call
@@ -24,14 +24,14 @@ BOUND = 20.0  # seconds for any call
 
 def page_reader(allow_private: Sequence[str] = ()) -> LocalPageReader:
     """Return the reader of ReadDocs, without a browser."""
-    return LocalPageReader(Web(allow_private), Workers())
+    return LocalPageReader(Web(allow_private))
 
 
 def lend(
     *,
     workspace: Any = None,
     reader: PageReader | None = None,
-    search: Any = None,
+    search: Search | None = None,
     settings: Settings | None = None,
     principal: str = "me",
     caller_state: CallerState | None = None,
@@ -43,7 +43,7 @@ def lend(
         Workspace: workspace,
         Notices: Notices() if notices is None else notices,
         PageReader: reader,
-        Search: search,
+        LazySearch: search and LazySearch(lambda: search),
     }
     return Services(
         principal=principal,

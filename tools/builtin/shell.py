@@ -18,7 +18,7 @@ from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, BashCall
 from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import describe_end, shorten_command, with_notes
-from toolgate.tools.workspace.spool import Run, Status
+from toolgate.tools.workspace.run_record import Run, Status
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError, output_path
 
 MAX_READ = 30_000  # bytes a ReadBgOutput takes; more waits for the next one

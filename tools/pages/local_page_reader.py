@@ -18,18 +18,17 @@ from toolgate.tools.pages.page_reader import (
     PictureRequest,
     create_timeout_error,
 )
-from toolgate.tools.search.ddgs_client import DdgsClient
-from toolgate.tools.search.engine import Engine
-from toolgate.tools.search.html_engine import ResultReader
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.web.page import shorten_url
-from toolgate.tools.workers.pictures import FittedPicture, RawPicture
-from toolgate.tools.workers.pool import WorkerLimitError, Workers
 from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from toolgate.tools.browser.browser import Browser
+    from toolgate.tools.search.engine import Engine
+    from toolgate.tools.search.html_engine import ResultReader
     from toolgate.tools.web.convert import RawPage, ReadablePage
+    from toolgate.tools.workers.pictures import FittedPicture
+    from toolgate.tools.workers.pool import Workers
 
 QUEUE_SHARE = 0.6  # share of a call's hold for waiting; the rest is for the page
 PAGE_TIME = 30.0  # seconds to load a page
@@ -53,13 +52,13 @@ class LocalPageReader:
     bounds memory. `chromium` is the path of a browser, or None.
     """
 
-    def __init__(self, web: Web, workers: Workers, chromium: str | None = None) -> None:
+    def __init__(self, web: Web, chromium: str | None = None) -> None:
         self.web = web
-        self.workers = workers
         self.visits = FairQueue(MAX_VISITS, "pages", per_principal=VISITS_SHARE, max_waiting=MAX_WAITING)
         self.large = FairQueue(MAX_LARGE, "large files", per_principal=LARGE_SHARE)
         self._chromium = chromium
         self._browser: Browser | None = None
+        self._workers: Workers | None = None
 
     async def read(self, request: PageRequest) -> PageDocument:
         try:
@@ -72,7 +71,10 @@ class LocalPageReader:
         except TimeoutError:
             raise create_timeout_error(request) from None
 
-    async def fit_picture(self, request: PictureRequest, workspace: Workspace) -> FittedPicture:
+    async def fit_picture(self, request: PictureRequest, workspace: Workspace) -> "FittedPicture":
+        from toolgate.tools.workers.pictures import FittedPicture, RawPicture  # start-up and memory
+        from toolgate.tools.workers.pool import WorkerLimitError
+
         path = request.path
         try:
             async with self.workers.turn("picture", request.principal, request.patience) as turn:
@@ -86,8 +88,19 @@ class LocalPageReader:
     def get_fetcher(self, principal: str) -> PageFetcher:
         return self.web
 
-    def create_result_reader(self, engine: Engine) -> ResultReader:
+    def create_result_reader(self, engine: "Engine") -> "ResultReader":
+        from toolgate.tools.search.ddgs_client import DdgsClient  # start-up and memory
+
         return DdgsClient(engine.name, self.workers, engine.seconds)
+
+    @property
+    def workers(self) -> "Workers":
+        """The workers of all calls."""
+        if self._workers is None:
+            from toolgate.tools.workers.pool import Workers  # start-up and memory: most calls need none
+
+            self._workers = Workers()
+        return self._workers
 
     @property
     def browser(self) -> "Browser | None":
@@ -104,12 +117,13 @@ class LocalPageReader:
     def depths(self) -> list[tuple[str, tuple[int, int]]]:
         """Return the running and waiting count of `visits`, of the browser's `pages`, and of the workers' jobs."""
         pages = self._browser.depth if self._browser is not None else (0, 0)
-        return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *self.workers.depths()]
+        jobs = self._workers.depths() if self._workers is not None else []
+        return [("visits", (self.visits.running, self.visits.waiting)), ("pages", pages), *jobs]
 
     async def close(self) -> None:
         """End the workers and the browser, and close the idle connections. A later read starts new ones."""
         browser, self._browser = self._browser, None
-        closing = [part.close() for part in (self.web, browser, self.workers) if part is not None]
+        closing = [part.close() for part in (self.web, browser, self._workers) if part is not None]
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -153,6 +167,7 @@ async def _answer(reader: LocalPageReader, loaded: LoadedPage, request: PageRequ
 
 async def _convert(reader: LocalPageReader, loaded: LoadedPage, request: PageRequest) -> PageDocument:
     from toolgate.tools.web.convert import RawPage, ReadablePage  # start-up: first needed by a page
+    from toolgate.tools.workers.pool import WorkerLimitError
 
     page = loaded.page
     is_fault = page.status >= FAULT

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import PageFetcher
-from toolgate.tools.search.engine import Engine
-from toolgate.tools.search.html_engine import ResultReader
 from toolgate.tools.web.page import shorten_url
-from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workspace.workspace import Workspace
+
+if TYPE_CHECKING:  # start-up and memory: many servers neither search nor read a picture
+    from toolgate.tools.search.engine import Engine
+    from toolgate.tools.search.html_engine import ResultReader
+    from toolgate.tools.workers.pictures import FittedPicture
 
 Format = Literal["text", "html", "markdown"]
 
@@ -72,7 +74,7 @@ class PageReader(Protocol):
         """Return a page. An HTTP error is a document with its status. Raises ToolError."""
         ...
 
-    async def fit_picture(self, request: PictureRequest, workspace: Workspace) -> FittedPicture:
+    async def fit_picture(self, request: PictureRequest, workspace: Workspace) -> "FittedPicture":
         """Return a picture, scaled to the limits. Raises ToolError."""
         ...
 
@@ -80,7 +82,7 @@ class PageReader(Protocol):
         """Return what fetches pages for the principal's plugins."""
         ...
 
-    def create_result_reader(self, engine: Engine) -> ResultReader:
+    def create_result_reader(self, engine: "Engine") -> "ResultReader":
         """Return the reader of a search engine's pages of results."""
         ...
 

@@ -9,6 +9,7 @@ import msgspec
 
 from toolgate.tools.api.services import Page
 from toolgate.tools.api.text import strip_markup
+from toolgate.tools.search.outcome import EngineResult
 from toolgate.tools.search.urls import page_key, remove_tracking, unwrap_redirect
 
 T = TypeVar("T")
@@ -26,14 +27,6 @@ REFUSAL = (  # compiled when it is needed: start-up
 )
 REFUSED_AT = r"captcha|/sorry|/blocked|challenge"  # in the address of a redirect
 REFUSALS_WITHIN = 200_000  # bytes or characters
-
-
-class EngineResult(msgspec.Struct, frozen=True):
-    """One cleaned result: `url` is a usable http URL, the texts are one line without markup."""
-
-    title: str
-    url: str
-    snippet: str
 
 
 class EngineAnswer(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -15,9 +15,9 @@ from toolgate.tools.search.engine import (
     EngineFailedError,
     EngineQuery,
     EngineRequest,
-    EngineResult,
 )
 from toolgate.tools.search.html_engine import BuildRequestJob, ReadResultsJob, ResultReader
+from toolgate.tools.search.outcome import EngineOutcome, Status
 from toolgate.tools.web.page import PageTimeoutError
 
 if TYPE_CHECKING:  # start-up of a worker
@@ -28,25 +28,6 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER = 2 * 2**20  # bytes of an engine's answer; pages of results reach one MiB
 MAX_REASON = 160  # characters
-
-Status = Literal["ok", "empty", "blocked", "timeout", "error"]
-
-
-class EngineOutcome(msgspec.Struct, frozen=True):
-    """The outcome of one engine: `results`, best first; `ms` it took; `reason` for none.
-
-    `wait`: seconds that the engine asks for. `is_engine_fault`: neither the query nor the server's load is the cause.
-    `age`: seconds since this outcome, if the engine was not queried again.
-    """
-
-    name: str
-    status: Status
-    results: list[EngineResult] = []
-    ms: int = 0
-    reason: str = ""
-    wait: float = 0.0
-    is_engine_fault: bool = False
-    age: float | None = None
 
 
 async def ask_engine(web: "Web", reader: ResultReader, query: EngineQuery, contact: str = "") -> EngineOutcome:

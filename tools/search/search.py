@@ -13,7 +13,8 @@ from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.search.engine import Engine, EngineQuery
 from toolgate.tools.search.health import EngineAttempt, EngineHealth
 from toolgate.tools.search.html_engine import ResultReader
-from toolgate.tools.search.query import EngineOutcome, ask_engine, elapsed_ms, timeout_outcome
+from toolgate.tools.search.outcome import EngineOutcome
+from toolgate.tools.search.query import ask_engine, elapsed_ms, timeout_outcome
 
 if TYPE_CHECKING:  # start-up of a worker
     from toolgate.tools.web.fetch import Web

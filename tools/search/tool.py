@@ -10,9 +10,8 @@ from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text
 from toolgate.tools.api.tool import tool
-from toolgate.tools.search.engine import EngineResult
-from toolgate.tools.search.query import EngineOutcome, Status
-from toolgate.tools.search.search import Search
+from toolgate.tools.search.lazy_search import LazySearch
+from toolgate.tools.search.outcome import EngineOutcome, EngineResult, Status
 from toolgate.tools.search.urls import page_key
 
 K = 60  # the paper's value: one list's first result does not outweigh agreement of two
@@ -73,7 +72,7 @@ async def web_search(query: Annotated[str, "a few keywords"], ctx: Context) -> O
         raise ToolError("the query is empty; give a few keywords")
     if len(words) > MAX_QUERY:
         raise ToolError(f"the query is {len(words)} characters long; give at most {MAX_QUERY}")
-    outcomes = await ctx.service(Search).ask(ctx.principal, words, ctx.settings.hold)
+    outcomes = await ctx.service(LazySearch).load().ask(ctx.principal, words, ctx.settings.hold)
     results = fuse_rankings((outcome.name, outcome.results) for outcome in outcomes)
     rows = [Row(each.name, each.status, len(each.results), each.ms, _format_note(each)) for each in outcomes]
     failed = not any(outcome.status in ("ok", "empty") for outcome in outcomes)

@@ -2,7 +2,7 @@
 
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace.output_text import describe_end, shorten_command
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 NAMED = 60  # characters of a command in a notice
 SCOPE = "tools:read"  # the scope needed to read a notice, as for the output

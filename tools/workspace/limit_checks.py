@@ -14,7 +14,7 @@ from toolgate.tools.workspace.disk_usage import DiskUsageWatcher
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.run import RunningCommand
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 MAX_RUNNING = 64  # commands of one principal at once, with background ones: each costs a few processes
 CPU_REACHED = "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)"

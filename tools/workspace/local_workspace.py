@@ -19,8 +19,9 @@ from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.runs import RunStore, no_room
-from toolgate.tools.workspace.spool import CWD_FOLDER, Run
+from toolgate.tools.workspace.spool import CWD_FOLDER
 from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
 
 if TYPE_CHECKING:

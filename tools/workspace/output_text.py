@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from toolgate.tools.workspace.ansi import OutputCleaner
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 CHUNK = 2**18  # bytes at a time, so that 64 MiB are never held at once
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from toolgate.tools.workspace.process import CommandStartError, Launch, Process
 from toolgate.tools.workspace.run_output import RunOutput
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import GRACE
 from toolgate.tools.workspace.zygote import CommandRunner
 

@@ -14,7 +14,8 @@ from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.run_output import FULL, FileOutput, RunOutput
-from toolgate.tools.workspace.spool import Run, Spool
+from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.spool import Spool
 
 REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
 MAX_TAIL = 4096  # bytes of output that may show a reached limit

@@ -20,12 +20,11 @@ import time
 from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from toolgate.tools.workspace.run_output import FileOutput
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.safe_walk import open_folder
 
 KEPT = 50  # ended runs: a list that a model can still read
@@ -36,40 +35,6 @@ ROOM, FILES = 2**20, 16  # bytes and files of the disk that let a command begin 
 LAST_ID = "last-id"
 SHOWN = 1_000  # characters of a command kept for lists
 CWD_FOLDER = "places"  # where commands record their directory: in a sandbox, their only writable folder here
-
-Status = Literal["running", "exited", "killed", "lost"]
-
-
-class Run(msgspec.Struct):
-    """One run of a command, as `task.json` stores it. Times are in seconds since the epoch."""
-
-    id: int
-    command: str
-    server: str  # whose lock shows whether the run can still be reached
-    started: float
-    background: bool = False
-    status: Status = "running"
-    exit_code: int | None = None
-    ended: float | None = None
-    timed_out: bool = False
-    reason: str | None = None  # why it was killed, for the model
-    size: int = 0  # bytes of output, once ended
-    read: int = 0  # bytes of output returned to the model
-    kept: int | None = None  # bytes of output kept, if not all
-    left: int = 0  # processes that the command left running
-    moved: bool = False  # its directory was gone: it ran in the workspace's root
-    read_only: bool = False  # it could change nothing
-    in_memory: bool = False  # its output is in no file: the disk was full
-    key: str | None = None
-    hits: list[str] = msgspec.field(default_factory=list)  # limits reached, in words
-
-    @property
-    def runtime_ms(self) -> int:
-        return max(0, round(((self.ended or time.time()) - self.started) * 1000))
-
-    def copy(self) -> "Run":
-        """Return the run as it is now."""
-        return replace(self, hits=[*self.hits])
 
 
 class Spool:

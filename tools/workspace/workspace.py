@@ -15,7 +15,7 @@ from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.files import FileEntry
 from toolgate.tools.workspace.open_file import OpenFile
 from toolgate.tools.workspace.output_text import Excerpt
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 

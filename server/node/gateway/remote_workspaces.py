@@ -23,7 +23,7 @@ from toolgate.server.text import escape_unprintable
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace
 
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks

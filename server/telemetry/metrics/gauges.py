@@ -16,8 +16,8 @@ from toolgate.server.budget import Budget
 from toolgate.server.workspaces.node_report import NodeReport
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.pages.page_reader import PageReader
-from toolgate.tools.search import Search
 from toolgate.tools.search.health import STATES
+from toolgate.tools.search.search import Search
 
 if TYPE_CHECKING:
     from toolgate.server.bus.bus import BusHealth

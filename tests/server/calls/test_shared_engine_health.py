@@ -8,7 +8,7 @@ from tests.server.bus.pairs import run_replicas as run_replicas
 from toolgate.server.bus.bus import Bus
 from toolgate.server.calls.shared_engine_health import TOPIC, share_engine_health
 from toolgate.tools.search.health import MAX_WAIT, EngineHealth
-from toolgate.tools.search.query import EngineOutcome
+from toolgate.tools.search.outcome import EngineOutcome
 
 
 def test_an_engine_that_refuses_one_rests_at_all(run_replicas: Callable[..., None]) -> None:

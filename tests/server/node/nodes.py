@@ -24,7 +24,7 @@ from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 
 class NodeProcess:

@@ -23,7 +23,7 @@ from toolgate.server.node import messages
 from toolgate.server.rpc import frames
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
 

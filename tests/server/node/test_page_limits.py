@@ -24,9 +24,10 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import MAX_WAITING, VISITS_SHARE
 from toolgate.tools.pages.page_reader import PageDocument, PageRequest, PictureRequest
-from toolgate.tools.search import Search, choose_engines
 from toolgate.tools.search.engine import EngineQuery
+from toolgate.tools.search.engines import choose_engines
 from toolgate.tools.search.html_engine import ReadResults, ReadResultsJob
+from toolgate.tools.search.search import Search
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workers.pool import WorkerLimitError

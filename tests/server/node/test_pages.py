@@ -27,7 +27,9 @@ from toolgate.tools.api.content import Image
 from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.search import Search, choose_engines, web_search
+from toolgate.tools.search.engines import choose_engines
+from toolgate.tools.search.search import Search
+from toolgate.tools.search.tool import web_search
 from toolgate.tools.web.fetch import MAX_BODY, Web
 from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError
 

@@ -32,7 +32,6 @@ from toolgate.tools.browser.find_chromium import find_chromium
 from toolgate.tools.builtin.docs import read_docs
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.web.fetch import Web
-from toolgate.tools.workers.pool import Workers
 from toolgate.tools.workspace import process_tree
 
 KINDS = ("chromium-headless-shell", "chromium")  # the preferred one, and the most common one
@@ -129,7 +128,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     with asyncio.Runner() as runner:
         stack = contextlib.AsyncExitStack()
         place, victim = runner.run(opened(stack))
-        reader = LocalPageReader(Web([PUBLIC], resolve=resolve), Workers(), chromium)
+        reader = LocalPageReader(Web([PUBLIC], resolve=resolve), chromium)
         try:
             yield World(runner, reader, place, victim, names, chromium, looked_up)
         finally:
@@ -907,7 +906,7 @@ async def another(world: World, program: str) -> AsyncIterator[World]:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return [PUBLIC]
 
-    reader = LocalPageReader(Web([PUBLIC], resolve=resolve), Workers(), program)
+    reader = LocalPageReader(Web([PUBLIC], resolve=resolve), program)
     try:
         yield World(world.runner, reader, world.place, world.victim, world.names, program)
     finally:

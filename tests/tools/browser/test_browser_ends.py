@@ -21,12 +21,11 @@ SERVER = """
 import asyncio, sys
 from tests.tools.fake_web_site import site
 from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.workers.pool import Workers
 from toolgate.tools.web.fetch import Web
 
 async def main():
     async with site({"/": b"<p>x"}) as place:
-        reader = LocalPageReader(Web(["127.0.0.1"]), Workers(), sys.argv[1])
+        reader = LocalPageReader(Web(["127.0.0.1"]), sys.argv[1])
         await reader.browser.read(place.url(), "me", 0, 40, is_source=False)
         print("here", flush=True)
         await asyncio.Event().wait()

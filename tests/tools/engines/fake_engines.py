@@ -13,8 +13,9 @@ from tests.tools.tool_calls import call
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.services import Settings
 from toolgate.tools.pages.local_page_reader import LocalPageReader
-from toolgate.tools.search import Search, choose_engines, web_search
-from toolgate.tools.search.engines import KEYED
+from toolgate.tools.search.engines import KEYED, choose_engines
+from toolgate.tools.search.search import Search
+from toolgate.tools.search.tool import web_search
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workers.pool import Workers
 
@@ -75,19 +76,19 @@ async def street(
             msgspec.structs.replace(engine, seconds=(seconds or {}).get(engine.name, 40.0))
             for engine in choose_engines([*named, *entries], None, KEYS)
         ]
-        web, workers = Web(["127.0.0.1"]), Workers()
-        create_reader = LocalPageReader(web, workers).create_result_reader
+        web = Web(["127.0.0.1"])
+        reader = LocalPageReader(web)
         clock = Clock()
         try:
             yield FakeEngines(
                 place,
                 web,
-                workers,
-                Search(web, create_reader, engines, deadline=deadline, contact=contact, clock=clock),
+                reader.workers,
+                Search(web, reader.create_result_reader, engines, deadline=deadline, contact=contact, clock=clock),
                 clock,
             )
         finally:
-            await asyncio.gather(web.close(), workers.close())
+            await reader.close()
 
 
 def table(output: Output) -> dict[str, tuple[str, int]]:

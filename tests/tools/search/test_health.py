@@ -21,7 +21,7 @@ from toolgate.tools.api.services import Page
 from toolgate.tools.fair_queue import FairQueue
 from toolgate.tools.search.engine import parse_wait
 from toolgate.tools.search.health import MAX_REST, REST, EngineHealth
-from toolgate.tools.search.query import EngineOutcome
+from toolgate.tools.search.outcome import EngineOutcome
 from toolgate.tools.search.search import AT_ONCE, MAX_ANSWERS, AnswerCache, Tally
 
 FINE = hn("https://a.example/")

@@ -11,8 +11,8 @@ from tests.tools.engines.fake_engines import KEYS, street
 from tests.tools.search.test_search import answered
 from tests.tools.tool_calls import text
 from toolgate.server.config import load
-from toolgate.tools.search import choose_engines, read_keys
-from toolgate.tools.search.engines import ENGINES, KEYED
+from toolgate.tools.search.api_keys import read_api_keys
+from toolgate.tools.search.engines import ENGINES, KEYED, choose_engines
 
 
 def test_engines_are_chosen_by_name_and_may_have_another_address() -> None:
@@ -49,8 +49,8 @@ def test_keys_come_from_a_file_and_the_environment_beats_it(tmp_path: Path) -> N
     file = tmp_path / "keys"
     file.write_text("# ours\n\nbrave-api = one\nExa='two'\n")
     environment = {"TOOLGATE_BRAVE_API_KEY": "three", "TOOLGATE_KAGI_API_KEY": "four"}
-    assert read_keys(file, environment) == {"brave-api": "three", "exa": "two", "kagi": "four"}
-    assert read_keys(None, {}) == {}
+    assert read_api_keys(file, environment) == {"brave-api": "three", "exa": "two", "kagi": "four"}
+    assert read_api_keys(None, {}) == {}
 
 
 @pytest.mark.parametrize("line", ["SECRET", "altavista = SECRET", "exa = SECRET\x7f", "exa = SECRET é", "exa ="])
@@ -58,10 +58,10 @@ def test_an_unusable_key_is_refused_without_being_shown(tmp_path: Path, line: st
     file = tmp_path / "keys"
     file.write_text(line)
     with pytest.raises(ValueError) as error:
-        read_keys(file, {})
+        read_api_keys(file, {})
     assert "SECRET" not in str(error.value)
     with pytest.raises(ValueError, match="can't be read"):
-        read_keys(tmp_path / "none", {})
+        read_api_keys(tmp_path / "none", {})
 
 
 def test_keys_are_in_no_command_line_and_no_environment_of_a_child() -> None:

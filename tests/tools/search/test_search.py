@@ -16,11 +16,10 @@ from tests.tools.fake_web_site import Answer, Request, never, redirect
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.text import strip_markup
-from toolgate.tools.search import choose_engines, web_search
-from toolgate.tools.search.engine import EngineResult
-from toolgate.tools.search.engines import ENGINES
+from toolgate.tools.search.engines import ENGINES, choose_engines
 from toolgate.tools.search.json_engine import JsonPaths
-from toolgate.tools.search.tool import EngineRank, SearchResult, fuse_rankings
+from toolgate.tools.search.outcome import EngineResult
+from toolgate.tools.search.tool import EngineRank, SearchResult, fuse_rankings, web_search
 
 NAMES = tuple(engine.name for engine in ENGINES)
 PAGES = ("duckduckgo", "brave", "mojeek", "startpage", "yahoo")  # made for people

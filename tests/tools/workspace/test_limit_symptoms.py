@@ -9,7 +9,7 @@ import pytest
 
 from toolgate.tools.workspace.limit_checks import full_disk, guess_limits
 from toolgate.tools.workspace.limits import Limits
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 
 NO_ROOM = "head: error writing 'standard output': No space left on device"
 SHOWN = (

@@ -30,7 +30,7 @@ from toolgate.server.node.messages import (
 from toolgate.server.rpc import frames
 from toolgate.server.rpc.errors import ErrorData
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.spool import Run
+from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
 WELCOME = Welcome(messages.VERSION, "0", "an-epoch", "none", "none", "/state", None, "a-node")
