@@ -237,7 +237,10 @@ def log_fault(what: str, error: BaseException | None) -> InternalError:
     """Log an unknown exception, which may hold secrets, and return an error that refers to the log line."""
     reference = os.urandom(6).hex()
     log.error("reference %s: %s failed", reference, what, exc_info=error)
-    return InternalError(f"internal error, reference {reference}")
+    # some modules are loaded by the first call that needs them, perhaps after an upgrade
+    is_changed = isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "toolgate"
+    hint = "; the server's program has changed or was removed since it started: restart it" if is_changed else ""
+    return InternalError(f"internal error, reference {reference}{hint}")
 
 
 class _BatchChannel:

@@ -4,6 +4,8 @@ import asyncio
 import fcntl
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from toolgate.transports.stdio import StdoutChannel
 
 Start = Callable[..., Server]
 MIB = 2**20
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def memory(pid: int) -> int:
@@ -80,7 +84,10 @@ def test_pipes_hold_more_than_the_answers_to_a_batch(start: Start) -> None:
 
 NEEDLESS = {  # before the second answer: each takes milliseconds and memory
     *("anyio", "click", "httpx", "mimetypes", "multiprocessing", "shutil", "sqlalchemy", "sqlite3", "starlette"),
-    *("importlib.resources", "tempfile", "watchfiles", "yaml"),
+    *("dataclasses", "importlib.resources", "random", "tempfile", "watchfiles", "yaml", "zlib"),
+    "toolgate.tools.search.search",
+    "toolgate.tools.workers.pool",
+    *("toolgate.tools.workspace.local_workspace", "toolgate.tools.workspace.spool", "toolgate.tools.workspace.zygote"),
 }
 
 
@@ -105,6 +112,32 @@ def test_a_start_loads_nothing_that_the_first_answers_do_not_need(tmp_path: Path
     loaded = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
     assert {"asyncio", "toolgate.server.app"} <= loaded
     assert loaded & NEEDLESS == set()
+
+
+def test_a_call_of_a_server_whose_program_was_removed_says_so(tmp_path: Path) -> None:
+    """As after an upgrade: what the first answers do not need is loaded later."""
+    for room in ("server", "tools", "transports"):
+        shutil.copytree(ROOT / room, tmp_path / "toolgate" / room, ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "toolgate.server", "--state", str(tmp_path / "state")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    env = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, text=True, **pipes) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def ask(method: str, **params: Any) -> Any:
+            process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        ask("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "test", "version": "1"})
+        shutil.rmtree(tmp_path / "toolgate" / "tools")
+        answer = ask("tools/call", name="TaskManager", arguments={"operation": "list"})
+        process.stdin.close()
+    assert re.fullmatch(
+        "internal error, reference [0-9a-f]{12}; the server's program has changed or was removed since it started: "
+        "restart it",
+        answer["error"]["message"],
+    )
 
 
 def test_awkward_unicode_arrives_on_one_line(probe: Start) -> None:
