@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 from collections.abc import Callable, Collection
@@ -159,8 +158,7 @@ class App:
 
     async def serve_stdio(self, source: int, sink: int) -> None:
         """Serve the client at the other end of two descriptors until it ends or a signal comes."""
-        gc.freeze()
-        gc.set_threshold(50_000, 50, 100)  # what is loaded stays; a call leaves little garbage, and pauses cost latency
+        run_loop.settle_memory()
         session = Session(LOCAL, transport="stdio")
         try:
             await self.start()
@@ -191,8 +189,7 @@ class App:
             bus=self.bus if self.config.redis is not None else None,
             announce=partial(announce, self.workspaces.describe()) if announce is not None else None,
         )
-        gc.freeze()
-        gc.set_threshold(50_000, 50, 100)
+        run_loop.settle_memory()
         interrupted, _ = run_loop.cancel_on_signal()  # until the transports listen for signals themselves
         try:
             if self.bus is not None:

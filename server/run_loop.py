@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -11,7 +12,22 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+REUSED = 4 * 2**20  # bytes: twice as many freed ones are kept for what comes
+
 log = logging.getLogger("toolgate")
+
+
+def settle_memory() -> None:
+    """Set up memory for serving, after the imports. What is loaded is never collected: a call leaves little garbage,
+    and pauses cost latency.
+
+    glibc would give up the pages of a large text after each call and fault them in at the next, up to half of a call
+    with 1 MiB. It keeps twice the size of the largest mapping that was ever freed (mallopt(3), M_MMAP_THRESHOLD). The
+    pages of this one are never touched.
+    """
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 100)
+    _ = bytearray(REUSED)
 
 
 def run_server(main: Callable[[], Coroutine[Any, Any, None]], factory: Callable[[], asyncio.AbstractEventLoop]) -> None:

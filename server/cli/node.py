@@ -2,7 +2,6 @@
 
 import asyncio
 import fcntl
-import gc
 import logging
 import os
 import re
@@ -107,8 +106,7 @@ async def run_node(options: Config, chosen: str | None, max_people: int) -> None
         jobs.start(certificate.watch_end, 0.0)
     if node.cleaner is not None:
         jobs.start(node.cleaner.run, CLEAN_AFTER)
-    gc.freeze()
-    gc.set_threshold(50_000, 50, 100)  # as in a server: pauses cost latency
+    run_loop.settle_memory()
     where = " and ".join(map(str, options.listen))
     log.info("node %s listening on %s, %s", name, where, node.workspaces.describe())
     notify_ready(options.socket_variables, where)

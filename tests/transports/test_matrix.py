@@ -109,3 +109,21 @@ def test_hundreds_of_sessions_and_calls_leave_no_descriptor_and_little_memory(li
     round_of(120)
     assert eventually(lambda: descriptors() <= begun[1] + 2)
     assert resident() - begun[0] < 8 * 2**20
+
+
+def test_the_memory_of_a_large_call_serves_the_next(connect: Connect) -> None:
+    """Its pages are not given back and faulted in again: 256 for each copy of a mebibyte."""
+    client = connect(fresh=True)
+    sent = "x" * 2**20
+
+    def count_faults() -> int:
+        return int(Path(f"/proc/{client.process.pid}/stat").read_text().rpartition(")")[2].split()[7])
+
+    def echo(times: int) -> None:
+        for _ in range(times):
+            assert client.text("echo", {"text": sent}) == sent
+
+    echo(10)
+    before = count_faults()
+    echo(20)
+    assert count_faults() - before < 20 * 64
