@@ -116,6 +116,14 @@ async def crash() -> str:
 
 
 @tool(read_only=True)
+async def imports_nothing() -> str:
+    """Import a name that the server lacks."""
+    from toolgate.tools import Gone  # type: ignore[attr-defined]
+
+    return str(Gone)
+
+
+@tool(read_only=True)
 async def leave() -> str:
     """Call exit."""
     sys.exit(7)
