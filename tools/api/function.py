@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -63,7 +63,7 @@ def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | No
     return _only_tool_error(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-class DeclaredPart(msgspec.Struct, eq=False, dict=True):
+class DeclaredPart(msgspec.Struct, eq=False, dict=True, weakref=True):
     """The fields of every part. `icons` and `meta` are sent unchanged to revisions that have them."""
 
     kind: ClassVar[str]
@@ -74,6 +74,11 @@ class DeclaredPart(msgspec.Struct, eq=False, dict=True):
     scope: str = PLUGINS
     icons: Sequence[Mapping[str, Any]] | None = None
     meta: Mapping[str, Any] | None = None
+
+    def __copy__(self) -> Self:
+        other = msgspec.structs.replace(self)
+        vars(other).update(vars(self))  # what is derived once, and completions
+        return other
 
     def __repr__(self) -> str:
         return f"<{self.kind.removesuffix('s')} {self.key} from {self.source}>"

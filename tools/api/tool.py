@@ -94,8 +94,8 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
 
     def with_description(self, description: str) -> "Tool":
         """Return the same tool with another description."""
-        other = msgspec.structs.replace(self, description=description)
-        vars(other).update(vars(self))  # what is derived once
+        other = self.__copy__()
+        other.description = description
         return other
 
     def verify(self) -> None:

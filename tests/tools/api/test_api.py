@@ -1,14 +1,16 @@
 """The tool API through the real server: schemas from signatures, validation, content by revision, structured answers,
 collisions, notices."""
 
+import copy
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.clients.raw_client import REVISIONS, STATELESS, Server, eventually
-from toolgate.tools import Context, tool
+from toolgate.tools import Context, prompt, resource, tool
 from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.schema import UnusableSchemaError, compile_check
@@ -124,6 +126,37 @@ def test_a_function_that_can_not_be_listed_is_no_tool() -> None:
 
     with pytest.raises(TypeError, match="by name"):
         starred.verify()
+
+
+def test_a_copy_of_a_part_is_a_part_of_its_own() -> None:
+    """As plugins make one under another name."""
+
+    @prompt
+    async def greet(language: str) -> str:
+        """Greet."""
+        return language
+
+    @greet.completion("language")
+    async def languages(value: str) -> list[str]:
+        return [value]
+
+    @resource("memo://{name}")
+    async def memo(name: str) -> str:
+        """A memo."""
+        return name
+
+    @tool
+    async def ask(ctx: Context, question: str) -> str:
+        """Ask."""
+        return question
+
+    for part in (greet, memo, ask):
+        other = copy.copy(part)
+        other.name = "other"
+        other.verify()
+        assert part.name != "other"
+        assert other.functions == part.functions
+        assert weakref.ref(other)() is other
 
 
 def test_the_context_is_not_part_of_the_schema() -> None:
