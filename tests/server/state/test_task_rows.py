@@ -37,9 +37,13 @@ class Process:
         await asyncio.sleep(0)  # that it was read is written down beside, before whatever comes next
         return None if kept is None else kept.status
 
-    async def die(self) -> None:
+    async def die(self, witness: "Process | None" = None) -> None:
+        """End, and wait until `witness` can see it: PostgreSQL learns of a closed connection a moment later."""
+        name = self.processes.own_name() if witness is not None else ""
         self.processes.close()
         await self.store.aclose()
+        while witness is not None and not await witness.processes.find_dead([name]):
+            await asyncio.sleep(0.01)
 
 
 def run(folder: Path, body: Callable[[Process], Coroutine[Any, Any, None]]) -> None:
@@ -229,7 +233,7 @@ def test_tasks_of_a_server_with_other_options_are_left_to_their_own_kind(tmp_pat
         first, same = Process(tmp_path, server="a"), Process(tmp_path, server="a")
         harmless = await first.deferrals.begin("ada", "echo", b"how")
         harmful = await first.deferrals.begin("ada", "echo", None)
-        await first.die()
+        await first.die(process)
         await process.deferrals.resume()
         assert await process.status(harmful.kept.id) == "working"
         assert process.again == []
@@ -250,7 +254,7 @@ def test_a_living_process_keeps_its_own_and_a_dead_ones_are_taken_over(tmp_path:
         await process.deferrals.resume()
         assert process.again == []
         assert await process.status(harmful.kept.id) == "working"
-        await first.die()
+        await first.die(process)
         assert await process.status(harmful.kept.id) == "failed"  # found out by asking
         assert process.again == [(harmless.kept.id, b"how")]
         assert process.deferrals.find_running("ada", harmless.kept.id) is not None
@@ -262,7 +266,7 @@ def test_what_is_not_served_here_is_left_to_others(tmp_path: Path) -> None:
     async def body(process: Process) -> None:
         first, picky = Process(tmp_path), Process(tmp_path, lambda principal: principal == "bob")
         id = (await first.deferrals.begin("ada", "echo", b"how")).kept.id
-        await first.die()
+        await first.die(process)
         await picky.deferrals.resume()
         assert picky.again == []
         assert await picky.status(id) == "working"
