@@ -122,15 +122,17 @@ def create_remote_part(data: PartData, plugin: RemotePlugin) -> Part:
             return _create_event(data)
 
 
+def _get_shared(data: PartData) -> dict[str, Any]:
+    """Return the fields that every kind of part has."""
+    words = {"name": data.name, "title": data.title, "description": data.description}
+    return {**words, "scope": data.scope, "meta": data.meta}
+
+
 def _create_tool(data: ToolData, plugin: RemotePlugin) -> RemoteTool:
     tool = RemoteTool(
         RemoteFunction(data.source, has_context=data.has_context),
-        data.name,
-        data.title,
-        data.description,
-        scope=data.scope,
+        **_get_shared(data),
         icons=data.icons,
-        meta=data.meta,
         annotations=data.annotations,
         output_type=data.output,
         as_task=data.as_task,
@@ -145,12 +147,8 @@ def _create_tool(data: ToolData, plugin: RemotePlugin) -> RemoteTool:
 def _create_prompt(data: PromptData, plugin: RemotePlugin) -> RemotePrompt:
     return RemotePrompt(
         RemoteFunction(data.source),
-        data.name,
-        data.title,
-        data.description,
-        scope=data.scope,
+        **_get_shared(data),
         icons=data.icons,
-        meta=data.meta,
         role=data.role,
         declared_arguments=data.arguments,
         remote=plugin,
@@ -161,12 +159,8 @@ def _create_resource(data: ResourceData, plugin: RemotePlugin) -> RemoteResource
     function = RemoteFunction(data.source)
     return RemoteResource(
         function,
-        data.name,
-        data.title,
-        data.description,
-        scope=data.scope,
+        **_get_shared(data),
         icons=data.icons,
-        meta=data.meta,
         uri=data.uri,
         mime_type=data.mime_type,
         annotations=data.annotations,
@@ -181,11 +175,7 @@ def _create_event(data: EventData) -> EventType:
     function = RemoteFunction(data.source)
     event = EventType(
         function,
-        data.name,
-        data.title,
-        data.description,
-        scope=data.scope,
-        meta=data.meta,
+        **_get_shared(data),
         payload_type=data.payload,
     )
     event.input = data.input
