@@ -107,7 +107,7 @@ def build_database_monitor(store: Store) -> "PostgresMonitor | None":
 
 
 def build_search(config: Config, web: Web, reader: PageReader) -> LazySearch:
-    """Return the search. Options are read now, for their errors, and metrics need it from the start."""
+    """Return the search. It is loaded now if an option or key may be wrong, or metrics name its engines."""
     search = LazySearch(partial(_create_search, config, web, reader))
     has_key = any(name.startswith("TOOLGATE_") and name.endswith("_API_KEY") for name in config.environment)
     if config.is_remote or config.engines or config.searxng or config.search_keys or has_key:
@@ -116,7 +116,7 @@ def build_search(config: Config, web: Web, reader: PageReader) -> LazySearch:
 
 
 def _create_search(config: Config, web: Web, reader: PageReader) -> "Search":
-    from toolgate.tools.search import api_keys, engines, search  # start-up and memory: many servers never search
+    from toolgate.tools.search import api_keys, engines, search  # start-up and memory
 
     try:
         keys = api_keys.read_api_keys(config.search_keys, config.environment)

@@ -237,11 +237,12 @@ def log_fault(what: str, error: BaseException | None) -> InternalError:
     """Log an unknown exception, which may hold secrets, and return an error that refers to the log line."""
     reference = os.urandom(6).hex()
     log.error("reference %s: %s failed", reference, what, exc_info=error)
-    hint = "; the server's program has changed or was removed since it started: restart it" if _lacks_own(error) else ""
+    is_changed = _is_own_import_error(error)
+    hint = "; the server's program has changed or was removed since it started: restart it" if is_changed else ""
     return InternalError(f"internal error, reference {reference}{hint}")
 
 
-def _lacks_own(error: BaseException | None) -> bool:
+def _is_own_import_error(error: BaseException | None) -> bool:
     """Return whether a module of the server failed to import another: some are loaded by the first call that needs
     them, perhaps after an upgrade. A plugin's import is its own fault."""
     if not isinstance(error, ImportError) or (error.name or "").partition(".")[0] != "toolgate":

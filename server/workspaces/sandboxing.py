@@ -80,7 +80,7 @@ class Sandboxing:
         runner = self._runner = self._runner or CommandRunner()
         if self.sandbox is None or self.sandbox.level == "none":
             return UnsandboxedEnvironment(runner, self.limits, _build_read_only)
-        from toolgate.tools.sandbox.environment import SandboxedEnvironment
+        from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
 
         self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes()
         return SandboxedEnvironment(

@@ -97,7 +97,7 @@ class LocalPageReader:
     def workers(self) -> "Workers":
         """The workers of all calls."""
         if self._workers is None:
-            from toolgate.tools.workers.pool import Workers  # start-up and memory: most calls need none
+            from toolgate.tools.workers.pool import Workers  # start-up and memory
 
             self._workers = Workers()
         return self._workers

@@ -11,7 +11,7 @@ from toolgate.tools.api.services import PageFetcher
 from toolgate.tools.web.page import shorten_url
 from toolgate.tools.workspace.workspace import Workspace
 
-if TYPE_CHECKING:  # start-up and memory: many servers neither search nor read a picture
+if TYPE_CHECKING:  # start-up and memory
     from toolgate.tools.search.engine import Engine
     from toolgate.tools.search.html_engine import ResultReader
     from toolgate.tools.workers.pictures import FittedPicture

@@ -1,4 +1,4 @@
-"""Make the search when it is first needed: the engines take 0.3 MB, and most servers on a desk never search."""
+"""Make the search when it is first needed: an idle server does without its engines."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -172,12 +172,7 @@ def _create_resource(data: ResourceData, plugin: RemotePlugin) -> RemoteResource
 
 def _create_event(data: EventData) -> EventType:
     """Return a type of events. The server checks arguments and payloads itself: the process is not trusted."""
-    function = RemoteFunction(data.source)
-    event = EventType(
-        function,
-        **_get_shared(data),
-        payload_type=data.payload,
-    )
+    event = EventType(RemoteFunction(data.source), **_get_shared(data), payload_type=data.payload)
     event.input = data.input
     return event
 

@@ -52,9 +52,8 @@ class HttpGauges(msgspec.Struct, frozen=True):
     responses: Mapping[int, int]  # counter by status
     refused_tokens: Mapping[str, int]  # counter by reason
     issued_tokens: Callable[[], int] = lambda: 0  # counter
-    sign_ins: Mapping[tuple[str, str], int] = msgspec.field(
-        default_factory=dict[tuple[str, str], int]
-    )  # by (way, result)
+    # by (way, result)
+    sign_ins: Mapping[tuple[str, str], int] = msgspec.field(default_factory=dict[tuple[str, str], int])
 
 
 def server_rows(
