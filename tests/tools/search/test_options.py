@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.clients.raw_client import COMMAND, PATIENCE
 from tests.tools.engines import answers
 from tests.tools.engines.fake_engines import KEYS, street
 from tests.tools.search.test_search import answered
@@ -62,6 +65,31 @@ def test_an_unusable_key_is_refused_without_being_shown(tmp_path: Path, line: st
     assert "SECRET" not in str(error.value)
     with pytest.raises(ValueError, match="can't be read"):
         read_api_keys(tmp_path / "none", {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "words"),
+    [
+        ([], {"TOOLGATE_BRAVE_API_KEY": "x" * 501}, "the key for brave-api must be 1 to 500 printable"),
+        (["--engines", "mojek"], {}, "unknown search engine 'mojek' (did you mean mojeek?)"),
+        (["--search-keys", "none"], {}, "none can't be read"),
+    ],
+)
+def test_a_wrong_engine_or_key_stops_the_start_over_stdio(
+    tmp_path: Path, flags: list[str], environment: dict[str, str], words: str
+) -> None:
+    """There the engines are loaded by the first search, but not their errors."""
+    told = subprocess.run(
+        [COMMAND, "--state", str(tmp_path / "state"), *flags],
+        env={**os.environ, **environment},
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert told.returncode == 2
+    assert words in told.stderr
 
 
 def test_keys_are_in_no_command_line_and_no_environment_of_a_child() -> None:
