@@ -195,6 +195,36 @@ def test_files_are_rotated_and_the_oldest_go_without_a_finding(tmp_path: Path) -
     assert stat.S_IMODE((tmp_path / "keys" / "audit").stat().st_mode) == 0o600
 
 
+def test_lines_wait_for_no_more_than_a_quiet_turn_or_a_moment(tmp_path: Path) -> None:
+    def written() -> int:
+        return len(raw(tmp_path)) - 1  # a file begins with a note
+
+    async def work() -> None:
+        log = opened(tmp_path)
+        log.add(entry())
+        await asyncio.sleep(0)
+        assert written() == 1  # alone in its turn
+        for _ in range(3):
+            log.add(entry())
+        await asyncio.sleep(0)
+        assert written() == 1  # more may come
+        await asyncio.sleep(0)
+        assert written() == 4  # none came
+        added = 0
+        while written() == 4:  # several come in each turn, without an end
+            added += 2
+            log.add(entry())
+            log.add(entry())
+            await asyncio.sleep(0)
+            assert added < MAX_WAITING
+        assert 2 <= written() - 4 <= added
+        log.close()
+        assert written() == 4 + added
+
+    asyncio.run(work())
+    assert broken(tmp_path) == []
+
+
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_full_file_that_was_removed_is_missed(tmp_path: Path, which: int) -> None:
     write(tmp_path, *(f"t{number}" for number in range(60)), most=1500, kept=4)
