@@ -61,7 +61,7 @@ PluginLoad = Callable[[Path], Awaitable[LoadedPlugin]]
 
 
 class Generation:
-    """The modules of one load. As a context it counts running calls, in any thread."""
+    """The modules of one load. It counts running calls, in any thread."""
 
     def __init__(self, file: Path, finder: "PluginFinder") -> None:
         stem = file.parent.name if file.name == "__init__.py" else file.stem
@@ -75,12 +75,12 @@ class Generation:
         self._removed_modules: dict[str, ModuleType] = {}  # taken out of sys.modules
         self._lock = threading.RLock()  # a finalizer may end a call in any thread and line
 
-    def __enter__(self) -> None:
+    def begin_call(self) -> None:
         self._running.append(None)
         if self._retired:  # called by a caller that found it before it was retired
             self._settle()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def end_call(self) -> None:
         self._running.pop()
         if self._retired:
             self._settle()
@@ -156,19 +156,36 @@ def _count_calls(function: Function, generation: Generation, blocking: LoopWatch
     """Wrap the function so that its generation counts the call. Plain functions run in threads."""
     call = function.call
 
+    def begin_call() -> None:
+        blocking.begin_call()
+        generation.begin_call()
+
+    def end_call() -> None:
+        blocking.end_call()
+        generation.end_call()
+
     async def stream(*words: Any, **keywords: Any) -> AsyncIterator[Any]:
-        with generation, blocking:
+        begin_call()
+        try:
             async with aclosing(call(*words, **keywords)) as items:
                 async for item in items:
                     yield item
+        finally:
+            end_call()
 
     async def wait(*words: Any, **keywords: Any) -> Any:
-        with generation, blocking:
+        begin_call()
+        try:
             return await call(*words, **keywords)
+        finally:
+            end_call()
 
     def plain(*words: Any, **keywords: Any) -> Any:
-        with generation:
+        generation.begin_call()
+        try:
             return call(*words, **keywords)
+        finally:
+            generation.end_call()
 
     kinds = ((inspect.isasyncgenfunction, stream), (inspect.iscoroutinefunction, wait))
     return wraps(call)(next((counted for is_kind, counted in kinds if is_kind(call)), plain))

@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 
 log = logging.getLogger("toolgate.plugins")
 
@@ -17,7 +17,7 @@ PAUSE = 1.0  # seconds between two questions, so that short calls cost at most o
 
 
 class LoopWatchdog:
-    """Watch the loop while calls run: they enter this in its thread. `prefix` begins plugins' module names."""
+    """Watch the loop while calls run: they begin and end in its thread. `prefix` begins plugins' module names."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -27,7 +27,7 @@ class LoopWatchdog:
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> None:
+    def begin_call(self) -> None:
         self._running.append(None)
         if not self._is_awake:
             if self._thread is None:
@@ -35,7 +35,7 @@ class LoopWatchdog:
             self._has_calls.set()
             self._is_awake = True
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def end_call(self) -> None:
         self._running.pop()  # the thread clears the Event later
 
     def close(self) -> None:
