@@ -26,7 +26,7 @@ from toolgate.tools.builtin.skills.files import SkillEntries
 def build_dispatcher(server: Server) -> Dispatcher:
     """Return the dispatcher of one server."""
     published = SkillEntries()
-    scopes = ScopeRules(lambda: server.registry)
+    scopes = ScopeRules(server)
     nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
     completion_timer = DeadlineTimer(min(prompts.COMPLETION_TIME, server.call_timeout))
 

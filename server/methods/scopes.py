@@ -4,9 +4,9 @@ A part (tool, prompt, resource, event) declares its own scope. A request for an 
 Source: MCP 2026-07-28 basic/authorization, "Scope Challenge Handling".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from toolgate.server.calls.tasks import tool_of
 from toolgate.server.protocol.dispatcher import NO_SCOPES, ScopesOf
@@ -27,23 +27,30 @@ def fixed_scopes(*scopes: str) -> ScopesOf:
     return lambda params: wanted
 
 
-class ScopeRules:
-    """The rules for methods whose scopes depend on parameters. `registry()` returns what is served now."""
+class Serving(Protocol):
+    @property
+    def registry(self) -> Registry:
+        """What is served now."""
+        ...
 
-    def __init__(self, registry: Callable[[], Registry]) -> None:
-        self._registry = registry
+
+class ScopeRules:
+    """The rules for methods whose scopes depend on parameters."""
+
+    def __init__(self, server: Serving) -> None:
+        self._server = server
 
     def tool(self, params: Mapping[str, Any]) -> frozenset[str]:
-        return _of_part(self._registry().tools, params.get("name"))
+        return _of_part(self._server.registry.tools, params.get("name"))
 
     def prompt(self, params: Mapping[str, Any]) -> frozenset[str]:
-        return _of_part(self._registry().prompts, params.get("name"))
+        return _of_part(self._server.registry.prompts, params.get("name"))
 
     def resource(self, params: Mapping[str, Any]) -> frozenset[str]:
         return self._of_uri(params.get("uri"))
 
     def event(self, params: Mapping[str, Any]) -> frozenset[str]:
-        return _of_part(self._registry().events, params.get("name"))
+        return _of_part(self._server.registry.events, params.get("name"))
 
     def test_event(self, params: Mapping[str, Any]) -> frozenset[str]:
         """Return the scopes of a test event: its arguments are texts that reach the person's other clients."""
@@ -55,7 +62,7 @@ class ScopeRules:
     def completion(self, params: Mapping[str, Any]) -> frozenset[str]:
         match params.get("ref"):
             case {"type": "ref/prompt", "name": name}:
-                return _of_part(self._registry().prompts, name)
+                return _of_part(self._server.registry.prompts, name)
             case {"type": "ref/resource", "uri": uri}:
                 return self._of_uri(uri)
             case _:
@@ -75,11 +82,11 @@ class ScopeRules:
         )
 
     def _of_uri(self, uri: object) -> frozenset[str]:
-        return self._registry().scopes_of(uri) if isinstance(uri, str) else only(READ)
+        return self._server.registry.scopes_of(uri) if isinstance(uri, str) else only(READ)
 
     def _of_task(self, id: object) -> frozenset[str]:
         """Return the scope of the task's tool."""
-        return _of_part(self._registry().tools, tool_of(id) if isinstance(id, str) else None)
+        return _of_part(self._server.registry.tools, tool_of(id) if isinstance(id, str) else None)
 
 
 def _of_part(parts: Mapping[str, Any], name: object) -> frozenset[str]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -147,7 +148,7 @@ def test_an_answer_on_the_page_is_told_to_its_principal(tmp_path: Path) -> None:
 
 
 def test_a_type_needs_the_scope_of_what_it_tells_about() -> None:
-    rules = ScopeRules(lambda: Registry(types.EVENTS))
+    rules = ScopeRules(SimpleNamespace(registry=Registry(types.EVENTS)))
     assert rules.event({"name": "callback.fired"}) == {WORKFLOW}
     assert rules.event({"name": "command.ended"}) == {READ}
     assert rules.event({"name": "no.such"}) == {READ}
