@@ -80,12 +80,15 @@ class RecentCalls:
             begun.task = end.task
         else:
             begun.outcome, begun.call = end.outcome, None
-        if begun.outcome in ("asked", "ok") and call.is_waiting:  # ok: the tool tells that nobody has answered yet
+        if (
+            call.page_answers and begun.outcome in ("asked", "ok") and call.is_waiting
+        ):  # ok: the tool tells that nobody has answered yet
             begun.outcome = "waiting"
             accepted = "allowed" if call.decision == "asked" else "answered"
-            for answer in call.page_answers or ():
+            for answer in call.page_answers:
                 answer.add_done_callback(partial(self._question_ended, begun, call.session.principal, accepted))
-        self._note_change(call.session.principal)
+        if self._watching:
+            self._note_change(call.session.principal)
 
     def _question_ended(
         self, begun: RecentCall, principal: str, accepted: str, answer: "asyncio.Future[dict[str, Any] | None]"
@@ -114,10 +117,10 @@ class RecentCalls:
         else:
             self._calls.move_to_end(principal)
         calls.append(seen)
-        self._note_change(principal)
+        if self._watching:
+            self._note_change(principal)
         return seen
 
     def _note_change(self, principal: str) -> None:
-        if self._watching:
-            for notify in list(self._watching.get(principal, ())):
-                notify()
+        for notify in list(self._watching.get(principal, ())):
+            notify()

@@ -2,9 +2,9 @@
 
 Several processes append to the same files: each locks `head`, reads what others wrote since, and goes on from there.
 A line is written at the next turn of the event loop. While several calls end in one turn, and more in the next, their
-lines are gathered for a millisecond, so a killed process loses only what it answered in that instant. The file is synced to disk when it is full and at the end; a power cut loses what the system
-had not written. If the disk is full or the lock is held, entries wait here and are tried again. Those beyond the limit
-are counted, and the count is written.
+lines are gathered for a millisecond, so a killed process loses only what it answered in that instant. The file is
+synced to disk when it is full and at the end; a power cut loses what the system had not written. If the disk is full or
+the lock is held, entries wait here and are tried again. Those beyond the limit are counted, and the count is written.
 """
 
 import asyncio

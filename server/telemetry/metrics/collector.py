@@ -75,10 +75,10 @@ class CallMetrics:
         self._refused.labels("scope").inc()
 
     def _observe(self, name: Any, transport: str, outcome: str, seconds: float) -> None:
-        if not isinstance(name, str) or name not in self._tools():
+        if not isinstance(name, str):
             name = OTHER
         elif name not in self._names:
-            if len(self._names) < MAX_TOOLS:
+            if name in self._tools() and len(self._names) < MAX_TOOLS:
                 self._names.add(name)
             else:
                 name = OTHER
