@@ -27,9 +27,10 @@ MARGIN = 60.0  # seconds before a task's end: then what it followed is said to g
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
     tool, arguments = _read_call(server, call)
-    too_many = await server.policy.count_call(call, tool.scope)
-    if too_many is not None:
-        return await _format_result(server, call, tool, _refusal(too_many))
+    if server.policy.has_limit(tool.scope):
+        too_many = await server.policy.count_call(call, tool.scope)
+        if too_many is not None:
+            return await _format_result(server, call, tool, _refusal(too_many))
     work = _work(server, call, tool, arguments)
     try:
         if execution.can_become_task(call, tool):
@@ -61,10 +62,10 @@ def _work(
             if follows is not None:
                 output = await _follow(tool, follows, context)
             else:
-                load = context.caller_state.load
-                if load is not None and (tool.is_held_by_plan or server.policy.rules):  # it may depend on the folder
-                    await load()
-                output = await run_tool(server, call, tool, arguments, context)
+                if tool.is_held_by_plan or server.policy.rules:
+                    output = await run_tool(server, call, tool, arguments, context)
+                else:
+                    output = await tool.run(arguments, context)
                 goes_on = output.continuation
                 if goes_on is not None and await context.follow_as_task(goes_on):
                     output = await _follow(tool, goes_on.state, context)
@@ -139,6 +140,9 @@ def _add_news(notices: Notices, call: Call, tool: Tool, output: Output, structur
 
 async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, Any], context: Context) -> Output:
     """Run a tool, unless a plan, a rule or the person refuses. Raises CannotAskError."""
+    load = context.caller_state.load
+    if load is not None:  # a rule may be about the folder
+        await load()
     try:
         if tool.is_held_by_plan:
             context = await _hold_to_plan(call, tool, context)

@@ -37,6 +37,10 @@ class CallPolicy(msgspec.Struct):
         """Return the verdict on a call of `tool`, and the rule behind it. Raises StateError."""
         return self.rules.verdict(tool, values, RuleCaller(await self.find_names(session.principal), session))
 
+    def has_limit(self, scope: str) -> bool:
+        """Return whether calls of `scope` are counted."""
+        return self.limiter is not None and self.limiter.has_limit(scope)
+
     async def count_call(self, call: "Call", scope: str) -> str | None:
         """Count a call, and return why it is refused, or None."""
         if self.shared_limiter is not None:
