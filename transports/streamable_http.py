@@ -92,7 +92,7 @@ class StreamableHttpTransport:
                 return
             if head is not None:
                 head.forms = forms
-        data, claim, post = bodies.take_small_body(scope, headers), None, None
+        data, claim, post = bodies.take_small_body(scope), None, None
         is_small = data is not None
         if data is None:
             body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
@@ -106,9 +106,10 @@ class StreamableHttpTransport:
             del data, headers  # a stream may stay open for days
             await self._answer(post)
         finally:
-            claim = claim if post is None else post.take_claim()
             if claim is not None:
-                claim.release()  # no work was begun
+                claim = claim if post is None else post.take_claim()
+                if claim is not None:
+                    claim.release()  # no work was begun
 
     def _answer(self, post: Post) -> Awaitable[None]:
         missing = None
@@ -184,7 +185,7 @@ class StreamableHttpTransport:
         if isinstance(post.message, MalformedMessage):
             await post.send_answer(Failure(post.id, post.message.error), 400)
             return
-        if not post.wants_answer:
+        if not isinstance(post.message, Request) and not post.wants_answer:
             reply = PostReply(session.open_stream)
             message = await self.sessions.pass_on(session, post.message)
             await self._dispatcher.handle_message(message, session.session, reply)

@@ -179,15 +179,15 @@ class Dispatcher:
 
     def _prepare_call(self, request: Request, session: Session, channel: Channel) -> tuple[Method, Call]:
         """Return the method and the call, or the RpcError that refuses the request."""
-        meta = request.params.get("_meta")
-        if meta is not None and not isinstance(meta, dict):
-            raise InvalidParams("'_meta' must be an object")
-        if meta is not None and session.meta is meta:  # this very object: it was checked
-            speaking = session
-        elif session.stateless or request_meta.is_stateless(meta):
-            speaking = request_meta.request_session(meta or {}, session)
-        else:
-            speaking = session
+        meta, speaking = request.params.get("_meta"), session
+        if meta is None:
+            if session.stateless:
+                speaking = request_meta.request_session({}, session)
+        elif meta is not session.meta:  # else this very object was checked
+            if not isinstance(meta, dict):
+                raise InvalidParams("'_meta' must be an object")
+            if session.stateless or request_meta.is_stateless(meta):
+                speaking = request_meta.request_session(meta, session)
         method = self._methods.get(request.method)
         if speaking.revision is None:
             if method is None or not method.before_initialize:

@@ -20,9 +20,9 @@ TASKS = PREFIX + "tasks"  # an extension
 EVENTS = PREFIX + "events"  # an extension
 
 
-def is_stateless(meta: dict[str, Any] | None) -> bool:
+def is_stateless(meta: dict[str, Any]) -> bool:
     """Return whether `meta` marks a request of the stateless era, valid or not."""
-    return meta is not None and (VERSION in meta or CAPABILITIES in meta)
+    return VERSION in meta or CAPABILITIES in meta
 
 
 def client_name(meta: Any) -> str:

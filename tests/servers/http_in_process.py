@@ -90,7 +90,7 @@ class Exchange:
         if not message.get("more_body"):
             self._came.put_nowait(None)
 
-    def take_body(self, _scope: Any) -> bytes | None:
+    def take_body(self, _scope: Any, _most: int) -> bytes | None:
         return None
 
     def begin_stream(self, scope: Any, on_disconnect: Callable[[], None]) -> None:

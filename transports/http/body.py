@@ -44,12 +44,10 @@ def is_json(headers: Headers) -> bool:
     return kind == b"application/json" and headers.get(b"content-encoding", b"identity").lower() == b"identity"
 
 
-def take_small_body(scope: Scope, headers: Headers) -> bytes | None:
+def take_small_body(scope: Scope) -> bytes | None:
     """Return a small body that has come whole with its head, or None: it is to be read."""
-    declared, connection = headers.get(b"content-length", b""), scope.get("toolgate.connection")
-    if connection is None or not (0 < len(declared) <= 4) or b"transfer-encoding" in headers:
-        return None
-    return connection.take_body(scope) if int(declared) <= SMALL else None
+    connection = scope.get("toolgate.connection")
+    return None if connection is None else connection.take_body(scope, SMALL)
 
 
 class BodyReader:

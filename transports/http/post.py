@@ -52,8 +52,9 @@ class ReplyForms(Enum):
     STREAM = False, True
     EITHER = True, True
 
-    def __init__(self, _json: bool, stream: bool) -> None:
+    def __init__(self, json: bool, stream: bool) -> None:
         self.has_stream = stream
+        self.is_stream_only = stream and not json
 
 
 FORMS = {form.value: form for form in ReplyForms}
@@ -100,7 +101,7 @@ class Post(msgspec.Struct, eq=False):
         if version is not None and version not in SESSION_VERSIONS:
             return True
         meta = self.message.params.get("_meta") if isinstance(self.message, Request) else None
-        return isinstance(meta, dict) and request_meta.is_stateless(meta)
+        return meta is not None and isinstance(meta, dict) and request_meta.is_stateless(meta)
 
     def take_claim(self) -> Claim | None:
         """Hand the claim over; its new owner releases it."""
@@ -210,7 +211,7 @@ class PostReply(msgspec.Struct, eq=False):
     def choose_stream(self, forms: ReplyForms, *, is_refused: bool) -> EventStream | None:
         """Return the stream to send, or None for a JSON body. A client that accepts only streams gets the answer as the
         one event of a stream, but a refusal as JSON."""
-        if self.stream is None and forms is ReplyForms.STREAM and not is_refused and self._create_stream is not None:
+        if forms.is_stream_only and self.stream is None and not is_refused and self._create_stream is not None:
             self.stream = self._create_stream()
             self.stream.send(self.answer)
             self.stream.end()

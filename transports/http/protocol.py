@@ -134,14 +134,16 @@ class HttpProtocol(CompactProtocol):
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    def take_body(self, scope: Scope) -> bytes | None:
-        """Return the body of the request of `scope` if all of it has come, as `receive` would."""
+    def take_body(self, scope: Scope, most: int) -> bytes | None:
+        """Return the body of the request of `scope` if all of it has come, and has at most `most` bytes. `receive` then
+        has an empty one left."""
         cycle = self.cycle
-        if cycle.scope is not scope or cycle.more_body or cycle.disconnected or cycle.waiting_for_100_continue:
+        body = cycle.body
+        is_whole = cycle.scope is scope and not (cycle.more_body or cycle.waiting_for_100_continue)
+        if not is_whole or len(body) > most or cycle.disconnected:
             return None
-        body, cycle.body = bytes(cycle.body), bytearray()
-        cycle.message_event.clear()
-        return body
+        cycle.body = bytearray()
+        return bytes(body)
 
     def on_message_begin(self) -> None:
         self._is_between = False
@@ -189,7 +191,8 @@ class HttpProtocol(CompactProtocol):
         """One timer serves many answers; uvicorn would make one for each."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
-            self.flow.resume_reading()
+            if self.flow.read_paused:
+                self.flow.resume_reading()
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
             else:

@@ -71,15 +71,21 @@ class StatelessPosts:
             else:
                 await post.send_answer(fault, 400)
             return
-        session = self._find_session(post, request)
+        known = self._find_session(post, request)
         try:
-            self._check_headers(post, request, is_checked=session is not None)
+            self._check_headers(post, request, is_checked=known is not None)
         except RpcError as error:
             await post.send_answer(Failure(request.id, error), 400)
             return
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
-        task = self._begin(post, request, reply, session)
+        session = known or self._create_session(post.principal)
+        task = self._running.start_reply(post, session, reply)
+        if task is not None:
+            self._callers[task] = post.principal
+            task.add_done_callback(self._callers.pop)
+        elif known is None and post.head is not None and session.revision is not None:  # nothing of it goes on
+            post.head.session = post.principal, request.params.get("_meta"), session
         if not (reply.is_decided or await reply.wait_decided(self._patience, post.receive)):
             if task is not None:
                 task.cancel()
@@ -109,7 +115,7 @@ class StatelessPosts:
         if principal is not post.principal or session.in_flight:
             return None
         try:
-            if not isinstance(meta, dict) or known != meta:
+            if known != meta:
                 return None
         except RecursionError:  # nested too deeply to say
             return None
@@ -129,18 +135,6 @@ class StatelessPosts:
             transport=self._services.row.name,
         )
 
-    def _begin(
-        self, post: Post, request: Request, reply: PostReply, known: Session | None
-    ) -> "asyncio.Task[None] | None":
-        session = known or self._create_session(post.principal)
-        task = self._running.start_reply(post, session, reply)
-        if task is not None:
-            self._callers[task] = post.principal
-            task.add_done_callback(self._callers.pop)
-        elif post.head is not None and known is None and session.revision is not None:  # nothing of it goes on
-            post.head.session = post.principal, request.params.get("_meta"), session
-        return task
-
     def _create_stream(self, principal: Principal) -> EventStream:
         """Return a stream for one request, which can't be resumed."""
         return EventStream("", numbered=False, claim=self._services.budgets.events.claim(principal.name))
@@ -152,24 +146,23 @@ class StatelessPosts:
             if not isinstance(meta, dict):
                 raise InvalidParams("'_meta' must be an object")
             request_meta.check_meta(meta)
-        if post.head is None or not _is_repeated(post.head.repeated, meta[VERSION], request):
-            parameter = self._services.dispatcher.name_parameter(request.method)
-            repeated = meta[VERSION], request.method, parameter, parameter and request.params.get(parameter)
+        method, params, head = request.method, request.params, post.head
+        last = None if head is None else head.repeated  # what the headers repeated of the last body
+        if (
+            last is None
+            or last[0] != meta[VERSION]
+            or last[1] != method
+            or (last[2] and last[3] != params.get(last[2]))
+        ):
+            parameter = self._services.dispatcher.name_parameter(method)
+            repeated = meta[VERSION], method, parameter, parameter and params.get(parameter)
             _check_repeated(post.headers, *repeated)
-            if post.head is not None:
-                post.head.repeated = repeated
-        name = request.params.get("name")
-        if request.method == "tools/call" and isinstance(name, str):
-            mirrored = self._services.mirrored_headers(name)
-            for header, path in mirrored.items():
-                _check_mirrored(post.headers, header, _argument_at(request.params.get("arguments"), path))
-
-
-def _is_repeated(known: tuple[Any, str, str | None, Any] | None, version: Any, request: Request) -> bool:
-    """Return whether a body has the parts that its headers repeated before."""
-    if known is None or known[0] != version or known[1] != request.method:
-        return False
-    return known[2] is None or bool(known[3] == request.params.get(known[2]))
+            if head is not None:
+                head.repeated = repeated
+        name = params.get("name")
+        if method == "tools/call" and isinstance(name, str):
+            for header, path in self._services.mirrored_headers(name).items():
+                _check_mirrored(post.headers, header, _argument_at(params.get("arguments"), path))
 
 
 def _check_repeated(headers: Headers, version: str, method: str, parameter: str | None, name: Any) -> None:

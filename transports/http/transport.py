@@ -144,7 +144,8 @@ class RunningMessages:
     ) -> "asyncio.Task[None] | None":
         """Start the work on a POST, and return its task, or None if it is done. Its reply ends with the work, with an
         error if the server's end interrupted it."""
-        task = self.start(post.message, session, reply, post.take_claim(), tasks)
+        claim = None if post.claim is None else post.take_claim()
+        task = self.start(post.message, session, reply, claim, tasks)
         if task is None:
             reply.finish()
         else:

@@ -164,7 +164,7 @@ def test_a_request_never_takes_the_body_of_the_one_behind_it(monkeypatch: pytest
     taken: list[bytes | None] = []
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
-        taken.append(take_small_body(scope, dict(scope["headers"])))
+        taken.append(take_small_body(scope))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
