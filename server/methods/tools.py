@@ -30,16 +30,16 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     if server.policy.has_limit(tool.scope):
         too_many = await server.policy.count_call(call, tool.scope)
         if too_many is not None:
-            return await _format_result(server, call, tool, _refusal(too_many))
+            return await _finish(server, call, tool, _refusal(too_many))
     work = _work(server, call, tool, arguments)
     try:
         if execution.can_become_task(call, tool):
             return await execution.execute_or_defer(server, call, tool, work)
         return await execution.execute(server, call, work)
     except CannotAskError as refusal:
-        return await _format_result(server, call, tool, _refusal(refusal.text))
+        return await _finish(server, call, tool, _refusal(refusal.text))
     except execution.TimeLimitError:
-        return await _format_result(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
+        return await _finish(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
 
 
 def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
@@ -76,7 +76,9 @@ def _work(
         place = context.caller_state
         if place.save is not None and place.cwd != place.saved_cwd:  # before the answer: the client relies on it
             await place.save_cwd()
-        return await _format_result(server, call, tool, output)
+        if server.shared_notices is not None:
+            return await _finish(server, call, tool, output)
+        return _format_result(server, call, tool, output)
 
     return work
 
@@ -97,7 +99,15 @@ async def _follow(tool: Tool, state: str, context: Context) -> Output:
         return _refusal(f"it goes on, but a task lasts {LONGEST / 3600:g} hours at most")
 
 
-async def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
+async def _finish(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
+    """Return the result like `_format_result`, with the news of all replicas."""
+    if server.shared_notices is not None and not call.is_task:
+        principal = call.session.principal
+        await server.shared_notices.fetch(principal, server.services.notices(principal))
+    return _format_result(server, call, tool, output)
+
+
+def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """Return the result. A task's has no news: it may be read never, or more than once."""
     call.output = output
     revision, structured = call.revision, output.structured
@@ -106,8 +116,6 @@ async def _format_result(server: Server, call: Call, tool: Tool, output: Output)
     if not call.is_task:
         principal, shared = call.session.principal, server.shared_notices
         notices = server.services.notices(principal)
-        if shared is not None:
-            await shared.fetch(principal, notices)
         if notices:
             output, structured = _add_news(notices, call, tool, output, structured)
             if shared is not None:

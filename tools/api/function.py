@@ -1,7 +1,7 @@
 """Call the plain or async function of a part, and hold the fields that tools, prompts and resources share."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -38,29 +38,36 @@ class Function:
         """The function's docstring."""
         return inspect.cleandoc(self.call.__doc__ or "")
 
+    def start(self, keywords: Mapping[str, Any], context: Context) -> Awaitable[Any]:
+        """Return an awaitable for the function's result. It raises what the function raises: `find_refusal` tells
+        whether that is a ToolError."""
+        given = keywords if self.context is None else {**keywords, self.context: context}
+        return self.call(**given) if self._is_async else self._run_in_thread(given)
+
     async def __call__(self, keywords: Mapping[str, Any], context: Context) -> Any:
         """Return the function's result. Raises ToolError, also for one raised inside a task group."""
-        given = keywords if self.context is None else {**keywords, self.context: context}
         try:
-            if self._is_async:
-                return await self.call(**given)
-            return await self._threads.run(partial(self.call, **given))  # it may block
-        except ThreadsBusyError:
-            raise ToolError(f"{MAX_SYNC_CALLS} calls of it still run; try again later") from None
+            return await self.start(keywords, context)
         except ExceptionGroup as group:
-            refusal = _only_tool_error(group)
+            refusal = find_refusal(group)
             if refusal is None:
                 raise
             raise refusal from None
 
+    async def _run_in_thread(self, given: Mapping[str, Any]) -> Any:
+        """Return the result of a function that may block."""
+        try:
+            return await self._threads.run(partial(self.call, **given))
+        except ThreadsBusyError:
+            raise ToolError(f"{MAX_SYNC_CALLS} calls of it still run; try again later") from None
 
-def _only_tool_error(group: BaseExceptionGroup[BaseException]) -> ToolError | None:
-    """Return the first ToolError of a group that holds nothing else."""
-    refusals, others = group.split(ToolError)
-    if others is not None or refusals is None:
-        return None
-    first = refusals.exceptions[0]
-    return _only_tool_error(first) if isinstance(first, BaseExceptionGroup) else first
+
+def find_refusal(error: BaseException) -> ToolError | None:
+    """Return the error if it is a ToolError, or the first of a group that holds nothing else."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error if isinstance(error, ToolError) else None
+    refusals, others = error.split(ToolError)
+    return None if others is not None or refusals is None else find_refusal(refusals.exceptions[0])
 
 
 class DeclaredPart(msgspec.Struct, eq=False, dict=True, weakref=True):

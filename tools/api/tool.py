@@ -14,7 +14,7 @@ from toolgate.tools.api import schema
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError
-from toolgate.tools.api.function import DeclaredPart, Function
+from toolgate.tools.api.function import DeclaredPart, Function, find_refusal
 from toolgate.tools.api.scopes import PLUGINS
 
 MAX_ARGUMENT = 2**20  # characters of one text for a built-in tool: no model writes as much at once
@@ -132,11 +132,16 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
             if self._casts:
                 given = {name: cast(arguments[name]) for name, cast in self._casts.items() if name in arguments}
                 arguments = {**arguments, **given}
-            value = await self.function(arguments, context)
+            value = await self.function.start(arguments, context)
         except CannotAskError:
             raise
-        except ToolError as error:
-            return Output([Text(error.text)], is_error=True)
+        except (ToolError, ExceptionGroup) as error:
+            refusal = find_refusal(error)
+            if refusal is None:
+                raise
+            if isinstance(refusal, CannotAskError):
+                raise refusal from None
+            return Output([Text(refusal.text)], is_error=True)
         return self._to_output(value)
 
     def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
