@@ -78,38 +78,43 @@ class StreamableHttpTransport:
 
     # -- POST
 
-    async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+    def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         headers: Headers = scope["toolgate.headers"]
         head: KnownHead | None = scope.get("toolgate.head")
         forms: ReplyForms | None = head.forms if head is not None else None
         if forms is None:
             if not bodies.is_json(headers):
-                await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
-                return
+                return refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
             forms = parse_accept(headers.get(b"accept"))
             if forms is ReplyForms.NEITHER:
-                await refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
-                return
+                return refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
             if head is not None:
                 head.forms = forms
-        data, claim, post = bodies.take_small_body(scope), None, None
-        is_small = data is not None
+        data = bodies.take_small_body(scope)
         if data is None:
-            body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
-            if body is None:
-                return
-            claim, data = body.claim, body.data
-            del body
+            return self._read_and_answer(principal, forms, scope, receive, send)
+        answers = self.budgets.answers
+        return self._answer(Post(principal, headers, forms, decode(data), None, scope, receive, send, answers, head))
+
+    async def _read_and_answer(
+        self, principal: Principal, forms: ReplyForms, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Answer a POST whose body is large, or still to come."""
+        headers: Headers = scope["toolgate.headers"]
+        body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
+        if body is None:
+            return
+        claim, data, post = body.claim, body.data, None
+        del body
         try:
-            message = decode(data) if is_small else await decode_in_turns(data)
-            post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers, head)
+            message = await decode_in_turns(data)
+            post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers)
             del data, headers  # a stream may stay open for days
             await self._answer(post)
         finally:
+            claim = claim if post is None else post.take_claim()
             if claim is not None:
-                claim = claim if post is None else post.take_claim()
-                if claim is not None:
-                    claim.release()  # no work was begun
+                claim.release()  # no work was begun
 
     def _answer(self, post: Post) -> Awaitable[None]:
         missing = None
@@ -215,7 +220,9 @@ class StreamableHttpTransport:
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
         else:
-            await post.send_answer(reply.answer, 400 if is_refused else 200, extra)
+            sending = post.begin_answer(reply.answer, 400 if is_refused else 200, extra)
+            if sending is not None:
+                await sending
 
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
         """Return a stream for the answer to a message. Resuming it needs the message's scopes."""

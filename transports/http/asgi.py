@@ -7,7 +7,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-SendWhole = Callable[[int, bytes, bytes], bool]  # status, header lines and body → whether they are sent; else use Send
+SendWhole = Callable[[int, bytes, bytes], bool]
+"""Status, header lines without content-length, and body → whether they are sent; else use Send."""
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = dict[bytes, bytes]  # by lower-case name, each once
 

@@ -181,9 +181,9 @@ class LabelledSend(msgspec.Struct, eq=False):
     def send_whole(self, status: int, lines: bytes, body: bytes) -> bool:
         if self._connection is None or self.extra:
             return False
-        lines = b"%bx-request-id: %b\r\n" % (lines, self._id)
-        is_sent: bool = self._connection.send_whole(self._scope, status, lines, body)
-        self._answered[status] += is_sent
+        is_sent: bool = self._connection.send_whole(self._scope, status, lines, self._id, body)
+        if is_sent:
+            self._answered[status] += 1
         return is_sent
 
 

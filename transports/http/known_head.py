@@ -14,6 +14,7 @@ MAX_DIGITS = 4  # of Content-Length: a larger body may come in parts
 MAX_LEARNED = 16  # heads that a connection learns: beyond that its client changes them each time
 LENGTH_HEADER = b"content-length"
 LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})\r\n" % MAX_DIGITS, re.IGNORECASE)
+SCOPE_NAMES = ("state", "root_path", "toolgate.head", "toolgate.connection", "toolgate.starts")
 PARSER_HEADERS = frozenset((b"transfer-encoding", b"expect", b"upgrade"))  # the parser acts on them
 
 
@@ -43,7 +44,10 @@ class KnownHead:
     def __init__(self, before: bytes, after: bytes, scope: Scope) -> None:
         self._before = before
         self._after = after
-        self._scope = {name: value for name, value in scope.items() if not name.startswith("toolgate.")}
+        shared = {name: value for name, value in scope.items() if not name.startswith("toolgate.")}
+        self._scope: Scope = (
+            dict.fromkeys(SCOPE_NAMES) | shared
+        )  # with all that a request adds: its copies need not grow
         self._place = next(place for place, line in enumerate(scope["headers"]) if line[0] == LENGTH_HEADER)
         self._digits: bytes = scope["headers"][self._place][1]
         self.checked: Headers | None = None
@@ -69,7 +73,9 @@ class KnownHead:
             headers[self._place] = (LENGTH_HEADER, digits)
             if self.checked is not None:
                 self.checked = {**self.checked, LENGTH_HEADER: digits}
-        return {**self._scope, "state": {}, "toolgate.head": self}
+        scope = {**self._scope}
+        scope["state"], scope["toolgate.head"] = {}, self
+        return scope
 
 
 def learn_head(data: bytes, scope: Scope) -> KnownHead | None:

@@ -6,7 +6,7 @@ malformed range is skipped. Other parameters than q are ignored: each form has o
 
 import asyncio
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -38,7 +38,7 @@ SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON = (b"content-type", b"application/json")
-JSON_LINES = b"content-type: application/json\r\ncontent-length: %d\r\n"
+JSON_LINE = b"content-type: application/json\r\n"
 QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
 MAX_CACHED = 256  # bytes of an Accept header whose parsed form is cached
 MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of separators take 35 ms
@@ -123,13 +123,22 @@ class Post(msgspec.Struct, eq=False):
 
     async def send_answer(self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()) -> None:
         """Send one JSON body. A large answer without room is replaced by an error."""
+        sending = self.begin_answer(message, status, extra)
+        if sending is not None:
+            await sending
+
+    def begin_answer(
+        self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()
+    ) -> Awaitable[None] | None:
+        """Send one JSON body like `send_answer`. Return what is to be awaited, or None if it is sent, as nearly all
+        are."""
         body = encode(message)
         if len(body) > SMALL and not self.answers.has_room(self.principal.name, len(body)):
             body = encode(refuse_too_large(message))
         send_whole: SendWhole | None = getattr(self.send, "send_whole", None)
-        if send_whole is not None and not extra and send_whole(status, JSON_LINES % len(body), body):
-            return
-        await respond(self.send, status, [JSON, (b"content-length", str(len(body)).encode()), *extra], body)
+        if send_whole is not None and not extra and send_whole(status, JSON_LINE, body):
+            return None
+        return respond(self.send, status, [JSON, (b"content-length", str(len(body)).encode()), *extra], body)
 
 
 class PostReply(msgspec.Struct, eq=False):

@@ -21,6 +21,7 @@ log = logging.getLogger("toolgate.http")
 MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
 HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a refused body
 SEND_TIME = 60.0  # seconds a reader may leave 64 KiB unread before its connection is closed
+WHOLE = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n%b"
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -204,12 +205,13 @@ class HttpProtocol(CompactProtocol):
         if self._in_body and self._head_timer is None:
             self._head_timer = self.loop.call_later(HEADER_TIME, self._too_slow)  # for the rest of a refused body
 
-    def send_whole(self, scope: Scope, status: int, lines: bytes, body: bytes) -> bool:
+    def send_whole(self, scope: Scope, status: int, lines: bytes, id: bytes, body: bytes) -> bool:
         """Send the whole answer to the request of `scope` in one write, and return True, if it is small and ordinary.
 
-        `lines` are its header lines with their line ends; nothing checks them. uvicorn's `send`, called twice, writes
-        the same bytes at a higher cost. It sends all other answers: to HEAD, to HTTP/1.0, with `connection: close`,
-        to a reader who is behind, and to a client that has sent more requests meanwhile.
+        `lines` are its first header lines with their line ends; nothing checks them. `id` is that of the request.
+        uvicorn's `send`, called twice, writes the same bytes at a higher cost. It sends all other answers: to HEAD, to
+        HTTP/1.0, with `connection: close`, to a reader who is behind, and to a client that has sent more requests
+        meanwhile.
         """
         cycle = self.cycle
         is_ordinary = cycle.scope is scope and cycle.keep_alive and not (cycle.response_started or cycle.disconnected)
@@ -218,7 +220,8 @@ class HttpProtocol(CompactProtocol):
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
         common = self._queue.common_lines(cycle.default_headers)
-        self.transport.write_answer(b"%b%b%b\r\n%b" % (STATUS_LINE[status], common, lines, body))  # type: ignore[attr-defined]  # ours
+        answer = WHOLE % (STATUS_LINE[status], common, lines, len(body), id, body)
+        self.transport.write_answer(answer)  # type: ignore[attr-defined]  # ours
         cycle.message_event.set()
         self._end_request()
         return True

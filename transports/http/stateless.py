@@ -103,7 +103,9 @@ class StatelessPosts:
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
         else:
-            await post.send_answer(reply.answer, status)
+            sending = post.begin_answer(reply.answer, status)
+            if sending is not None:
+                await sending
 
     def _find_session(self, post: Post, request: Request) -> Session | None:
         """Return the session of the last call with the same head if a new one would equal it, or None."""

@@ -33,7 +33,7 @@ class SignedSite:
 
     async def _answer(self, scope: Any, _receive: Any, send: Any) -> None:
         self.callers.append(scope["toolgate.principal"].subject)
-        assert send.send_whole(204, b"content-length: 0\r\n", b"")
+        assert send.send_whole(204, b"", b"")
 
     async def call(self, protocol: HttpProtocol, served: Served, token: str) -> bytes:
         """Return the status of the answer."""

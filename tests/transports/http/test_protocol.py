@@ -242,7 +242,7 @@ def test_an_answer_in_one_write_has_the_bytes_of_an_answer_in_two(monkeypatch: p
 
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         if len(is_whole) % 2:
-            is_whole.append(send.send_whole(200, b"content-type: a/b\r\ncontent-length: 4\r\n", b"text"))
+            is_whole.append(send.send_whole(200, b"content-type: a/b\r\n", b"text"))
             return
         is_whole.append(False)
         headers = [(b"content-type", b"a/b"), (b"content-length", b"4")]
@@ -280,7 +280,7 @@ def test_each_request_has_a_log_context_of_its_own(monkeypatch: pytest.MonkeyPat
             del task
             if waits:
                 await asyncio.sleep(0)
-        assert send.send_whole(200, b"content-length: 0\r\n", b"")
+        assert send.send_whole(200, b"", b"")
 
     async def body(protocol: HttpProtocol, served: Served) -> None:
         for _ in range(6):
@@ -309,7 +309,7 @@ def test_other_answers_go_as_messages(monkeypatch: pytest.MonkeyPatch, request_b
     is_whole: list[bool] = []
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        is_whole.append(send.send_whole(200, b"content-length: 4\r\n", b"text"))
+        is_whole.append(send.send_whole(200, b"", b"text"))
 
     async def body(protocol: HttpProtocol, served: Served) -> None:
         protocol.data_received(request_bytes)
@@ -326,7 +326,7 @@ def test_a_large_answer_or_one_to_a_reader_who_is_behind_goes_as_messages(
     is_whole: list[bool] = []
 
     async def app(_scope: Any, _receive: Any, send: Any) -> None:
-        is_whole.append(send.send_whole(200, b"content-length: 4\r\n", b"x" if is_paused else b"x" * (SMALL + 1)))
+        is_whole.append(send.send_whole(200, b"", b"x" if is_paused else b"x" * (SMALL + 1)))
 
     async def body(protocol: HttpProtocol, served: Served) -> None:
         if is_paused:
