@@ -335,7 +335,8 @@ class HttpApp:
         server = self._server
         check = None
         if self._access is not None:
-            check = ScopeCheck(row.path, self._access.resource, self._dispatcher, server.observers, server.identity)
+            resource, all_scopes = self._access.resource, server.needed_scopes
+            check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity, all_scopes)
         sessions, forwarder = self._create_sessions(row)
         services = TransportServices(
             row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers, forwarder, self._server.now

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from toolgate.server.auth.scopes import needed_scopes
 from toolgate.server.calls.client import NoClient
 from toolgate.server.calls.observers import Observers
 from toolgate.server.calls.pending_questions import PendingQuestions
@@ -154,6 +155,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     pages: dict[tuple[str, str, int], msgspec.Raw] = {}
     _identities: dict[str, dict[str, Any]] = {}
+    _needed_scopes: tuple[Registry | None, frozenset[str]] = None, frozenset()
 
     def __post_init__(self) -> None:
         self.deadlines = DeadlineTimer(self.call_timeout)
@@ -167,6 +169,12 @@ class Server(msgspec.Struct, eq=False, dict=True):
             found = serialization.format_implementation(self.name, self.version, revision)
             self._identities[revision.name] = found
         return found
+
+    def needed_scopes(self) -> frozenset[str]:
+        """Return every scope that a request may need: the same object until another registry is served."""
+        if self._needed_scopes[0] is not self.registry:
+            self._needed_scopes = self.registry, needed_scopes(self.registry)
+        return self._needed_scopes[1]
 
     def close_session(self, session: Session) -> None:
         for uri in session.subscribed:

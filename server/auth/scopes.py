@@ -80,6 +80,11 @@ def list_served_scopes(registry: Registry) -> tuple[str, ...]:
     return (*(scope for scope in SERVED if scope in used), *own)
 
 
+def needed_scopes(registry: Registry) -> frozenset[str]:
+    """Return every scope that some request for what is served here needs: each part's, and those of methods."""
+    return frozenset((READ, WORKFLOW, *(part.scope for part in registry.parts)))
+
+
 def format_scopes(scopes: Iterable[str]) -> str:
     """Return scopes as one string for challenges, tokens and forms: in the table's order, safe within quotes."""
     wanted = frozenset(scopes)

@@ -97,13 +97,17 @@ BUILTIN = {
 
 
 @cache
-def dispatcher() -> Dispatcher:
-    """Return the dispatcher of a server that serves REGISTRY."""
+def served() -> App:
+    """Return an application that serves REGISTRY."""
     with TemporaryDirectory() as state:
         app = App(load.load({"state": state}, {"HOME": state}))
         app.store.close()
         app.server.registry = REGISTRY
-        return app.dispatcher
+        return app
+
+
+def dispatcher() -> Dispatcher:
+    return served().dispatcher
 
 
 def wants(method: str, **params: Any) -> set[str]:
@@ -181,6 +185,27 @@ def test_a_completion_needs_what_it_completes_for() -> None:
     assert SHELL in wants("completion/complete", ref={"type": "ref/resource", "uri": "notes://secret/{part}"})
     assert wants("completion/complete", ref={"type": "ref/prompt", "name": "nope"}) == {READ}
     assert wants("completion/complete", ref="nonsense") == {READ}
+
+
+def test_who_has_all_needed_scopes_lacks_none_for_any_message() -> None:
+    server = served().server
+    every = server.needed_scopes()
+    assert server.needed_scopes() is every
+    methods = dispatcher()._methods
+    parts = [None, "nope", *(part.key for part in REGISTRY.parts)]
+    for method in (*methods, "no/such"):
+        for part in parts:
+            named: dict[str, Any] = {"name": part, "uri": part, "taskId": f"t-1.{part}"}
+            for kind in ("ref/prompt", "ref/resource"):
+                named["ref"] = {"type": kind, "name": part, "uri": part}
+                asked = {"resourceSubscriptions": [part], "taskIds": [named["taskId"]], "toolsListChanged": True}
+                assert wants(method, **named, notifications=asked) <= every
+    assert {"weather:read", READ, WORKFLOW} <= every
+    try:
+        server.registry = Registry([part for part in REGISTRY.parts if part.key != "forecast"])
+        assert server.needed_scopes() == every - {"weather:read"}
+    finally:
+        server.registry = REGISTRY
 
 
 def test_a_task_carries_the_scope_of_its_tool() -> None:
