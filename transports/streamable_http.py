@@ -14,7 +14,14 @@ from itertools import chain
 from toolgate.server.auth.scopes import NOTHING
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode, decode_in_turns
+from toolgate.server.protocol.messages import (
+    Failure,
+    MalformedMessage,
+    Request,
+    decode,
+    decode_in_turns,
+    decode_repeated,
+)
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
@@ -93,8 +100,10 @@ class StreamableHttpTransport:
         data = bodies.take_small_body(scope)
         if data is None:
             return self._read_and_answer(principal, forms, scope, receive, send)
+        meta = None if head is None else head.meta
+        message = (None if meta is None else decode_repeated(data, meta)) or decode(data)
         answers = self.budgets.answers
-        return self._answer(Post(principal, headers, forms, decode(data), None, scope, receive, send, answers, head))
+        return self._answer(Post(principal, headers, forms, message, None, scope, receive, send, answers, head))
 
     async def _read_and_answer(
         self, principal: Principal, forms: ReplyForms, scope: Scope, receive: Receive, send: Send

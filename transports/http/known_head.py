@@ -7,6 +7,7 @@ means what it meant when the parser read it. With eight clients a call takes a t
 import re
 from typing import Any
 
+from toolgate.server.protocol.messages import RepeatedMeta
 from toolgate.transports.http.asgi import Headers, Scope
 
 MAX_KNOWN = 4_096  # bytes of a head that is kept with its connection
@@ -25,7 +26,8 @@ class KnownHead:
     once the guard has let them pass, with the length of the last request; `forms` are the answers it accepts.
     `repeated` are the parts of the last body that its headers matched: revision, method, and the parameter that a
     header repeats with its value. `token_key` is the hash of its bearer token, which is looked up at each request.
-    `session` is the last call's in a revision without sessions, with the principal and the `_meta` that made it.
+    `session` is the last call's in a revision without sessions, with the principal and the `_meta` that made it. If
+    that came again, `meta` recognizes it.
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class KnownHead:
         "_scope",
         "checked",
         "forms",
+        "meta",
         "repeated",
         "session",
         "token_key",
@@ -55,6 +58,7 @@ class KnownHead:
         self.repeated: tuple[Any, str, str | None, Any] | None = None
         self.token_key: bytes | None = None
         self.session: tuple[Any, Any, Any] | None = None
+        self.meta: RepeatedMeta | None = None
 
     def match(self, data: bytes) -> tuple[bytes, bytes] | None:
         """Return the digits of the length and the body if `data` is one whole request with this head."""

@@ -17,7 +17,7 @@ from toolgate.server.auth.scopes import usable_scopes
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcError
-from toolgate.server.protocol.messages import Failure, Request
+from toolgate.server.protocol.messages import Failure, RepeatedMeta, Request
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
 from toolgate.transports.http.asgi import Headers
@@ -109,19 +109,24 @@ class StatelessPosts:
 
     def _find_session(self, post: Post, request: Request) -> Session | None:
         """Return the session of the last call with the same head if a new one would equal it, or None."""
-        if post.head is None or post.head.session is None:
+        head = post.head
+        if head is None or head.session is None:
             return None
         session: Session
-        principal, known, session = post.head.session
+        principal, known, session = head.session
         meta = request.params.get("_meta")
         if principal is not post.principal or session.in_flight:
             return None
-        try:
-            if known != meta:
+        if known is not meta:
+            try:
+                if known != meta:
+                    return None
+            except RecursionError:  # nested too deeply to say
                 return None
-        except RecursionError:  # nested too deeply to say
-            return None
-        session.meta = meta
+            head.session, session.meta = (principal, meta, session), meta
+            head.meta = head.meta or RepeatedMeta()
+            if head.meta.spelling is not None:
+                head.meta.value = meta
         return session
 
     def _create_session(self, principal: Principal) -> Session:

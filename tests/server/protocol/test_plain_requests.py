@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 
-from toolgate.server.protocol.messages import MAX_ID, PLAIN, MalformedMessage, Request, decode
+from toolgate.server.protocol.messages import (
+    MAX_ID,
+    PLAIN,
+    MalformedMessage,
+    RepeatedMeta,
+    Request,
+    decode,
+    decode_repeated,
+)
 
 PLAIN_REQUEST = {"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"a": [1, None, {"b": "c"}]}}
 WITHOUT: list[Any] = [{name: value for name, value in PLAIN_REQUEST.items() if name != left} for left in PLAIN_REQUEST]
@@ -36,6 +44,46 @@ TEXTS = [
     "",
 ]
 
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "client": {"name": "tests", "n": [1, 2.5, None]}}
+CALL = {
+    "jsonrpc": "2.0",
+    "id": 7,
+    "method": "tools/call",
+    "params": {"name": "a", "arguments": {"b": 1}, "_meta": META},
+}
+CALLS: list[Any] = [
+    *(
+        {**CALL, "params": {**CALL["params"], name: value}}
+        for name in CALL["params"]
+        for value in (None, 1, [], {}, "x")
+    ),
+    *({**CALL, "params": {k: v for k, v in CALL["params"].items() if k != name}} for name in CALL["params"]),
+    *({**CALL, "params": {**CALL["params"], "_meta": {**META, name: 1}}} for name in ("client", "more")),
+    {**CALL, "params": {"arguments": {"_meta": META}, "name": "a", "_meta": {}}},
+    {**CALL, "params": {**CALL["params"], "task": {"ttl": 1}}},
+    {**CALL, "id": "x" * MAX_ID},
+    {**CALL, "id": "x" * (MAX_ID + 1)},
+    {**CALL, "method": "prompts/get"},
+    {**CALL, "result": 1},
+    [CALL, CALL],
+]
+SPELLED = json.dumps(META)
+CALL_TEXTS = [
+    *TEXTS,
+    *map(json.dumps, CALLS),
+    json.dumps(CALL, indent=1),
+    json.dumps(CALL).replace('"tests"', '"\\u0074ests"'),
+    json.dumps(CALL).replace('"_meta"', '"\\u005fmeta"'),
+    json.dumps(CALL).replace('"_meta": ', '"_meta": {}, "_meta": '),
+    json.dumps(CALL).replace(SPELLED, SPELLED + ', "_meta": {}'),
+    json.dumps(CALL).replace(SPELLED, SPELLED[:-1] + ', "x": "\xff"}'),
+    json.dumps(CALL).replace('"b": 1', '"b": "\xff"'),
+    json.dumps(CALL).replace('"b": 1', '"b": 1e999'),
+    json.dumps(CALL).replace(SPELLED, "[" * 2_000),
+    json.dumps(CALL) + " 1",
+    json.dumps(CALL)[:-1],
+]
+
 
 def shape(decoded: Any) -> Any:
     """Return what is compared of a message; an error's text may name a place in it."""
@@ -50,6 +98,30 @@ def test_a_message_means_the_same_in_each_size(text: str) -> None:
     small = decode(data)
     assert shape(small) == shape(decode(data + b" " * PLAIN))
     assert shape(small) == shape(decode(b" " * PLAIN + data))
+
+
+@pytest.mark.parametrize("text", CALL_TEXTS)
+def test_a_message_means_the_same_after_calls_with_one_meta(text: str) -> None:
+    usual, data = json.dumps(CALL).encode(), text.encode("latin-1")
+    known = RepeatedMeta()
+    assert decode_repeated(usual, known) is None
+    assert decode_repeated(usual, known) is None  # its value is not known yet
+    known.value = dict(META)
+    again = decode_repeated(usual, known)
+    assert again == decode(usual) and again is not None and again.params["_meta"] is known.value
+    for each in (data, data, usual, data):
+        found = decode_repeated(each, known)
+        assert found is None or shape(found) == shape(decode(each))
+    assert decode_repeated(data, RepeatedMeta()) is None
+
+
+def test_a_meta_that_changes_is_no_longer_looked_for() -> None:
+    known = RepeatedMeta()
+    for number in range(3):
+        changed = {**CALL, "params": {**CALL["params"], "_meta": {**META, "progressToken": number}}}
+        assert decode_repeated(json.dumps(changed).encode(), known) is None
+        assert known.is_stable == (number == 0)
+    assert decode_repeated(json.dumps(CALL).encode(), known) is None
 
 
 def test_a_plain_request_is_a_request() -> None:
