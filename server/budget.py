@@ -63,7 +63,7 @@ class Budget:
         self.each = each
         self._renews = renews
         self._holders: dict[str, Holder] = {}
-        self._released = Holder("")  # the last without claims: its principal's next request is likely to come soon
+        self._spare: Holder | None = None  # the last one without claims: its principal's next is likely to come soon
         self._waiting: set[Callable[[], None]] = set()
 
     def claim(self, principal: str) -> Claim:
@@ -131,16 +131,16 @@ class Budget:
         """Return the holder of another claim of the principal."""
         holder = self._holders.get(principal)
         if holder is None:
-            holder = self._released if self._released.principal == principal else Holder(principal)
-            self._holders[principal] = holder
+            holder = self._holders[principal] = Holder(principal)
         holder.claims += 1
         return holder
 
     def leave(self, holder: "Holder", amount: int) -> None:
         holder.claims -= 1
-        if not holder.claims:
-            del self._holders[holder.principal]
-            self._released = holder
+        if not holder.claims and holder is not self._spare:
+            if self._spare is not None and not self._spare.claims:
+                del self._holders[self._spare.principal]
+            self._spare = holder
         holder.used -= amount
         self.used -= amount
         if amount and self._waiting:

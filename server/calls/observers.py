@@ -122,7 +122,7 @@ class Observers:
         assert call.observed is not None  # `_begin` was called
         began, starts = call.observed
         end = CallEnd(outcome, task, time.monotonic() - began if lasted is None else lasted)
-        for ended, begun in zip(self._ends, starts, strict=True):
+        for ended, begun in zip(self._ends, starts):  # noqa: B905  # `_begin` made one for each
             try:
                 ended(call, begun, end)
             except Exception:

@@ -17,6 +17,7 @@ import msgspec
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol import request_meta
+from toolgate.server.protocol.asyncio_tasks import find_current_task
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.protocol.messages import (
     Failure,
@@ -130,10 +131,10 @@ class Dispatcher:
                 channel.send(Failure(message.id, message.error))
 
     async def _answer(self, request: Request, session: Session, channel: Channel) -> None:
-        task = None if self._loop is None else asyncio.current_task(self._loop)
+        task = None if self._loop is None else find_current_task(self._loop)
         if task is None:
             self._loop = asyncio.get_running_loop()
-            task = asyncio.current_task(self._loop)
+            task = find_current_task(self._loop)
             assert task is not None
         flight = InFlightRequest(task)
         try:

@@ -16,9 +16,6 @@ from toolgate.server.protocol import asyncio_tasks
 Work = Coroutine[Any, Any, Any]
 
 _enter, _leave = asyncio.tasks._enter_task, asyncio.tasks._leave_task
-_find_current_task: Any = asyncio.current_task
-if sys.version_info < (3, 12):  # there it is written in Python
-    _find_current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
 _count_references, _count_weak_references = sys.getrefcount, weakref.getweakrefcount
 
 
@@ -44,7 +41,7 @@ class FirstSteps:
 
     def run_within(self, work: Work) -> "asyncio.Task[Any] | None":
         """Run `work` like `run`, but from other work, and with a copy of its context variables."""
-        current = _find_current_task(self._loop)
+        current = asyncio_tasks.find_current_task(self._loop)
         if current is None or sys.version_info >= (3, 12):
             return self._run(work, copy_context())
         _leave(self._loop, current)

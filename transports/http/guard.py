@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import random
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any
 
@@ -65,7 +64,7 @@ class RequestGuard:
         trusts: Callable[[str], bool] | None = None,
     ) -> None:
         self.running = 0  # requests in progress, open streams included
-        self.answered: Counter[int] = Counter()  # by status
+        self.answered: dict[int, int] = {}  # by status
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
@@ -166,13 +165,13 @@ class LabelledSend(msgspec.Struct, eq=False):
     _id: bytes
     _scope: Scope
     _send: Send
-    _answered: Counter[int]
+    _answered: dict[int, int]
     _connection: Any  # None under another server
     extra: HeaderLines = []
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
-            self._answered[message["status"]] += 1
+            self._count(message["status"])
             message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, self._id), *self.extra]
             if self._connection is not None:
                 self._connection.join_head()
@@ -183,8 +182,11 @@ class LabelledSend(msgspec.Struct, eq=False):
             return False
         is_sent: bool = self._connection.send_whole(self._scope, status, lines, self._id, body)
         if is_sent:
-            self._answered[status] += 1
+            self._count(status)
         return is_sent
+
+    def _count(self, status: int) -> None:
+        self._answered[status] = self._answered.get(status, 0) + 1
 
 
 def _merge_headers(lines: list[tuple[bytes, bytes]]) -> Headers | None:

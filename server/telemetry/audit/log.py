@@ -2,7 +2,7 @@
 
 Several processes append to the same files: each locks `head`, reads what others wrote since, and goes on from there.
 A line is written at the next turn of the event loop. While several calls end in one turn, and more in the next, their
-lines are gathered for a millisecond, so a killed process loses only what it answered in that instant. The file is
+lines are gathered for two milliseconds, so a killed process loses only what it answered in that instant. The file is
 synced to disk when it is full and at the end; a power cut loses what the system had not written. If the disk is full or
 the lock is held, entries wait here and are tried again. Those beyond the limit are counted, and the count is written.
 """
@@ -41,7 +41,7 @@ CURRENT, HEAD_FILE = "audit.jsonl", "head"
 FILE_SIZE, FILES = 16 * 2**20, 10  # bytes a file, files kept: some 300,000 calls
 MAX_LINE = 32 * 1024  # bytes; the longest we write has 4 KiB of arguments, which JSON may spell with six for one
 MAX_WAITING = 2_000  # entries: what comes in the second between two tries
-GATHER = 0.001  # seconds: a write costs 26 us, half a small call, however many lines it has
+GATHER = 0.002  # seconds: a write costs 26 us, half a small call, however many lines it has
 RETRY = 1.0  # seconds until a write that failed is tried again
 LOCK_RETRY = 0.005  # the same for a held lock: another process holds it for microseconds
 LAST_TRIES = 100  # of LOCK_RETRY seconds each, at the end
