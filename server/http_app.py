@@ -36,7 +36,7 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import Application, EndpointTable
+from toolgate.transports.http.asgi import AsApplication, EagerApplication, EndpointTable
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
@@ -120,7 +120,7 @@ class HttpApp:
         access = self._access = self._open(public_url) if self._open is not None else None
         oauth = self._oauth(access, public_url) if access is not None else None
         pages = oauth.context if oauth is not None else PageContext(public_url, self._config.name)
-        endpoints: dict[str, Application] = {}
+        endpoints: dict[str, EagerApplication] = {}
         for row in self._config.transports:
             transport = self._transports[row.name] = self._create_transport(row)
             send_page = partial(pages.send_endpoint_page, row.path)
@@ -141,7 +141,9 @@ class HttpApp:
             routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
         routes += self._home(public_url, access, oauth, pages)
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
-        router = Router([*(Route(*row) for row in endpoints.items()), *routes], redirect_slashes=False)
+        router = Router(
+            [*(Route(path, AsApplication(app)) for path, app in endpoints.items()), *routes], redirect_slashes=False
+        )
         router.default = partial(pages.answer_unknown_path, router.not_found)
         public = urlsplit(public_url)
         guard = RequestGuard(
@@ -385,7 +387,7 @@ class HttpApp:
         found = self._server.registry.tools.get(request.params.get("name", ""))
         return request.method == "tools/call" and found is not None and found.annotations.idempotent
 
-    def _authenticate(self, path: str, app: Application, send_page: SendPage) -> Application:
+    def _authenticate(self, path: str, app: EagerApplication, send_page: SendPage) -> EagerApplication:
         """The endpoint behind authentication of its own: no spelling of a path comes around it."""
         if self._access is None:
             return LocalAuth(app, send_page)

@@ -17,7 +17,7 @@ from toolgate.server.bus.replica_ids import parse_id
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns, encode
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import EagerApplication, Headers, Receive, Scope, Send, refuse
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import send_accepted
 from toolgate.transports.http.session import HttpSession
@@ -51,7 +51,7 @@ class SseTransport:
         if self._forwarder is not None:
             self._forwarder.receive(self._take_forwarded)
 
-    def endpoints(self) -> Mapping[str, Application]:
+    def endpoints(self) -> Mapping[str, EagerApplication]:
         return {
             self._path: Endpoint(self._budgets, {"GET": self._stream}),
             "/messages": Endpoint(self._budgets, {"POST": self._post}),

@@ -7,7 +7,7 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 """
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 
@@ -25,7 +25,7 @@ from toolgate.server.protocol.messages import (
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.asgi import Application, Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import EagerApplication, Headers, Pending, Receive, Scope, Send, finish, refuse
 from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
 from toolgate.transports.http.known_head import KnownHead
 from toolgate.transports.http.post import Post, PostReply, ReplyForms, parse_accept, send_accepted
@@ -63,7 +63,7 @@ class StreamableHttpTransport:
         self._stateless = StatelessPosts(services, self.running, self._streams, patience)
         self._bodies = bodies.BodyReader(self.budgets.bodies, slow)
 
-    def endpoints(self) -> Mapping[str, Application]:
+    def endpoints(self) -> Mapping[str, EagerApplication]:
         endpoint = Endpoint(self.budgets, {"POST": self._post, "GET": self._get, "DELETE": self._delete})
         return {self._path: endpoint, f"{self._path}/": endpoint}
 
@@ -85,7 +85,7 @@ class StreamableHttpTransport:
 
     # -- POST
 
-    def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> Pending:
         headers: Headers = scope["toolgate.headers"]
         head: KnownHead | None = scope.get("toolgate.head")
         forms: ReplyForms | None = head.forms if head is not None else None
@@ -119,20 +119,20 @@ class StreamableHttpTransport:
             message = await decode_in_turns(data)
             post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers)
             del data, headers  # a stream may stay open for days
-            await self._answer(post)
+            await finish(self._answer(post))
         finally:
             claim = claim if post is None else post.take_claim()
             if claim is not None:
                 claim.release()  # no work was begun
 
-    def _answer(self, post: Post) -> Awaitable[None]:
+    def _answer(self, post: Post) -> Pending:
         missing = None
         if self._scope_check is not None:
             missing = self._scope_check.find_missing(post.principal, post.message)
         if self.running.is_ending and post.wants_answer:
             return refuse_for_now(post.send)
         if missing is not None:
-            return missing.refuse(post.send) if missing.answer is None else post.send_answer(missing.answer, 200)
+            return missing.refuse(post.send) if missing.answer is None else post.begin_answer(missing.answer, 200)
         message = post.message
         if not post.accepts.has_stream and isinstance(message, Request) and self._dispatcher.is_stream(message):
             method = message.method
@@ -152,7 +152,7 @@ class StreamableHttpTransport:
                 await refuse_for_now(post.send, str(error))
                 return
             if session is not None:
-                await self._serve(session, post)
+                await finish(self._serve(session, post))
             elif self.running.is_ending:
                 await refuse_for_now(post.send)  # the next process may have it
             else:
@@ -183,39 +183,52 @@ class StreamableHttpTransport:
             return
         try:
             # no stream before the session is stored: its head would reveal the id
-            await self._serve(session, post, [(b"mcp-session-id", session.id.encode())], OPENING)
+            await finish(self._serve(session, post, [(b"mcp-session-id", session.id.encode())], OPENING))
         finally:
             if session.session.revision is None:
                 self.sessions.close(session)  # a refused initialize opens no session
 
-    async def _serve(
+    def _serve(
         self,
         session: HttpSession,
         post: Post,
         extra: Collection[tuple[bytes, bytes]] = (),
         patience: float | None = None,
-    ) -> None:
+    ) -> Pending:
         """Answer a POST of a session. The work goes on if its reader leaves."""
         if isinstance(post.message, MalformedMessage):
-            await post.send_answer(Failure(post.id, post.message.error), 400)
-            return
+            return post.begin_answer(Failure(post.id, post.message.error), 400)
         if not isinstance(post.message, Request) and not post.wants_answer:
-            reply = PostReply(session.open_stream)
-            message = await self.sessions.pass_on(session, post.message)
-            await self._dispatcher.handle_message(message, session.session, reply)
-            await self.sessions.store(session)
-            if reply.answer is None:
-                await send_accepted(post.send)
-            else:  # a batch that was refused
-                await post.send_answer(reply.answer, 400)
-            return
+            return self._accept(session, post)
         create_stream = partial(self._open_stream, session, post) if post.accepts.has_stream else None
         reply = PostReply(create_stream, session)
         self.running.start_reply(post, session.session, reply, session.tasks)
-        if not reply.is_decided:
-            await reply.wait_decided(self._patience if patience is None else patience)
-        # A Failure without an id: the message was unreadable
-        is_refused = isinstance(reply.answer, Failure) and reply.answer.id is None
+        if reply.is_one_body(post.accepts):
+            return post.begin_answer(reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra)
+        return self._send_reply(session, post, reply, extra, self._patience if patience is None else patience)
+
+    async def _accept(self, session: HttpSession, post: Post) -> None:
+        """Take a message that wants no answer."""
+        reply = PostReply(session.open_stream)
+        message = await self.sessions.pass_on(session, post.message)
+        await self._dispatcher.handle_message(message, session.session, reply)
+        await self.sessions.store(session)
+        if reply.answer is None:
+            await send_accepted(post.send)
+        else:  # a batch that was refused
+            await post.send_answer(reply.answer, 400)
+
+    async def _send_reply(
+        self,
+        session: HttpSession,
+        post: Post,
+        reply: PostReply,
+        extra: Collection[tuple[bytes, bytes]],
+        patience: float,
+    ) -> None:
+        """Send a reply that takes a while, or is a stream."""
+        await reply.wait_decided(patience)
+        is_refused = _is_unreadable(reply.answer)
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)
         if stream is not None:
             post.headers = {}
@@ -229,9 +242,7 @@ class StreamableHttpTransport:
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
         else:
-            sending = post.begin_answer(reply.answer, 400 if is_refused else 200, extra)
-            if sending is not None:
-                await sending
+            await post.send_answer(reply.answer, 400 if is_refused else 200, extra)
 
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
         """Return a stream for the answer to a message. Resuming it needs the message's scopes."""
@@ -331,3 +342,8 @@ class StreamableHttpTransport:
         if is_whole and stream.size > MAX_RESUMED:
             session.forget(stream)
         return is_whole
+
+
+def _is_unreadable(answer: object) -> bool:
+    """Return whether this answers a message that could not be read."""
+    return isinstance(answer, Failure) and answer.id is None

@@ -33,11 +33,14 @@ class FirstSteps:
         self._context = copy_context()
         self._spare: _SpareTask | None = None
 
-    def run(self, work: Work) -> "asyncio.Task[Any] | None":
-        """Run `work` to its first wait, from a callback of the loop. Return the task that goes on with it, or None if
-        it has ended. It begins with the context variables of this object's creation: the callback may be that of other
-        work."""
-        return self._run(work, self._context.copy())
+    def copy_context(self) -> Context:
+        """Return a copy of the context variables of this object's creation: a callback may have those of other work."""
+        return self._context.copy()
+
+    def run(self, work: Work, context: Context | None = None) -> "asyncio.Task[Any] | None":
+        """Run `work` to its first wait, from a callback of the loop, in `context` or in a new `copy_context()`. Return
+        the task that goes on with it, or None if it has ended."""
+        return self._run(work, self._context.copy() if context is None else context)
 
     def run_within(self, work: Work) -> "asyncio.Task[Any] | None":
         """Run `work` like `run`, but from other work, and with a copy of its context variables."""

@@ -11,6 +11,10 @@ SendWhole = Callable[[int, bytes, bytes], bool]
 """Status, header lines without content-length, and body → whether they are sent; else use Send."""
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = dict[bytes, bytes]  # by lower-case name, each once
+Pending = Awaitable[None] | None
+"""What is left to await for a request; None: it is answered."""
+EagerApplication = Callable[[Scope, Receive, Send], Pending]
+"""An application that begins at once, without a task, and as a rule ends so. All of ASGI's are eager ones."""
 
 
 async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -34,13 +38,28 @@ async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], b
     await send({"type": "http.response.body", "body": body})
 
 
+async def finish(pending: Pending) -> None:
+    if pending is not None:
+        await pending
+
+
+class AsApplication:
+    """An eager application as one of ASGI."""
+
+    def __init__(self, app: EagerApplication) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await finish(self._app(scope, receive, send))
+
+
 class EndpointTable:
     """Serve the transports' endpoints by path, which nearly all requests ask for, and all others through `router`."""
 
-    def __init__(self, endpoints: Mapping[str, Application], router: Application) -> None:
+    def __init__(self, endpoints: Mapping[str, EagerApplication], router: Application) -> None:
         self._endpoints = endpoints
         self._router = router
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
         endpoint = None if scope["root_path"] else self._endpoints.get(scope["path"])
         return (endpoint or self._router)(scope, receive, send)

@@ -25,7 +25,7 @@ from toolgate.server.protocol.messages import Inbound, Request, Result
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.revisions import STATELESS, Revision
 from toolgate.server.telemetry.log_format import LOG_CONTEXT
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser, refuse
+from toolgate.transports.http.asgi import EagerApplication, Pending, Receive, Scope, Send, finish, is_browser, refuse
 from toolgate.transports.http.cors import HeaderLines
 from toolgate.transports.http.known_head import KnownHead
 
@@ -41,11 +41,11 @@ SendPage = Callable[[Send, int, HeaderLines], Awaitable[None]]  # answers a brow
 class LocalAuth:
     """Passes every request on as the local principal: `--auth none`. A browser gets a page."""
 
-    def __init__(self, app: Application, send_page: SendPage | None = None) -> None:
+    def __init__(self, app: EagerApplication, send_page: SendPage | None = None) -> None:
         self._app = app
         self._send_page = send_page
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
         if scope["method"] == "GET" and self._send_page is not None and is_browser(scope):
             return self._send_page(send, 406, [])
         set_principal(scope, LOCAL)
@@ -60,7 +60,7 @@ class BearerAuth:
 
     def __init__(
         self,
-        app: Application,
+        app: EagerApplication,
         path: str,
         verifier: TokenVerifier,
         resource: ProtectedResource,
@@ -74,7 +74,7 @@ class BearerAuth:
         self._verifier = verifier
         self._resource = resource
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
         if scope["method"] == "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
             return self._app(scope, receive, send)
         head: KnownHead | None = scope.get("toolgate.head")
@@ -89,7 +89,7 @@ class BearerAuth:
         principal = await self._authenticate(scope, send)
         if principal is not None:
             set_principal(scope, principal)
-            await self._app(scope, receive, send)
+            await finish(self._app(scope, receive, send))
 
     async def _authenticate(self, scope: Scope, send: Send) -> Principal | None:
         """Return the principal, or None after refusing the request."""

@@ -17,7 +17,18 @@ import msgspec
 
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http import cors
-from toolgate.transports.http.asgi import Application, Headers, Message, Receive, Scope, Send, refuse, respond
+from toolgate.transports.http.asgi import (
+    EagerApplication,
+    Headers,
+    Message,
+    Pending,
+    Receive,
+    Scope,
+    Send,
+    finish,
+    refuse,
+    respond,
+)
 from toolgate.transports.http.cors import HeaderLines
 from toolgate.transports.http.known_head import KnownHead
 
@@ -42,7 +53,7 @@ TOO_SLOW = 408  # the status that means that the wait is over
 
 
 class RequestGuard:
-    """The outermost ASGI application.
+    """The outermost application. `begin` serves requests with known heads at once where it can.
 
     - `hosts`, `origins`: those allowed beside the loopback names.
     - `behind_proxy`: requests may come through a proxy.
@@ -53,7 +64,7 @@ class RequestGuard:
 
     def __init__(
         self,
-        app: Application,
+        app: EagerApplication,
         hosts: Iterable[str],
         origins: Iterable[str],
         *,
@@ -78,22 +89,15 @@ class RequestGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await finish(self._app(scope, receive, send))
             return
-        id = (self._trusts is not None and self._proxy_id(scope)) or random.getrandbits(64).to_bytes(
-            8
-        ).hex()  # not secret, but not countable either
-        labelled_send = LabelledSend(id.encode(), scope, send, self.answered, scope.get("toolgate.connection"))
-        LOG_CONTEXT.set(LogContext(id))  # each request has context variables of its own
+        head: KnownHead | None = scope.get("toolgate.head")
+        if head is not None and head.checked is not None:
+            await finish(self.begin(scope, receive, send))
+            return
+        labelled_send = self._label(scope, send)
         self.running += 1
         try:
-            head: KnownHead | None = scope.get("toolgate.head")
-            if head is not None and head.checked is not None:
-                scope["toolgate.starts"](False)
-                scope["toolgate.headers"] = head.checked
-                scope["root_path"] = self._prefix
-                await self._app(scope, receive, labelled_send)
-                return
             headers = _merge_headers(scope["headers"])
             if "toolgate.starts" in scope:
                 scope["toolgate.starts"](_may_be_large(headers))
@@ -117,9 +121,42 @@ class RequestGuard:
             elif head is not None:
                 head.checked = headers
             del headers  # a stream may stay open for days
-            await self._app(scope, receive, drained_send)
+            await finish(self._app(scope, receive, drained_send))
         finally:
             self.running -= 1
+
+    def begin(self, scope: Scope, receive: Receive, send: Send) -> Pending:
+        """Serve a request. If its head has passed before, this needs no task until something must be awaited."""
+        head: KnownHead | None = scope["toolgate.head"]
+        if head is None or head.checked is None:
+            return self(scope, receive, send)
+        labelled_send = self._label(scope, send)
+        self.running += 1
+        try:
+            scope["toolgate.starts"](False)
+            scope["toolgate.headers"] = head.checked
+            scope["root_path"] = self._prefix
+            pending = self._app(scope, receive, labelled_send)
+        except BaseException:
+            self.running -= 1
+            raise
+        if pending is not None:
+            return self._finish(pending)
+        self.running -= 1
+        return None
+
+    async def _finish(self, pending: Awaitable[None]) -> None:
+        try:
+            await pending
+        finally:
+            self.running -= 1
+
+    def _label(self, scope: Scope, send: Send) -> "LabelledSend":
+        """Give the request its id, and return what sends its answer."""
+        proxy_id = self._proxy_id(scope) if self._trusts is not None else ""
+        id = proxy_id or random.getrandbits(64).to_bytes(8).hex()  # not secret, but not countable either
+        LOG_CONTEXT.set(LogContext(id))  # each request has context variables of its own
+        return LabelledSend(id.encode(), scope, send, self.answered, scope.get("toolgate.connection"))
 
     def _find_refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
         """Return the status and the sentence that refuse a request with these headers, or None."""

@@ -6,7 +6,7 @@ malformed range is skipped. Other parameters than q are ignored: each form has o
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from enum import Enum
 from functools import lru_cache
 from typing import Any
@@ -29,7 +29,7 @@ from toolgate.server.protocol.messages import (
 )
 from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, SendWhole, respond
+from toolgate.transports.http.asgi import Headers, Pending, Receive, Scope, Send, SendWhole, finish, respond
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 from toolgate.transports.http.known_head import KnownHead
@@ -123,15 +123,10 @@ class Post(msgspec.Struct, eq=False):
 
     async def send_answer(self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()) -> None:
         """Send one JSON body. A large answer without room is replaced by an error."""
-        sending = self.begin_answer(message, status, extra)
-        if sending is not None:
-            await sending
+        await finish(self.begin_answer(message, status, extra))
 
-    def begin_answer(
-        self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()
-    ) -> Awaitable[None] | None:
-        """Send one JSON body like `send_answer`. Return what is to be awaited, or None if it is sent, as nearly all
-        are."""
+    def begin_answer(self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()) -> Pending:
+        """Send one JSON body like `send_answer`, at once if it is small."""
         body = encode(message)
         if len(body) > SMALL and not self.answers.has_room(self.principal.name, len(body)):
             body = encode(refuse_too_large(message))
@@ -216,6 +211,10 @@ class PostReply(msgspec.Struct, eq=False):
             if alarm is not None:
                 alarm.cancel()
         return self.is_decided
+
+    def is_one_body(self, forms: ReplyForms) -> bool:
+        """Return whether the reply is decided, and is one JSON body for a client that accepts these forms."""
+        return self.answer is not None and self.stream is None and not forms.is_stream_only
 
     def choose_stream(self, forms: ReplyForms, *, is_refused: bool) -> EventStream | None:
         """Return the stream to send, or None for a JSON body. A client that accepts only streams gets the answer as the

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.transports.http.answer_queue import SMALL, AnswerQueue, HeadJoiningTransport
-from toolgate.transports.http.asgi import Application, Message, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import Application, EagerApplication, Message, Receive, Scope, Send, finish, refuse
 from toolgate.transports.http.compact_protocol import ArrivedCycle, CompactProtocol
 from toolgate.transports.http.connections import Connections, ConnectionSlot
 from toolgate.transports.http.known_head import MAX_LEARNED, KnownHead, learn_head
@@ -63,6 +63,7 @@ class HttpProtocol(CompactProtocol):
         self._answers = answers
         self._probes = probes
         self._served: Any = self.app
+        self._begin: EagerApplication | None = getattr(self.app, "begin", None)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(HeadJoiningTransport(transport, self._queue))
@@ -123,14 +124,28 @@ class HttpProtocol(CompactProtocol):
         self.scope = scope  # type: ignore[assignment]
         cycle = self.cycle = ArrivedCycle(self, scope, body, keep_alive=not self._is_last)
         self._queue.unstarted += 1
-        self._start_asgi_task(cycle, self._served)
+        self._queue.begin(self._idle_since, self._run if self._begin is None else self._run_known, cycle, self._served)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Begin the request in its turn. uvicorn calls this too."""
         self._queue.begin(self._idle_since, self._run, cycle, app)
 
     def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
-        task = self._queue.steps.run(cycle.run_asgi(app))
+        self._follow(self._queue.steps.run(cycle.run_asgi(app)))
+
+    def _run_known(self, cycle: RequestResponseCycle, _app: Any) -> None:
+        """Begin a request with a known head. Where all of it is done at once, it takes no task, and nothing is awaited;
+        uvicorn awaits what is left, and answers for what fails."""
+        assert self._begin is not None
+        context = self._queue.steps.copy_context()
+        try:
+            pending = context.run(self._begin, cycle.scope, cycle.receive, cycle.send)  # type: ignore[arg-type]
+        except BaseException as error:  # noqa: BLE001  # uvicorn logs it
+            pending = _fail(error)
+        if pending is not None or not cycle.response_complete:
+            self._follow(self._queue.steps.run(cycle.run_asgi(lambda *_: finish(pending)), context))
+
+    def _follow(self, task: "asyncio.Task[Any] | None") -> None:
         if task is not None:
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
@@ -324,6 +339,10 @@ async def _serve_unchunked(application: Application, scope: Scope, receive: Rece
         await send(message)
 
     await application(scope, receive, send_unchunked)
+
+
+async def _fail(error: BaseException) -> None:
+    raise error
 
 
 async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -20,7 +20,7 @@ from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcEr
 from toolgate.server.protocol.messages import Failure, RepeatedMeta, Request
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
-from toolgate.transports.http.asgi import Headers
+from toolgate.transports.http.asgi import Headers, Pending
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import Post, PostReply, send_accepted
 from toolgate.transports.http.stream_response import StreamSender
@@ -61,22 +61,18 @@ class StatelessPosts:
             if principal.grant_key in rights:
                 task.cancel()
 
-    async def serve(self, post: Post) -> None:
+    def serve(self, post: Post) -> Pending:
         """Answer one POST."""
         request = post.message
         if not isinstance(request, Request):
             fault = post.find_stateless_fault()
-            if fault is None:
-                await send_accepted(post.send)  # a notification: this revision defines none over HTTP
-            else:
-                await post.send_answer(fault, 400)
-            return
+            # None: a notification, of which this revision defines none over HTTP
+            return send_accepted(post.send) if fault is None else post.begin_answer(fault, 400)
         known = self._find_session(post, request)
         try:
             self._check_headers(post, request, is_checked=known is not None)
         except RpcError as error:
-            await post.send_answer(Failure(request.id, error), 400)
-            return
+            return post.begin_answer(Failure(request.id, error), 400)
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
         session = known or self._create_session(post.principal)
@@ -86,11 +82,17 @@ class StatelessPosts:
             task.add_done_callback(self._callers.pop)
         elif known is None and post.head is not None and session.revision is not None:  # nothing of it goes on
             post.head.session = post.principal, request.params.get("_meta"), session
-        if not (reply.is_decided or await reply.wait_decided(self._patience, post.receive)):
+        if reply.is_one_body(post.accepts):
+            return post.begin_answer(reply.answer, _status_of(reply.answer))
+        return self._send_reply(post, reply, task)
+
+    async def _send_reply(self, post: Post, reply: PostReply, task: "asyncio.Task[None] | None") -> None:
+        """Send the reply of a `task` that takes a while, or a stream."""
+        if not await reply.wait_decided(self._patience, post.receive):
             if task is not None:
                 task.cancel()
             return
-        status = STATUS.get(reply.answer.error.code, 200) if isinstance(reply.answer, Failure) else 200
+        status = _status_of(reply.answer)
         stream = reply.choose_stream(post.accepts, is_refused=status != 200)
         if stream is not None:
             post.headers = {}  # frees memory: a thousand subscriptions may stay open for days
@@ -103,9 +105,7 @@ class StatelessPosts:
         elif reply.answer is None:
             await send_accepted(post.send, 204)  # the client has called it off
         else:
-            sending = post.begin_answer(reply.answer, status)
-            if sending is not None:
-                await sending
+            await post.send_answer(reply.answer, status)
 
     def _find_session(self, post: Post, request: Request) -> Session | None:
         """Return the session of the last call with the same head if a new one would equal it, or None."""
@@ -170,6 +170,10 @@ class StatelessPosts:
         if method == "tools/call" and isinstance(name, str):
             for header, path in self._services.mirrored_headers(name).items():
                 _check_mirrored(post.headers, header, _argument_at(params.get("arguments"), path))
+
+
+def _status_of(answer: object) -> int:
+    return STATUS.get(answer.error.code, 200) if isinstance(answer, Failure) else 200
 
 
 def _check_repeated(headers: Headers, version: str, method: str, parameter: str | None, name: Any) -> None:

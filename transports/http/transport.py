@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolgate.server.budget import Budget, Claim
+from toolgate.server.budget import Budget, Claim, Holder
 from toolgate.server.bus.bus import BusUnreachableError
 from toolgate.server.config.transports import HttpTransport
 from toolgate.server.principal import GrantKey, Principal
@@ -22,7 +22,7 @@ from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.session import Channel, Session
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import event_stream as events
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, refuse
+from toolgate.transports.http.asgi import EagerApplication, Pending, Receive, Scope, Send, refuse
 from toolgate.transports.http.bearer import ScopeCheck
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import EventStream
@@ -38,7 +38,7 @@ MAX_EACH_STREAMS = 512  # of one principal; beyond it the oldest is disconnected
 # Parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path
 Mirrored = Mapping[str, tuple[str, ...]]
 PostTaker = Callable[[str, Principal, bytes, bytes | None], Awaitable[int]]
-Handler = Callable[[Principal, Scope, Receive, Send], Awaitable[None]]
+Handler = Callable[[Principal, Scope, Receive, Send], Pending]
 
 
 class HttpBudgets(msgspec.Struct, frozen=True):
@@ -159,26 +159,37 @@ class RunningMessages:
 
 
 class Endpoint:
-    """An ASGI application of a transport: one handler per method, within the limit on requests."""
+    """An application of a transport: one handler per method, within the limit on requests."""
 
     def __init__(self, budgets: HttpBudgets, handlers: Mapping[str, Handler]) -> None:
         self._requests = budgets.requests
         self._handlers = handlers
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
         handle = self._handlers.get(scope["method"])
         if handle is None:
             *others, last = self._handlers
             methods = f"{', '.join(others)} or {last}" if others else last
-            await refuse(send, 405, f"the method must be {methods}", [(b"allow", ", ".join(self._handlers).encode())])
-            return
+            return refuse(send, 405, f"the method must be {methods}", [(b"allow", ", ".join(self._handlers).encode())])
         principal: Principal = scope["toolgate.principal"]
         holder = self._requests.enter(principal.name)
         if holder is None:
-            await refuse_for_now(send, "too many requests at once")
-            return
+            return refuse_for_now(send, "too many requests at once")
         try:
-            await handle(principal, scope, receive, send)
+            pending = handle(principal, scope, receive, send)
+        except BaseException as error:
+            self._requests.leave(holder, 1)
+            if isinstance(error, BusUnreachableError):
+                return refuse_for_now(send, str(error))
+            raise
+        if pending is not None:
+            return self._finish(pending, holder, send)
+        self._requests.leave(holder, 1)
+        return None
+
+    async def _finish(self, pending: Awaitable[None], holder: Holder, send: Send) -> None:
+        try:
+            await pending
         except BusUnreachableError as error:  # raised before the answer has begun
             await refuse_for_now(send, str(error))
         finally:
@@ -196,8 +207,8 @@ class Transport(Protocol):
         """The streams that have a reader."""
         ...
 
-    def endpoints(self) -> Mapping[str, Application]:
-        """Its ASGI applications, by path; `toolgate.principal` in the scope is the caller."""
+    def endpoints(self) -> Mapping[str, EagerApplication]:
+        """Its applications, by path; `toolgate.principal` in the scope is the caller."""
         ...
 
     def drain(self) -> None:

@@ -264,6 +264,49 @@ def test_an_answer_in_one_write_has_the_bytes_of_an_answer_in_two(monkeypatch: p
     with_connection(monkeypatch, body, guard)
 
 
+@pytest.mark.parametrize(
+    ("way", "status"),
+    [("raises", b"500"), ("raises later", b"500"), ("answers nothing", b"500"), ("answers later", b"200")],
+)
+def test_an_eager_application_may_fail_or_wait_like_any_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, way: str, status: bytes
+) -> None:
+    seen: list[Any] = []
+
+    async def later(send: Any) -> None:
+        seen.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        assert asyncio.current_task() is seen[-1] is not None
+        if way == "raises later":
+            raise LookupError("lost")
+        assert send.send_whole(200, b"", b"")
+
+    def app(_scope: Any, _receive: Any, send: Any) -> Any:
+        about = LOG_CONTEXT.get()
+        assert about is not None
+        seen.append(about.request)
+        if len(seen) < 3:
+            assert send.send_whole(200, b"", b"")
+            return None
+        if way == "raises":
+            raise LookupError("lost")
+        return None if way == "answers nothing" else later(send)
+
+    async def body(protocol: HttpProtocol, served: Served) -> None:
+        for _ in range(3):
+            protocol.data_received(post(b"x"))
+            await settle()
+        assert served.parsed == 2  # the third was known
+        heads = [data for _, data in served.writes if isinstance(data, bytes) and data.startswith(b"HTTP/1.1 ")]
+        assert [head.split(b" ")[1] for head in heads] == [b"200", b"200", status]
+        assert guard.running == 0 and not protocol.tasks
+        assert ("lost" in caplog.text) == way.startswith("raises")
+        assert len(set(seen)) == len(seen)
+
+    guard = RequestGuard(app, ["x"], [], loopback=True, behind_proxy=True)
+    with_connection(monkeypatch, body, guard)
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_each_request_has_a_log_context_of_its_own(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     ids: list[str] = []
