@@ -94,6 +94,7 @@ class AuditLog:
         """Write what waits, and sync it to disk."""
         if self._due is not None:
             self._due.cancel()
+            self._due = None
         for _ in range(LAST_TRIES):
             if self.write() != LOCK_RETRY:
                 break

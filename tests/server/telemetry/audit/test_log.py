@@ -225,6 +225,24 @@ def test_lines_wait_for_no_more_than_a_quiet_turn_or_a_moment(tmp_path: Path) ->
     assert broken(tmp_path) == []
 
 
+def test_a_line_that_comes_after_the_end_is_written(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = opened(tmp_path)
+        for turns in range(3):
+            for _ in range(3):
+                log.add(entry())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            log.close()
+            log.add(entry("late"))
+            await asyncio.sleep(0)
+            assert tools(tmp_path)[-1] == "late"
+        log.close()
+
+    asyncio.run(work())
+    assert broken(tmp_path) == []
+
+
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_a_full_file_that_was_removed_is_missed(tmp_path: Path, which: int) -> None:
     write(tmp_path, *(f"t{number}" for number in range(60)), most=1500, kept=4)
