@@ -189,7 +189,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     def swap_registry(self, registry: Registry) -> None:
         """Serve `registry`, and announce the lists that have changed. Calls in flight finish with the old one."""
         before, self.registry = self.registry, registry
-        self.pages = {}
+        self.pages, self._needed_scopes = {}, (None, frozenset())
         for kind in KINDS:
             new, old = registry.of_kind(kind), before.of_kind(kind)
             if serialization.fingerprint_list(new) != serialization.fingerprint_list(old):

@@ -101,6 +101,7 @@ async def _follow(tool: Tool, state: str, context: Context) -> Output:
 
 async def _finish(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """Return the result like `_format_result`, with the news of all replicas."""
+    call.output = output
     if server.shared_notices is not None and not call.is_task:
         principal = call.session.principal
         await server.shared_notices.fetch(principal, server.services.notices(principal))

@@ -182,7 +182,8 @@ def decode_repeated(data: bytes, known: RepeatedMeta) -> Request | None:
     To read such a `_meta` and compare it with the last one takes a microsecond. At the first message of another kind
     this ends.
     """
-    if not known.is_stable or len(data) > PLAIN:
+    known.is_stable = known.is_stable and len(data) <= PLAIN
+    if not known.is_stable:
         return None
     try:
         plain = _decode_call(data)

@@ -123,10 +123,11 @@ class StatelessPosts:
                     return None
             except RecursionError:  # nested too deeply to say
                 return None
-            head.session, session.meta = (principal, meta, session), meta
+            head.session = principal, meta, session
             head.meta = head.meta or RepeatedMeta()
             if head.meta.spelling is not None:
                 head.meta.value = meta
+        session.meta = meta
         return session
 
     def _create_session(self, principal: Principal) -> Session:

@@ -3,13 +3,21 @@
 import contextlib
 import http.client
 import json
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.clients.raw_client import STATELESS, eventually
 from tests.clients.raw_http_client import POSTED, Site
 from tests.transports.test_streamable_http import PREFIX, modern
+from toolgate.server.protocol import request_meta
+from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.errors import RpcError
+from toolgate.server.protocol.messages import Request, decode, decode_repeated
+from toolgate.server.protocol.session import Channel, Session
+from toolgate.transports.http.post import Post
+from toolgate.transports.http.stateless import StatelessPosts
 
 VERSION, CAPABILITIES = PREFIX + "protocolVersion", PREFIX + "clientCapabilities"
 CLIENT, LEVEL = PREFIX + "clientInfo", PREFIX + "logLevel"
@@ -77,6 +85,31 @@ def test_a_meta_nested_as_deeply_as_can_be_read_is_read_each_time(shared: Site) 
         answered.append({status for status, _ in ask_all(shared, headers, [deep] * 4)})
     assert set.union(*answered) <= {200, 400}  # refused where the interpreter's recursion ends
     assert sum(len(statuses) > 1 for statuses in answered) <= 20  # a first request is nearer to that end
+
+
+def test_a_repeated_meta_is_checked_once_for_each_principal(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[Any] = []
+    request_session = request_meta.request_session
+
+    def check(meta: dict[str, Any], session: Session) -> Session:
+        checked.append(session)
+        return request_session(meta, session)
+
+    monkeypatch.setattr(request_meta, "request_session", check)
+    posts, dispatcher = StatelessPosts.__new__(StatelessPosts), Dispatcher({}, {}, lambda answer, _: answer)
+    data = json.dumps(modern("tools/call", {"name": "echo", "arguments": {}}, **GOOD)[0]).encode()
+    head: Any = SimpleNamespace(session=None, meta=None)
+    old, new = SimpleNamespace(name="ada"), SimpleNamespace(name="ada")  # of a token before and after it is refreshed
+    for principal in (*[old] * 4, *[new] * 4):
+        request = (decode_repeated(data, head.meta) if head.meta is not None else None) or decode(data)
+        assert isinstance(request, Request)
+        known = posts._find_session(cast(Post, SimpleNamespace(head=head, principal=principal)), request)
+        session = known or Session("ada", stateless=True)
+        with contextlib.suppress(RpcError):  # there are no methods
+            dispatcher._prepare_call(request, session, cast(Channel, None))
+        if known is None:
+            head.session = principal, request.params["_meta"], session
+    assert len(checked) == 2
 
 
 def test_another_method_or_tool_is_refused_although_the_head_repeats(shared: Site) -> None:
