@@ -116,7 +116,8 @@ class HeadJoiningTransport:
         """Send a head without a body: an answer to HEAD, or a failed one."""
         if self._head:
             self.send_answer()
-            self._transport.write(self._head)
+            if not self.is_closing():
+                self._transport.write(self._head)
             self._head = b""
 
     def close(self) -> None:

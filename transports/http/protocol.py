@@ -342,7 +342,10 @@ async def _serve_unchunked(application: Application, scope: Scope, receive: Rece
 
 
 async def _fail(error: BaseException) -> None:
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # whose traceback holds this frame
 
 
 async def _refuse(_scope: Scope, _receive: Receive, send: Send) -> None:

@@ -45,7 +45,7 @@ class RecordedTransport:
 
 def connected(app: Any, queue: AnswerQueue, writes: list[Any]) -> HttpProtocol:
     """Return the protocol of a new connection, which `app` serves."""
-    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     limits: Any = {"connections": Connections(), "answers": Budget(1, 1), "probes": ()}
     protocol = HttpProtocol(config, ServerState(), {}, asyncio.get_running_loop(), queue=queue, **limits)
@@ -65,6 +65,18 @@ async def two_clients() -> tuple[AnswerQueue, HeadJoiningTransport, HeadJoiningT
     queue = AnswerQueue(asyncio.get_running_loop())
     ada, ben = (HeadJoiningTransport(RecordedTransport(writes, name), queue) for name in ("ada", "ben"))
     return queue, ada, ben, writes
+
+
+def test_a_head_without_a_body_is_not_written_to_a_closed_connection() -> None:
+    async def main() -> None:
+        _, ada, _, writes = await two_clients()
+        ada.is_head_next = True
+        ada.write(b"head ")
+        ada._transport.close()
+        ada.flush()
+        assert writes == [("ada", "closed")]
+
+    asyncio.run(main())
 
 
 def test_the_answer_of_a_lone_client_is_sent_at_once() -> None:

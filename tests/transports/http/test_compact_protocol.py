@@ -38,7 +38,7 @@ class Stream:
 
 async def connected(app: Any, writes: list[Any]) -> CompactProtocol:
     """Return the protocol of a new connection, which `app` serves."""
-    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, proxy_headers=False)
     config.load()
     protocol = CompactProtocol(config, ServerState(), {}, asyncio.get_running_loop())
     transport: Any = PausedTransport(writes, "ada")

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import sys
 import weakref
 from collections.abc import Awaitable, Callable
@@ -296,7 +297,7 @@ def test_an_eager_application_may_fail_or_wait_like_any_other(
         for _ in range(3):
             protocol.data_received(post(b"x"))
             await settle()
-        assert served.parsed == 2  # the third was known
+        assert served.parsed == 2 and protocol._begin is not None  # the third was known
         heads = [data for _, data in served.writes if isinstance(data, bytes) and data.startswith(b"HTTP/1.1 ")]
         assert [head.split(b" ")[1] for head in heads] == [b"200", b"200", status]
         assert guard.running == 0 and not protocol.tasks
@@ -416,12 +417,25 @@ def test_a_request_that_takes_longer_than_a_connection_may_be_idle_is_answered(m
     with_connection(monkeypatch, body)
 
 
-def test_a_closed_connection_is_freed_without_the_garbage_collector() -> None:
+@pytest.mark.parametrize("way", ["answers", "answers at once", "raises"])
+def test_a_closed_connection_is_freed_without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", True)  # pytest keeps each record and its error
+    requests: list[int] = []
+
+    def app(_scope: Any, _receive: Any, send: Any) -> Any:
+        requests.append(1)
+        if way == "raises" and len(requests) == 3:
+            raise LookupError("lost")
+        assert send.send_whole(200, b"", b"")
+
+    eager = RequestGuard(app, ["x"], [], loopback=True, behind_proxy=True)
+
     async def main() -> None:
-        protocol = connected(Served(), AnswerQueue(asyncio.get_running_loop()), [])
+        protocol = connected(Served() if way == "answers" else eager, AnswerQueue(asyncio.get_running_loop()), [])
         for _ in range(3):
             protocol.data_received(post(b"x"))
             await settle()
+        assert (protocol._begin is None) == (way == "answers")
         protocol.connection_lost(None)
         left = weakref.ref(protocol)
         del protocol
