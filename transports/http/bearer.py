@@ -78,11 +78,15 @@ class BearerAuth:
         if scope["method"] == "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
             return self._app(scope, receive, send)
         head: KnownHead | None = scope.get("toolgate.head")
-        key = _find_token_key(scope, head) if head is None or head.token_key is None else head.token_key
-        principal = self._verifier.find_cached(key) if key is not None else None
-        if principal is None:
-            return self._authenticate_and_pass(scope, receive, send)
-        set_principal(scope, principal)
+        held = None if head is None else head.token
+        if held is None or not self._verifier.is_current(held):
+            key = _find_token_key(scope)
+            held = self._verifier.find_cached(key) if key is not None else None
+            if held is None:
+                return self._authenticate_and_pass(scope, receive, send)
+            if head is not None:
+                head.token = held
+        set_principal(scope, held.principal)
         return self._app(scope, receive, send)
 
     async def _authenticate_and_pass(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,16 +135,10 @@ class BearerAuth:
             await refuse(send, status, text, [*headers, (b"cache-control", b"no-store")])
 
 
-def _find_token_key(scope: Scope, head: KnownHead | None) -> bytes | None:
-    """Return the hash of the request's token, or None if it does not come as nearly all do. The same head brings the
-    same token."""
+def _find_token_key(scope: Scope) -> bytes | None:
+    """Return the hash of the request's token, or None if it does not come as nearly all do."""
     line: bytes = scope["toolgate.headers"].get(b"authorization", b"")
-    if not line.startswith(b"Bearer ") or scope["query_string"]:
-        return None
-    key = hash_token(line[7:])
-    if head is not None:
-        head.token_key = key
-    return key
+    return None if not line.startswith(b"Bearer ") or scope["query_string"] else hash_token(line[7:])
 
 
 def set_principal(scope: Scope, principal: Principal) -> None:

@@ -7,6 +7,7 @@ means what it meant when the parser read it. With eight clients a call takes a t
 import re
 from typing import Any
 
+from toolgate.server.auth.tokens.access_tokens import CachedToken
 from toolgate.server.protocol.messages import RepeatedMeta
 from toolgate.transports.http.asgi import Headers, Scope
 
@@ -25,7 +26,7 @@ class KnownHead:
     Its requests share what does not change; nothing changes a list or dictionary of headers. `checked` are its headers
     once the guard has let them pass, with the length of the last request; `forms` are the answers it accepts.
     `repeated` are the parts of the last body that its headers matched: revision, method, and the parameter that a
-    header repeats with its value. `token_key` is the hash of its bearer token, which is looked up at each request.
+    header repeats with its value. `token` is its verified bearer token, which is checked at each request.
     `session` is the last call's in a revision without sessions, with the principal and the `_meta` that made it. If
     that came again, `meta` recognizes it.
     """
@@ -41,7 +42,7 @@ class KnownHead:
         "meta",
         "repeated",
         "session",
-        "token_key",
+        "token",
     )
 
     def __init__(self, before: bytes, after: bytes, scope: Scope) -> None:
@@ -56,7 +57,7 @@ class KnownHead:
         self.checked: Headers | None = None
         self.forms: Any = None
         self.repeated: tuple[Any, str, str | None, Any] | None = None
-        self.token_key: bytes | None = None
+        self.token: CachedToken | None = None
         self.session: tuple[Any, Any, Any] | None = None
         self.meta: RepeatedMeta | None = None
 

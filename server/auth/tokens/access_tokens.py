@@ -51,9 +51,12 @@ class UnavailableError(Exception):
 class TokenVerifier(Protocol):
     """Return the principal of a token."""
 
-    def find_cached(self, key: bytes) -> Principal | None:
-        """Return the principal of a lately verified token by its `hash_token`, or None. Nearly all requests use this,
-        without await."""
+    def find_cached(self, key: bytes) -> "CachedToken | None":
+        """Return a lately verified token by its `hash_token`, or None. Needs no await."""
+        ...
+
+    def is_current(self, held: "CachedToken") -> bool:
+        """Return whether `find_cached` would find this token again. Nearly all requests use this."""
         ...
 
     async def verify(self, token: str) -> Principal:
@@ -66,13 +69,14 @@ def hash_token(token: bytes) -> bytes:
     return sha256(token).digest()
 
 
-class CachedToken(msgspec.Struct, frozen=True):
-    """A verified token: its key, and its expiry."""
+class CachedToken(msgspec.Struct, eq=False):
+    """A verified token: its key, and its expiry. `is_held`: it is still in the cache."""
 
     principal: Principal
     until: float
     kid: str
     jti: str
+    is_held: bool = True
 
 
 class TokenCache:
@@ -86,7 +90,7 @@ class TokenCache:
     def __len__(self) -> int:
         return len(self._held)
 
-    def find(self, key: bytes, now: float) -> Principal | None:
+    def find(self, key: bytes, now: float) -> CachedToken | None:
         held = self._held.get(key)
         if held is None:
             return None
@@ -94,18 +98,20 @@ class TokenCache:
             self._drop(key)
             return None
         self._held.move_to_end(key)
-        return held.principal
+        return held
 
     def add(self, token: bytes, held: CachedToken) -> None:
         key = hash_token(token)
+        if key in self._held:
+            self._drop(key)
         self._held[key] = held
         self._of_jti[held.jti] = key
         if len(self._held) > self._most:
             self._drop(next(iter(self._held)))
 
     def clear(self) -> None:
-        self._held.clear()
-        self._of_jti.clear()
+        for key in list(self._held):
+            self._drop(key)
 
     def keep(self, kids: Collection[str]) -> None:
         """Drop tokens that other keys signed."""
@@ -121,6 +127,7 @@ class TokenCache:
 
     def _drop(self, key: bytes) -> None:
         held = self._held.pop(key)
+        held.is_held = False
         if self._of_jti.get(held.jti) == key:
             del self._of_jti[held.jti]
 
@@ -201,9 +208,13 @@ class OwnTokens:
         """Read keys and denials again before the next token counts."""
         self._refreshed_at = float("-inf")
 
-    def find_cached(self, key: bytes) -> Principal | None:
+    def find_cached(self, key: bytes) -> CachedToken | None:
         now = self._now()
         return self._verified.find(key, now) if 0 <= now - self._refreshed_at < FRESH else None
+
+    def is_current(self, held: CachedToken) -> bool:
+        now = self._now()
+        return held.is_held and now < held.until and 0 <= now - self._refreshed_at < FRESH
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)

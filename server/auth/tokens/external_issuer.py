@@ -222,10 +222,17 @@ class ExternalTokens:
         self._verified = TokenCache()
         self._keys: list[JoseKey] = []  # those that verified the cached tokens
 
-    def find_cached(self, key: bytes) -> Principal | None:
+    def find_cached(self, key: bytes) -> CachedToken | None:
         now = self._now()
-        is_known = self._issuer.keys is self._keys and not self._issuer.is_due(now)
-        return self._verified.find(key, now) if is_known else None
+        return self._verified.find(key, now) if self._has_keys(now) else None
+
+    def is_current(self, held: CachedToken) -> bool:
+        now = self._now()
+        return held.is_held and now < held.until and self._has_keys(now)
+
+    def _has_keys(self, now: float) -> bool:
+        """Return whether the keys that verified the cached tokens are the issuer's, as far as is known."""
+        return self._issuer.keys is self._keys and not self._issuer.is_due(now)
 
     async def verify(self, token: str) -> Principal:
         issuer, looks = self._issuer, self._issuer.fetch_count

@@ -344,11 +344,15 @@ def test_an_outside_token_is_remembered_until_its_issuers_keys_are_due_or_others
         token = jose.sign(good(THEIRS), KEY, "JWT")
         assert tokens.find_cached(hash_token(token.encode())) is None
         first = await tokens.verify(token)
-        assert tokens.find_cached(hash_token(token.encode())) is first
+        held = tokens.find_cached(hash_token(token.encode()))
+        assert held is not None and held.principal is first and tokens.is_current(held)
         await tokens._issuer.refresh_keys(0)
-        assert tokens.find_cached(hash_token(token.encode())) is None
+        assert tokens.find_cached(hash_token(token.encode())) is None and not tokens.is_current(held)
         await tokens.verify(token)
+        assert not tokens.is_current(held)  # its keys are gone
+        held = tokens.find_cached(hash_token(token.encode()))
+        assert held is not None and tokens.is_current(held)
         clock.now += RENEW
-        assert tokens.find_cached(hash_token(token.encode())) is None
+        assert tokens.find_cached(hash_token(token.encode())) is None and not tokens.is_current(held)
 
     run(scenario())
