@@ -1,8 +1,9 @@
 """Issue and verify our access tokens, and cache verified ones.
 
-A token costs one signature check, then a hash each time. Removed keys and denied tokens are read every `FRESH` seconds,
-so a change in any process takes effect here within that time, and a denial in this process at once (`deny`). Source:
-RFC 9068; RFC 8725; MCP 2026-07-28 basic/authorization, "Token Handling".
+A token costs a signature check at most every `FRESH` seconds, else a hash, or on a connection that repeats its head
+only a look at the clock. Removed keys and denied tokens are read every `FRESH` seconds, so a change in any process
+takes effect here within that time, and a denial in this process at once (`deny`). Source: RFC 9068; RFC 8725; MCP
+2026-07-28 basic/authorization, "Token Handling".
 """
 
 import asyncio
