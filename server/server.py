@@ -60,7 +60,6 @@ class ServicePool:
         self._notices: dict[str, Notices] = {}
         self._max_notices = 2 * MAX_PRINCIPALS  # before those that are not used are dropped
         self._of_principals: dict[str, Services] = {}  # of the stateless era, the latest call last
-        self._newest: str | None = None  # the last of them
         self._in_use: WeakValueDictionary[str, Services] = WeakValueDictionary()  # of principals whom others pushed out
         self._of_sessions: dict[Session, Services] = {}
 
@@ -90,12 +89,10 @@ class ServicePool:
 
     def of_principal(self, principal: str) -> Services:
         """Return the principal's own services."""
-        if principal == self._newest:
-            return self._of_principals[principal]
         held = self._of_principals.pop(principal, None) or self._in_use.pop(principal, None)
         if held is None:
             held = self._create(principal, self.find_state(principal), self.notices(principal))
-        self._of_principals[principal], self._newest = held, principal
+        self._of_principals[principal] = held
         if len(self._of_principals) > MAX_PRINCIPALS:
             self._trim_principals()
         return held
@@ -104,7 +101,6 @@ class ServicePool:
         """Drop the principal's services; the next call creates new ones."""
         self._of_principals.pop(principal, None)
         self._in_use.pop(principal, None)
-        self._newest = None
         for session in [session for session in self._of_sessions if session.principal == principal]:
             del self._of_sessions[session]
 
