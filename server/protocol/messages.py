@@ -107,15 +107,10 @@ class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
     meta: msgspec.Raw = msgspec.field(name="_meta")
 
 
-class _PlainCall(msgspec.Struct):
+class _PlainCall(_PlainRequest, kw_only=True):
     """A `_PlainRequest` with such params."""
 
-    jsonrpc: Literal["2.0"]
-    id: int | Annotated[str, msgspec.Meta(max_length=MAX_ID)]
-    method: str
-    params: _CallParams
-    result: Any = msgspec.UNSET
-    error: Any = msgspec.UNSET
+    params: _CallParams  # type: ignore[assignment]
 
 
 class RepeatedMeta(msgspec.Struct):
