@@ -36,7 +36,7 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import AsApplication, EagerApplication, EndpointTable
+from toolgate.transports.http.asgi import AsgiAdapter, EagerApplication, EndpointTable
 from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
@@ -142,7 +142,7 @@ class HttpApp:
         routes += self._home(public_url, access, oauth, pages)
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         router = Router(
-            [*(Route(path, AsApplication(app)) for path, app in endpoints.items()), *routes], redirect_slashes=False
+            [*(Route(path, AsgiAdapter(app)) for path, app in endpoints.items()), *routes], redirect_slashes=False
         )
         router.default = partial(pages.answer_unknown_path, router.not_found)
         public = urlsplit(public_url)
@@ -337,8 +337,8 @@ class HttpApp:
         server = self._server
         check = None
         if self._access is not None:
-            resource, all_scopes = self._access.resource, server.needed_scopes
-            check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity, all_scopes)
+            resource, needed_scopes = self._access.resource, server.needed_scopes
+            check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity, needed_scopes)
         sessions, forwarder = self._create_sessions(row)
         services = TransportServices(
             row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers, forwarder, self._server.now

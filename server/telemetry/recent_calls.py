@@ -80,9 +80,8 @@ class RecentCalls:
             begun.task = end.task
         else:
             begun.outcome, begun.call = end.outcome, None
-        if (
-            call.page_answers and begun.outcome in ("asked", "ok") and call.is_waiting
-        ):  # ok: the tool tells that nobody has answered yet
+        # ok: the tool tells that nobody has answered yet
+        if call.page_answers and begun.outcome in ("asked", "ok") and call.is_waiting:
             begun.outcome = "waiting"
             accepted = "allowed" if call.decision == "asked" else "answered"
             for answer in call.page_answers:

@@ -14,7 +14,7 @@ Headers = dict[bytes, bytes]  # by lower-case name, each once
 Pending = Awaitable[None] | None
 """What is left to await for a request; None: it is answered."""
 EagerApplication = Callable[[Scope, Receive, Send], Pending]
-"""An application that begins at once, without a task, and as a rule ends so. All of ASGI's are eager ones."""
+"""An application that begins at once, without a task, and as a rule ends so. An ASGI application is one, too."""
 
 
 async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -39,12 +39,13 @@ async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], b
 
 
 async def finish(pending: Pending) -> None:
+    """Await what is left of a request, if anything."""
     if pending is not None:
         await pending
 
 
-class AsApplication:
-    """An eager application as one of ASGI."""
+class AsgiAdapter:
+    """Serves ASGI with an eager application."""
 
     def __init__(self, app: EagerApplication) -> None:
         self._app = app

@@ -166,7 +166,7 @@ class MissingScopes(msgspec.Struct, frozen=True):
 
 class ScopeCheck:
     """Compares callers' scopes with those that messages to the transport at `path` need. `identity(revision)` is the
-    server's, for results. `all_scopes()` are those that any message may need: who has them all lacks none."""
+    server's, for results. `needed_scopes()` are those that any message may need: who has them all lacks none."""
 
     def __init__(
         self,
@@ -175,18 +175,18 @@ class ScopeCheck:
         dispatcher: Dispatcher,
         observers: Observers,
         identity: Callable[[Revision], dict[str, Any]],
-        all_scopes: Callable[[], frozenset[str]],
+        needed_scopes: Callable[[], frozenset[str]],
     ) -> None:
         self.required_scopes = dispatcher.scopes_of
         self._path = path
         self._resource = resource
         self._observers = observers
         self._identity = identity
-        self._all_scopes = all_scopes
+        self._needed_scopes = needed_scopes
 
     def find_missing(self, principal: Principal, message: InboundMessages) -> MissingScopes | None:
         """Return the scopes that the caller lacks for a message, or None."""
-        if principal.scopes is None or self._all_scopes() <= principal.scopes:
+        if principal.scopes is None or self._needed_scopes() <= principal.scopes:
             return None
         wanted = self.required_scopes(message)
         if wanted <= principal.scopes or has_scopes(principal.scopes, wanted):
