@@ -49,9 +49,8 @@ class KnownHead:
         self._before = before
         self._after = after
         shared = {name: value for name, value in scope.items() if not name.startswith("toolgate.")}
-        self._scope: Scope = (
-            dict.fromkeys(SCOPE_NAMES) | shared
-        )  # with all that a request adds: its copies need not grow
+        # with the names that a request adds, so that its copies need not grow
+        self._scope: Scope = dict.fromkeys(SCOPE_NAMES) | shared
         self._place = next(place for place, line in enumerate(scope["headers"]) if line[0] == LENGTH_HEADER)
         self._digits: bytes = scope["headers"][self._place][1]
         self.checked: Headers | None = None
