@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, Literal
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -63,7 +63,7 @@ class CompactProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self.flow = _CompactFlow(transport)
+        self.flow = _CompactFlow(transport, self.pipeline)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -141,14 +141,22 @@ class _Pipeline(list[Any]):
 
 
 class _CompactFlow(FlowControl):
-    """uvicorn's flow control, without an event, of 800 bytes, for a connection that is never paused."""
+    """uvicorn's flow control, without an event, of 800 bytes, for a connection that is never paused.
 
-    __slots__ = ("_is_writable_event", "_transport", "read_paused", "write_paused")
+    While requests wait in the `pipeline`, nothing more is read.
+    """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    __slots__ = ("_is_writable_event", "_pipeline", "_transport", "read_paused", "write_paused")
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
+        self._pipeline = pipeline
         self._transport = transport
         self.read_paused = False
         self.write_paused = False
+
+    def resume_reading(self) -> None:
+        if not self._pipeline:
+            super().resume_reading()
 
     def pause_writing(self) -> None:
         if not self.write_paused:

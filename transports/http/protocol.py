@@ -19,6 +19,7 @@ from toolgate.transports.http.known_head import MAX_LEARNED, KnownHead, learn_he
 log = logging.getLogger("toolgate.http")
 
 MAX_HEAD = 64 * 1024  # bytes of one request's head: tokens and cookies are a few kilobytes
+MAX_BETWEEN = 64 * 1024  # bytes of a body's chunk extensions or trailers without content between them
 HEADER_TIME = 15.0  # seconds for a whole head, and for the rest of a refused body
 SEND_TIME = 60.0  # seconds a reader may leave 64 KiB unread before its connection is closed
 WHOLE = b"%b%b%bcontent-length: %d\r\nx-request-id: %b\r\n\r\n%b"
@@ -34,6 +35,7 @@ class HttpProtocol(CompactProtocol):
     """
 
     _head = 0  # bytes of an unfinished head
+    _between = 0  # bytes of a body since its last content
     _last_size = 0  # bytes that came last
     _is_between = True  # requests: the parser waits for the next head
     _in_body = False
@@ -101,6 +103,10 @@ class HttpProtocol(CompactProtocol):
             self._head += len(data)
             if self._head > MAX_HEAD and not self.transport.is_closing():
                 self._refuse_head()
+        if self._in_body:
+            self._between += len(data)
+            if self._between > MAX_BETWEEN + self._last_size and not self.transport.is_closing():
+                self.transport.close()
 
     def _is_idle(self) -> bool:
         """Whether all that came belongs to requests that are answered."""
@@ -165,7 +171,20 @@ class HttpProtocol(CompactProtocol):
         self._is_between = False
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field of the head. A trailer is dropped: nothing may merge it (RFC 9110 section 6.5.1)."""
+        if not self._in_body:
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._between = 0
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            # the parser takes the body of such a request for the next request
+            self.send_400_response("This server does not upgrade connections.")
+            raise ValueError("an upgrade is offered")  # ends the parsing
         if self._head + self._last_size > MAX_HEAD and self._head_size() > MAX_HEAD:
             self._refuse_head()
             raise ValueError("the head is too large")  # ends the parsing
@@ -207,14 +226,13 @@ class HttpProtocol(CompactProtocol):
         """One timer serves many answers; uvicorn would make one for each."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
-            if self.flow.read_paused:
-                self.flow.resume_reading()
             if self.pipeline:
                 self._start_asgi_task(*self.pipeline.pop())
             else:
                 self._idle_since = self.loop.time()
                 if self._idle_timer is None:
                     self._idle_timer = self.loop.call_later(self.timeout_keep_alive, self._end_idle)
+            self.flow.resume_reading()
         if self.cycle.response_complete:  # else another request arrived meanwhile
             self._slot.end_request()
         if self._in_body and self._head_timer is None:
@@ -242,7 +260,10 @@ class HttpProtocol(CompactProtocol):
         return True
 
     def join_head(self) -> None:
-        """Hold the next write, the head of an answer, for its body."""
+        """Hold the next write, the head of an answer, for its body. A client that waits for a 100 Continue may send its
+        body or the next request now, so the connection closes (RFC 9110 section 10.1.1)."""
+        if self.cycle.waiting_for_100_continue:
+            self.cycle.keep_alive = False
         self.transport.is_head_next = True  # type: ignore[attr-defined]  # ours
 
     def drop(self) -> None:
