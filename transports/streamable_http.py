@@ -144,22 +144,26 @@ class StreamableHttpTransport:
         return self._answer_without_session(post, id) if session is None else self._serve(session, post)
 
     async def _answer_without_session(self, post: Post, id: bytes | None) -> None:
-        """Answer a POST that opens a session, or names one that is not open here."""
+        """Answer a POST that opens a session, or names one that is not open here.
+
+        An `initialize` that names no session of its principal opens one: clients repeat the id of an ended session.
+        """
+        session = None
         if id is not None:
             try:
                 session = await self._wake_session(id, post.principal)
             except StateError as error:
                 await refuse_for_now(post.send, str(error))
                 return
-            if session is not None:
-                await finish(self._serve(session, post))
-            elif self.running.is_ending:
-                await refuse_for_now(post.send)  # the next process may have it
-            else:
-                unknown = InvalidRequest("no such session: initialize again")
-                await post.send_answer(Failure(post.id, unknown), 404)
+        if session is not None:
+            await finish(self._serve(session, post))
+        elif id is not None and self.running.is_ending:
+            await refuse_for_now(post.send)  # the next process may have it
         elif isinstance(post.message, Request) and post.message.method == "initialize":
             await self._open(post)
+        elif id is not None:
+            unknown = InvalidRequest("no such session: initialize again")
+            await post.send_answer(Failure(post.id, unknown), 404)
         else:
             missing = InvalidRequest("Mcp-Session-Id is missing")
             fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
