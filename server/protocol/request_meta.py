@@ -40,6 +40,12 @@ def check_meta(meta: dict[str, Any]) -> None:
         _field(meta, CAPABILITIES, dict)
 
 
+def refuse_version(version: str, place: str) -> UnsupportedProtocolVersion:
+    """Return the error for a revision that is not served; `place` says where the request names it."""
+    text = f"{place} is {version[:40]!r}, which is not served; served are {', '.join(SUPPORTED)}"
+    return UnsupportedProtocolVersion(text, {"supported": list(SUPPORTED), "requested": version})
+
+
 def request_session(meta: dict[str, Any], connection: Session) -> Session:
     """Return the session of one request. Raises InvalidParams, UnsupportedProtocolVersion."""
     version = _field(meta, VERSION, str)
@@ -47,8 +53,7 @@ def request_session(meta: dict[str, Any], connection: Session) -> Session:
     _field(meta, CLIENT, dict, {})  # optional, but an object
     revision = STATELESS.get(version)
     if revision is None:
-        data = {"supported": list(SUPPORTED), "requested": version}
-        raise UnsupportedProtocolVersion(f"protocol version {version[:40]!r} is not served in '_meta'", data)
+        raise refuse_version(version, "the protocol version in '_meta'")
     session = connection.for_request(revision, capabilities, _level(meta))
     session.client = session.client or client_name(meta)
     return session

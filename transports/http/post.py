@@ -27,7 +27,7 @@ from toolgate.server.protocol.messages import (
     encode,
     refuse_too_large,
 )
-from toolgate.server.protocol.revisions import STATELESS, SUPPORTED, WITH_SESSION
+from toolgate.server.protocol.revisions import REVISIONS, WITH_SESSION
 from toolgate.server.protocol.session import Channel
 from toolgate.transports.http.asgi import Headers, Pending, Receive, Scope, Send, SendWhole, finish, respond
 from toolgate.transports.http.event_ids import RequestIds
@@ -36,6 +36,7 @@ from toolgate.transports.http.known_head import KnownHead
 
 SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
+MAX_VERSION = 40  # characters of a header's revision that an error repeats
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON = (b"content-type", b"application/json")
 JSON_LINE = b"content-type: application/json\r\n"
@@ -111,12 +112,11 @@ class Post(msgspec.Struct, eq=False):
     def find_stateless_fault(self) -> Failure | None:
         """Return the error for a message that is no request in a revision without sessions, or None for a
         notification."""
-        version = self.headers.get(b"mcp-protocol-version", b"").decode("latin-1")
         if isinstance(self.message, MalformedMessage):
             return Failure(self.message.id, self.message.error)
-        if version not in STATELESS:
-            data = {"supported": list(SUPPORTED), "requested": version[:40]}
-            return Failure(None, UnsupportedProtocolVersion("MCP-Protocol-Version is not served", data))
+        fault = find_version_fault(self.headers)
+        if fault is not None:
+            return Failure(None, fault)
         if isinstance(self.message, Notification):
             return None
         return Failure(None, InvalidRequest("this revision accepts only single requests and notifications"))
@@ -229,6 +229,14 @@ class PostReply(msgspec.Struct, eq=False):
         self.is_decided = True
         if self._decided is not None and not self._decided.done():
             self._decided.set_result(None)
+
+
+def find_version_fault(headers: Headers) -> UnsupportedProtocolVersion | None:
+    """Return the error for a request whose header names a revision that is not served, or None."""
+    version = headers.get(b"mcp-protocol-version")
+    if version is None or version.decode("latin-1") in REVISIONS:
+        return None
+    return request_meta.refuse_version(version.decode("latin-1")[:MAX_VERSION], "MCP-Protocol-Version")
 
 
 async def send_accepted(send: Send, status: int = 202) -> None:

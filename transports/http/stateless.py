@@ -22,7 +22,7 @@ from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
 from toolgate.transports.http.asgi import Headers, Pending
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import Post, PostReply, send_accepted
+from toolgate.transports.http.post import Post, PostReply, find_version_fault, send_accepted
 from toolgate.transports.http.stream_response import StreamSender
 from toolgate.transports.http.transport import RunningMessages, TransportServices
 
@@ -151,6 +151,9 @@ class StatelessPosts:
         """Raise the first fault of the metadata, in the specification's order. `is_checked`: the `_meta` has none."""
         meta: Any = request.params.get("_meta")
         if not is_checked:
+            fault = find_version_fault(post.headers) if not isinstance(meta, dict) or VERSION not in meta else None
+            if fault is not None:
+                raise fault
             if not isinstance(meta, dict):
                 raise InvalidParams("'_meta' must be an object")
             request_meta.check_meta(meta)
