@@ -41,6 +41,7 @@ from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, S
 from toolgate.transports.http.connections import Connections
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
 from toolgate.transports.http.guard import PROBES, RequestGuard
+from toolgate.transports.http.message_refusal import MessageRefusal, opens_stream, posts_message
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
 from toolgate.transports.http.transport import PostForwarder, Transport, TransportServices, create_budgets
 from toolgate.transports.web.home import HomePage, ServerFacts
@@ -138,13 +139,12 @@ class HttpApp:
         if access is None or (access.sign_in is not None and access.sign_in.has_page):
             self._server.questions.url = f"{public_url}/"
         if oauth is not None:
-            routes += [Route(path, endpoint) for path, endpoint in oauth.routes()]
-        routes += self._home(public_url, access, oauth, pages)
+            routes += [Route(path, endpoint) for path, endpoint in oauth.client_routes()]
         # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
         router = Router(
             [*(Route(path, AsgiAdapter(app)) for path, app in endpoints.items()), *routes], redirect_slashes=False
         )
-        router.default = partial(pages.answer_unknown_path, router.not_found)
+        router.default = self._pages(public_url, access, oauth, pages)
         public = urlsplit(public_url)
         guard = RequestGuard(
             EndpointTable(endpoints, router),
@@ -404,6 +404,16 @@ class HttpApp:
         config, is_shared = self._config, self._config.workspace is not None
         sentences = scopes.describe_for_people(self._sandbox, config.sandbox_network, is_shared=is_shared)
         return OAuthRoutes(public_url, config.name, access.authorization, access.sign_in, sentences, paths, remembered)
+
+    def _pages(
+        self, url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext
+    ) -> MessageRefusal:
+        """The pages for people, and the answer to unknown paths. MCP clients are refused there."""
+        signing_in = [Route(path, endpoint) for path, endpoint in oauth.page_routes()] if oauth is not None else []
+        router = Router([*signing_in, *self._home(url, access, oauth, pages)], redirect_slashes=False)
+        urls = [(row.title, url + row.path) for row in self._config.transports]
+        router.default = MessageRefusal(partial(pages.answer_unknown_path, router.not_found), opens_stream, urls)
+        return MessageRefusal(router, posts_message, urls)
 
     def _home(self, url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext) -> list[Route]:
         """The first page, and what it needs."""

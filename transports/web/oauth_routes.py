@@ -64,11 +64,13 @@ class OAuthRoutes:
         self._consent = ConsentPages(self.context, sentences, self._login.send_to_provider)
         self._account = AccountPage(self.context, sentences, approvals)
 
-    def routes(self) -> Iterator[tuple[str, WebEndpoint]]:
-        """Yield each path with its endpoint, also with a slash at its end, so that none needs a redirect."""
-        for path, endpoint in {**self._client_endpoints(), **self._page_endpoints()}.items():
-            yield path, endpoint
-            yield path + "/", endpoint
+    def client_routes(self) -> Iterator[tuple[str, WebEndpoint]]:
+        """Yield each path for OAuth clients with its endpoint."""
+        return _with_slashes(self._client_endpoints())
+
+    def page_routes(self) -> Iterator[tuple[str, WebEndpoint]]:
+        """Yield each path for browsers with its endpoint."""
+        return _with_slashes(self._page_endpoints())
 
     @property
     def cross_origin_paths(self) -> frozenset[str]:
@@ -146,6 +148,13 @@ class OAuthRoutes:
         except (ValueError, RecursionError):
             raise BadFormError("the body is not JSON") from None
         return _answer(await self._authorization.register(body, self.context.client_address(request)))
+
+
+def _with_slashes(endpoints: Mapping[str, WebEndpoint]) -> Iterator[tuple[str, WebEndpoint]]:
+    """Yield each path, and again with a slash at its end, so that none needs a redirect."""
+    for path, endpoint in endpoints.items():
+        yield path, endpoint
+        yield path + "/", endpoint
 
 
 def _page(show: Handle, answer: Handle | None = None) -> dict[str, Handle]:

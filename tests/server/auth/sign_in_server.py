@@ -157,7 +157,10 @@ def sign_in_server(
     oauth = OAuthRoutes(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
     parts = urllib.parse.urlsplit(url)
     guard = RequestGuard(
-        Router([Route(path, endpoint) for path, endpoint in oauth.routes()], redirect_slashes=False),
+        Router(
+            [Route(path, endpoint) for path, endpoint in (*oauth.client_routes(), *oauth.page_routes())],
+            redirect_slashes=False,
+        ),
         [parts.netloc],
         [f"{parts.scheme}://{parts.netloc}"],
         loopback=True,
