@@ -36,14 +36,17 @@ from toolgate.server.telemetry.metrics.gauges import HttpGauges, http_rows
 from toolgate.server.telemetry.metrics.token import choose_token
 from toolgate.transports.http import activation
 from toolgate.transports.http import server as http
-from toolgate.transports.http.asgi import AsgiAdapter, EagerApplication, EndpointTable
-from toolgate.transports.http.bearer import BearerAuth, LocalAuth, ScopeCheck, SendPage
-from toolgate.transports.http.connections import Connections
+from toolgate.transports.http.asgi import Application
+from toolgate.transports.http.bearer import BearerAuth, EndpointPage, LocalAuth, ScopeCheck, SignedInHandler
 from toolgate.transports.http.documents import MetricsEndpoint, PublicDocument
-from toolgate.transports.http.guard import PROBES, RequestGuard
+from toolgate.transports.http.front import PROBES, Front
 from toolgate.transports.http.message_refusal import MessageRefusal, opens_stream, posts_message
 from toolgate.transports.http.sessions import MAX_PER_OWNER, MAX_PER_PERSON, Sessions
 from toolgate.transports.http.transport import PostForwarder, Transport, TransportServices, create_budgets
+from toolgate.transports.http.wire.asgi import answer_with
+from toolgate.transports.http.wire.connections import Connections
+from toolgate.transports.http.wire.listener import Listener
+from toolgate.transports.http.wire.request import Handler
 from toolgate.transports.web.home import HomePage, ServerFacts
 from toolgate.transports.web.home_events import HomeEvents
 from toolgate.transports.web.page_context import PageContext
@@ -116,50 +119,45 @@ class HttpApp:
         self._live: HomeEvents | None = None
         self._ending = False
 
-    def application(self, public_url: str) -> Any:
-        """The ASGI application that is reached at `public_url`."""
+    def create_listener(self, public_url: str) -> Listener:
+        """Return what answers the requests to `public_url`."""
         access = self._access = self._open(public_url) if self._open is not None else None
         oauth = self._oauth(access, public_url) if access is not None else None
         pages = oauth.context if oauth is not None else PageContext(public_url, self._config.name)
-        endpoints: dict[str, EagerApplication] = {}
+        public = urlsplit(public_url)
+        endpoints: dict[str, Handler] = {}
         for row in self._config.transports:
-            transport = self._transports[row.name] = self._create_transport(row)
-            send_page = partial(pages.send_endpoint_page, row.path)
-            for path, app in transport.endpoints().items():
-                endpoints[path] = self._authenticate(row.path, app, send_page)
-        routes: list[BaseRoute] = [Route("/health", self._health), Route("/ready", self._ready)]
-        routes.append(Route(METRICS, MetricsEndpoint(self._metrics.render, CONTENT_TYPE, choose_token(self._config))))
-        if self._config.openai_challenge is not None:
-            routes.append(Route(OPENAI_CHALLENGE, self._challenge))
-        documents: dict[str, PublicDocument] = {}
+            transport = self._transports[row.name] = self._create_transport(row, public.path)
+            page = partial(pages.endpoint_page, row.path)
+            for path, endpoint in transport.endpoints().items():
+                endpoints[path] = self._authenticate(row.path, endpoint, page)
+        endpoints[METRICS] = MetricsEndpoint(self._metrics.render, CONTENT_TYPE, choose_token(self._config))
+        documents: dict[str, Handler] = {}
         if access is not None:
             for path, about in access.resource.metadata_paths().items():
                 documents[path] = documents[f"{path}/"] = PublicDocument(partial(access.resource.metadata, about))
-        routes += [Route(path, document) for path, document in documents.items()]
         if access is None or (access.sign_in is not None and access.sign_in.has_page):
             self._server.questions.url = f"{public_url}/"
-        if oauth is not None:
-            routes += [Route(path, endpoint) for path, endpoint in oauth.client_routes()]
-        # The router alone: Starlette's middleware for errors costs a tenth of a call, and uvicorn answers 500 as well
-        router = Router(
-            [*(Route(path, AsgiAdapter(app)) for path, app in endpoints.items()), *routes], redirect_slashes=False
-        )
-        router.default = self._pages(public_url, access, oauth, pages)
-        public = urlsplit(public_url)
-        guard = RequestGuard(
-            EndpointTable(endpoints, router),
+        app = self._route(public_url, access, oauth, pages)
+        shared = [*documents, *(oauth.cross_origin_paths if oauth is not None else ())]
+        trusted = access.sign_in.trusted_header if access is not None and access.sign_in is not None else None
+        front = Front(
+            endpoints | documents,
+            partial(answer_with, app, root_path=public.path),
             [*self._config.allowed_hosts, public.netloc],
             [*self._config.allowed_origins, f"{public.scheme}://{public.netloc}"],
             loopback=is_loopback(self._config.host),
             behind_proxy=access is not None,
             prefix=public.path,
-            shared=[*documents, *(oauth.cross_origin_paths if oauth is not None else ())],
+            shared=shared,
+            single=trusted.names if trusted is not None else (),
             trusts=self._proxies.trusts if self._proxies else None,
         )
-        self._metrics.add_rows(http_rows(self._measure(guard)))
-        return guard
+        listener = Listener(front, self._connections, self._shared.answers, (*PROBES, METRICS))
+        self._metrics.add_rows(http_rows(self._measure(listener)))
+        return listener
 
-    def _measure(self, guard: RequestGuard) -> HttpGauges:
+    def _measure(self, listener: Listener) -> HttpGauges:
         """What of this is told at `/metrics`; 0 for a transport that is not served."""
         tokens = self._access.tokens if self._access is not None else None
         ways = self._access.sign_in if self._access is not None else None
@@ -177,8 +175,8 @@ class HttpApp:
             replay_bytes=measure(lambda transport: sum(stream.size for stream in transport.sessions.streams())),
             connections=self._connections.__len__,
             budgets=self._shared.by_name(),
-            running=lambda: guard.running,
-            responses=guard.answered,
+            running=lambda: listener.running,
+            responses=listener.answered,
             refused_tokens=self._refused_tokens,
             issued_tokens=lambda: tokens.minted_count if tokens is not None else 0,
             sign_ins=ways.counts if ways is not None else {},
@@ -211,7 +209,7 @@ class HttpApp:
         where = ", on the socket that was handed over" if self._is_handed else ""
         try:
             public_url: str = self._config.public_url or _base_url(self._config.host, port)
-            application = self.application(public_url)
+            listener = self.create_listener(public_url)
             log.info("serving %s%s", " and ".join(base + row.path for row in self._config.transports), where)
             if self._config.is_public and self._sandbox == "none":
                 log.warning("--sandbox none: commands may do all that this process may do")
@@ -227,14 +225,11 @@ class HttpApp:
                 await _retry(transport.sessions.recall, "sessions of earlier processes can't be recalled yet")
             async with self._watch_revocations():
                 await http.serve(
-                    application,
+                    listener,
                     bound,
                     self._finish,
                     begin_drain=self._begin_drain,
                     drain_time=self._choose_drain_time(),
-                    connections=self._connections,
-                    answers=self._shared.answers,
-                    probes=(*PROBES, METRICS),
                     is_handed=self._is_handed,
                 )
         finally:
@@ -333,7 +328,7 @@ class HttpApp:
         for transport in transports:
             await transport.sessions.suspend_all()
 
-    def _create_transport(self, row: HttpTransport) -> Transport:
+    def _create_transport(self, row: HttpTransport, prefix: str) -> Transport:
         server = self._server
         check = None
         if self._access is not None:
@@ -341,7 +336,15 @@ class HttpApp:
             check = ScopeCheck(row.path, resource, self._dispatcher, server.observers, server.identity, needed_scopes)
         sessions, forwarder = self._create_sessions(row)
         services = TransportServices(
-            row, self._dispatcher, sessions, self._shared, check, self._mirrored_headers, forwarder, self._server.now
+            row,
+            self._dispatcher,
+            sessions,
+            self._shared,
+            check,
+            self._mirrored_headers,
+            prefix,
+            forwarder,
+            self._server.now,
         )
         transport: Transport = pkgutil.resolve_name(row.factory)(services)
         return transport
@@ -387,11 +390,11 @@ class HttpApp:
         found = self._server.registry.tools.get(request.params.get("name", ""))
         return request.method == "tools/call" and found is not None and found.annotations.idempotent
 
-    def _authenticate(self, path: str, app: EagerApplication, send_page: SendPage) -> EagerApplication:
+    def _authenticate(self, path: str, endpoint: SignedInHandler, page: EndpointPage) -> Handler:
         """The endpoint behind authentication of its own: no spelling of a path comes around it."""
         if self._access is None:
-            return LocalAuth(app, send_page)
-        return BearerAuth(app, path, self._access.verifier, self._access.resource, self._refused_tokens, send_page)
+            return LocalAuth(endpoint, page)
+        return BearerAuth(endpoint, path, self._access.verifier, self._access.resource, self._refused_tokens, page)
 
     def _oauth(self, access: "Access", public_url: str) -> "OAuthRoutes | None":
         """The routes of our own authorization server; None where an outside issuer has them."""
@@ -404,6 +407,17 @@ class HttpApp:
         config, is_shared = self._config, self._config.workspace is not None
         sentences = scopes.describe_for_people(self._sandbox, config.sandbox_network, is_shared=is_shared)
         return OAuthRoutes(public_url, config.name, access.authorization, access.sign_in, sentences, paths, remembered)
+
+    def _route(self, url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext) -> Application:
+        """The probes, what OAuth clients ask for, and the pages."""
+        routes: list[BaseRoute] = [Route("/health", self._health), Route("/ready", self._ready)]
+        if self._config.openai_challenge is not None:
+            routes.append(Route(OPENAI_CHALLENGE, self._challenge))
+        if oauth is not None:
+            routes += [Route(path, endpoint) for path, endpoint in oauth.client_routes()]
+        router = Router(routes, redirect_slashes=False)
+        router.default = self._pages(url, access, oauth, pages)
+        return router
 
     def _pages(
         self, url: str, access: "Access | None", oauth: "OAuthRoutes | None", pages: PageContext

@@ -4,7 +4,6 @@ The stream is the session: its end cancels the session's work.
 Source: MCP 2024-11-05 basic/transports, "HTTP with SSE".
 """
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from functools import partial
@@ -17,23 +16,19 @@ from toolgate.server.bus.replica_ids import parse_id
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.messages import Request, decode_in_turns, encode
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.asgi import EagerApplication, Headers, Receive, Scope, Send, refuse
+from toolgate.transports.http.bearer import SignedInHandler
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import send_accepted
+from toolgate.transports.http.post import ACCEPTED
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stream_response import LARGE
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
+from toolgate.transports.http.wire.asgi import answer_with
+from toolgate.transports.http.wire.request import Answer, HttpRequest, StreamedResponse, WholeResponse, refuse
+from toolgate.transports.http.wire.writer import AnswerWriter
 
 PULSE = 15  # seconds between comments on a quiet stream
 
 log = logging.getLogger("toolgate.sse")
-
-
-class SseResponse(EventSourceResponse):
-    """sse-starlette's response without its polling watch on uvicorn: the server itself ends the streams."""
-
-    async def _listen_for_exit_signal_with_grace(self) -> None:
-        await asyncio.Event().wait()
 
 
 class SseTransport:
@@ -43,6 +38,7 @@ class SseTransport:
         self.sessions = services.sessions
         self._path = services.row.path
         self.running = RunningMessages(services.dispatcher)
+        self._prefix = services.prefix
         self._budgets = services.budgets
         self._scope_check = services.scope_check
         self._pulse = pulse
@@ -51,7 +47,7 @@ class SseTransport:
         if self._forwarder is not None:
             self._forwarder.receive(self._take_forwarded)
 
-    def endpoints(self) -> Mapping[str, EagerApplication]:
+    def endpoints(self) -> Mapping[str, SignedInHandler]:
         return {
             self._path: Endpoint(self._budgets, {"GET": self._stream}),
             "/messages": Endpoint(self._budgets, {"POST": self._post}),
@@ -70,24 +66,26 @@ class SseTransport:
     def end_by_rights(self, rights: Collection[GrantKey]) -> None:
         self.sessions.close_by_rights(rights)
 
-    async def _stream(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _stream(self, principal: Principal, request: HttpRequest) -> Answer:
         session = await self.sessions.admit(principal)
         if session is None:
-            await refuse(send, 503, "too many sessions", [(b"retry-after", b"30")])
-            return
+            return refuse(503, "too many sessions", [(b"retry-after", b"30")])
+        return StreamedResponse(partial(self._send_stream, session, request))
+
+    async def _send_stream(self, session: HttpSession, request: HttpRequest, writer: AnswerWriter) -> None:
         stream = session.open_get_stream()
         stream.attach(session)
         end = partial(self.sessions.close, session)
-        claim = self._budgets.streams.take(principal.name, 1, end)
-        messages = f"{scope.get('root_path', '')}/messages?session_id={session.id}"
-        response = SseResponse(
+        claim = self._budgets.streams.take(session.principal.name, 1, end)
+        messages = f"{self._prefix}/messages?session_id={session.id}"
+        response = EventSourceResponse(
             self._generate_events(session, stream, messages),
             ping=self._pulse,
             headers={"Cache-Control": "no-store, no-transform"},
         )
-        del response.headers["Connection"]  # uvicorn decides how long the connection is kept
+        del response.headers["Connection"]  # the connection decides how long it is kept
         try:
-            await response(scope, receive, send)
+            await answer_with(response, request).write(writer)
         finally:
             stream.release(session)
             end()
@@ -113,51 +111,47 @@ class SseTransport:
             await stream.news.wait()
         log.info("a reader was too slow and is disconnected")
 
-    async def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> None:
-        headers: Headers = scope["toolgate.headers"]
-        id = _parse_session_id(scope["query_string"])
+    async def _post(self, principal: Principal, request: HttpRequest) -> Answer:
+        id = _parse_session_id(request.head.query)
         session = self.sessions.find(id, principal)
         if session is None and (self._forwarder is None or parse_id(id) is None):
-            await self._refuse_unknown(send)
-            return
-        if not bodies.is_json(headers):
-            await refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
-            return
-        body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
-        if body is None:
-            return
+            return self._refuse_unknown()
+        if not bodies.is_json(request.head):
+            return refuse(415, "Content-Type must be application/json, without a Content-Encoding")
+        body = await self._bodies.read_or_refuse(principal.name, request)
+        if isinstance(body, WholeResponse):
+            return body
         is_begun = False
         try:
             message = await decode_in_turns(body.data)
             missing = self._scope_check.find_missing(principal, message) if self._scope_check is not None else None
             if missing is not None and missing.answer is None:
-                await missing.refuse(send)
-            elif session is None:
+                return missing.refuse()
+            if session is None:
                 answer = None if missing is None or missing.answer is None else encode(missing.answer)
-                await self._forward(id, principal, bytes(body.data), answer, send)
-            elif missing is not None and missing.answer is not None:
-                await send_accepted(send)
+                return await self._forward(id, principal, bytes(body.data), answer)
+            if missing is not None and missing.answer is not None:
                 session.send(missing.answer)
-            elif self.running.is_ending and isinstance(message, (Request, list)):
-                await refuse_for_now(send)
-            else:
-                await send_accepted(send)
-                is_begun = True
-                self.running.start(message, session.session, session, body.claim, session.tasks)
+                return ACCEPTED
+            if self.running.is_ending and isinstance(message, (Request, list)):
+                return refuse_for_now()
+            is_begun = True
+            self.running.start(message, session.session, session, body.claim, session.tasks)
+            return ACCEPTED
         finally:
             if body.claim is not None and not is_begun:
                 body.claim.release()
 
-    async def _forward(self, id: str, principal: Principal, data: bytes, answer: bytes | None, send: Send) -> None:
-        """Let the replica that has the session take a POST, and answer what it says."""
+    async def _forward(self, id: str, principal: Principal, data: bytes, answer: bytes | None) -> WholeResponse:
+        """Let the replica that has the session take a POST, and return what it answers."""
         assert self._forwarder is not None
         match await self._forwarder.forward(id, principal, data, answer):
             case 202:
-                await send_accepted(send)
+                return ACCEPTED
             case 404:
-                await self._refuse_unknown(send)
+                return self._refuse_unknown()
             case _:
-                await refuse_for_now(send, "the server that has this session does not answer")
+                return refuse_for_now("the server that has this session does not answer")
 
     async def _take_forwarded(self, id: str, principal: Principal, data: bytes, answer: bytes | None) -> int:
         """Take a POST that came to another replica. Return the status of its answer."""
@@ -173,8 +167,8 @@ class SseTransport:
         self.running.start(message, session.session, session, None, session.tasks)
         return 202
 
-    async def _refuse_unknown(self, send: Send) -> None:
-        await refuse(send, 404, f"no such session: open {self._path} again")
+    def _refuse_unknown(self) -> WholeResponse:
+        return refuse(404, f"no such session: open {self._path} again")
 
 
 def _parse_session_id(query: bytes) -> str:

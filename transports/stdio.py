@@ -20,9 +20,9 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
+from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.first_steps import FirstSteps
 from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, refuse_too_large
 from toolgate.server.protocol.session import Session
 
@@ -32,6 +32,7 @@ CHUNK = 64 * 1024  # bytes per read; glibc maps and unmaps memory for each buffe
 LARGE_CHUNK = 256 * 1024  # bytes of the read after one that filled its buffer
 PIPE_SIZE = 2**20  # bytes asked for in each direction, the most without privileges; 64 KiB hold four tool lists
 BATCH = 4 * 1024  # bytes of answers in one write: more, and client and server would wait for each other by turns
+MAX_STARTED = 64  # messages in one turn: what they answer fits into the limits of unread output
 MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer line is refused unread
 PAUSE_ABOVE = 4 * 2**20  # bytes of unread output that stop the reading of input
 MAX_IN_WORK = 64 * 2**20  # bytes of messages in progress that stop the reading of input: two of the largest
@@ -92,7 +93,6 @@ class StdoutChannel:
         self.taken_size = 0  # bytes taken by it, ever
         self.on_room: Any = None  # called when input may be read again
         self.on_break: Any = None
-        self.write_at: int | None = None  # bytes of unread output that are written at once; None: at the next turn
         self._loop = loop
         self._sink = sink
         self._lines: list[bytes] = []  # to be written, each without its line break
@@ -120,9 +120,8 @@ class StdoutChannel:
             line = encode(refuse_too_large(message))
         self._lines.append(line)
         self.unread_size += len(line) + 1
-        if self.write_at is not None:
-            if self.unread_size >= self.write_at and self._idle.is_set():
-                self.flush()
+        if self.unread_size >= BATCH and self._idle.is_set():
+            self.flush()
         elif not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self.flush)
@@ -209,7 +208,6 @@ class StdioConnection:
     ) -> None:
         self.ended = asyncio.Event()
         self._loop = loop
-        self._steps = FirstSteps(loop)
         self._dispatcher = dispatcher
         self._session = session
         self._source = source
@@ -280,14 +278,7 @@ class StdioConnection:
             except OSError as error:
                 log.info("reading the input failed: %s", error)
                 data = b""
-            taken = asyncio.Event()
-            self._loop.call_soon(self._feed_from_file, data, taken)
-            await taken.wait()
-
-    def _feed_from_file(self, data: bytes, taken: asyncio.Event) -> None:
-        """Call `_feed` from a callback: `FirstSteps` runs no work within another task."""
-        self._feed(data)
-        taken.set()
+            self._feed(data)
 
     def _feed(self, data: bytes) -> None:
         if not data:
@@ -326,21 +317,17 @@ class StdioConnection:
             self._loop.call_soon(self._start_tasks)
 
     def _start_tasks(self) -> None:
-        """Begin the work on each line read, and write the answers to those that do not wait."""
+        """Begin the work on the lines read, MAX_STARTED in one turn of the event loop."""
         self._work_due = False
         output = self._output
-        try:
-            while self._lines and not output.is_full and self._size_in_work < MAX_IN_WORK:
-                line = self._lines.popleft()
-                output.write_at = BATCH if self._lines else 0  # the last answer is not kept while its work is put away
-                task = self._steps.run(self._dispatcher.handle(line, self._session, output))
-                if task is not None:
-                    self._tasks[task] = len(line)
-                    self._size_in_work += len(line)
-                    task.add_done_callback(self._finish_task)
-        finally:
-            output.write_at = None
-        output.flush()
+        for _ in range(MAX_STARTED):
+            if not self._lines or output.is_full or self._size_in_work >= MAX_IN_WORK:
+                break
+            line = self._lines.popleft()
+            task = asyncio_tasks.start(self._loop, self._dispatcher.handle(line, self._session, output))
+            self._tasks[task] = len(line)
+            self._size_in_work += len(line)
+            task.add_done_callback(self._finish_task)
         if self._at_end and not self._lines:
             self.end()
         elif output.is_full or self._size_in_work >= MAX_IN_WORK:

@@ -7,32 +7,34 @@ Source: MCP 2025-03-26, 2025-06-18, 2025-11-25 basic/transports; 2026-07-28 basi
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from itertools import chain
 
 from toolgate.server.auth.scopes import NOTHING
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.messages import (
-    Failure,
-    MalformedMessage,
-    Request,
-    decode,
-    decode_in_turns,
-    decode_repeated,
-)
+from toolgate.server.protocol.messages import Failure, MalformedMessage, Request, decode, decode_in_turns
 from toolgate.server.protocol.revisions import STATELESS, WITH_SESSION
 from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
-from toolgate.transports.http.asgi import EagerApplication, Headers, Pending, Receive, Scope, Send, finish, refuse
+from toolgate.transports.http.bearer import SignedInHandler
 from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
-from toolgate.transports.http.known_head import KnownHead
-from toolgate.transports.http.post import Post, PostReply, ReplyForms, parse_accept, send_accepted
+from toolgate.transports.http.post import ACCEPTED, CALLED_OFF, Post, PostReply, ReplyForms, parse_accept
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stateless import StatelessPosts
 from toolgate.transports.http.stream_response import PULSE, StreamSender
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
+from toolgate.transports.http.wire.request import (
+    Answer,
+    HttpRequest,
+    PendingResponse,
+    StreamedResponse,
+    WholeResponse,
+    format_lines,
+    refuse,
+)
+from toolgate.transports.http.wire.writer import AnswerWriter
 
 PATIENCE = 1.0  # seconds for an answer as one JSON body: proxies take longer silence for a dead connection
 OPENING = 10.0  # seconds for the answer to initialize: longer than the state waits for other processes
@@ -40,7 +42,7 @@ POLL = 300.0  # seconds until a connection of 2025-11-25 is closed, to be polled
 
 
 class StreamableHttpTransport:
-    """The transport. `patience`, `pulse` and `poll`: see the constants; `slow`: seconds for a body."""
+    """The transport. `patience`, `pulse` and `poll`: see the constants."""
 
     def __init__(
         self,
@@ -49,7 +51,6 @@ class StreamableHttpTransport:
         patience: float = PATIENCE,
         pulse: float = PULSE,
         poll: float = POLL,
-        slow: float = bodies.BODY_TIME,
     ) -> None:
         self.sessions = services.sessions
         self._path = services.row.path
@@ -61,9 +62,9 @@ class StreamableHttpTransport:
         self._poll = poll
         self._streams = StreamSender(self.budgets, pulse, services.now)
         self._stateless = StatelessPosts(services, self.running, self._streams, patience)
-        self._bodies = bodies.BodyReader(self.budgets.bodies, slow)
+        self._bodies = bodies.BodyReader(self.budgets.bodies)
 
-    def endpoints(self) -> Mapping[str, EagerApplication]:
+    def endpoints(self) -> Mapping[str, SignedInHandler]:
         endpoint = Endpoint(self.budgets, {"POST": self._post, "GET": self._get, "DELETE": self._delete})
         return {self._path: endpoint, f"{self._path}/": endpoint}
 
@@ -85,65 +86,52 @@ class StreamableHttpTransport:
 
     # -- POST
 
-    def _post(self, principal: Principal, scope: Scope, receive: Receive, send: Send) -> Pending:
-        headers: Headers = scope["toolgate.headers"]
-        head: KnownHead | None = scope.get("toolgate.head")
-        forms: ReplyForms | None = head.forms if head is not None else None
-        if forms is None:
-            if not bodies.is_json(headers):
-                return refuse(send, 415, "Content-Type must be application/json, without a Content-Encoding")
-            forms = parse_accept(headers.get(b"accept"))
-            if forms is ReplyForms.NEITHER:
-                return refuse(send, 406, "Accept must list application/json, text/event-stream or (best) both")
-            if head is not None:
-                head.forms = forms
-        data = bodies.take_small_body(scope)
+    def _post(self, principal: Principal, request: HttpRequest) -> Answer:
+        head = request.head
+        if not bodies.is_json(head):
+            return refuse(415, "Content-Type must be application/json, without a Content-Encoding")
+        forms = parse_accept(head.headers.get(b"accept"))
+        if forms is ReplyForms.NEITHER:
+            return refuse(406, "Accept must list application/json, text/event-stream or (best) both")
+        data = bodies.take_small_body(request)
         if data is None:
-            return self._read_and_answer(principal, forms, scope, receive, send)
-        meta = None if head is None else head.meta
-        message = (None if meta is None else decode_repeated(data, meta)) or decode(data)
-        answers = self.budgets.answers
-        return self._answer(Post(principal, headers, forms, message, None, scope, receive, send, answers, head))
+            return self._read_and_answer(principal, forms, request)
+        return self._answer(Post(principal, forms, decode(data), None, request, self.budgets.answers))
 
-    async def _read_and_answer(
-        self, principal: Principal, forms: ReplyForms, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _read_and_answer(self, principal: Principal, forms: ReplyForms, request: HttpRequest) -> Answer:
         """Answer a POST whose body is large, or still to come."""
-        headers: Headers = scope["toolgate.headers"]
-        body = await self._bodies.read_or_refuse(principal.name, headers, receive, send)
-        if body is None:
-            return
-        claim, data, post = body.claim, body.data, None
-        del body
+        body = await self._bodies.read_or_refuse(principal.name, request)
+        if isinstance(body, WholeResponse):
+            return body
+        post = None
         try:
-            message = await decode_in_turns(data)
-            post = Post(principal, headers, forms, message, claim, scope, receive, send, self.budgets.answers)
-            del data, headers  # a stream may stay open for days
-            await finish(self._answer(post))
+            message = await decode_in_turns(body.data)
+            post = Post(principal, forms, message, body.claim, request, self.budgets.answers)
+            return self._answer(post)
         finally:
-            claim = claim if post is None else post.take_claim()
+            claim = body.claim if post is None else post.take_claim()
             if claim is not None:
                 claim.release()  # no work was begun
 
-    def _answer(self, post: Post) -> Pending:
+    def _answer(self, post: Post) -> Answer:
         missing = None
         if self._scope_check is not None:
             missing = self._scope_check.find_missing(post.principal, post.message)
         if self.running.is_ending and post.wants_answer:
-            return refuse_for_now(post.send)
+            return refuse_for_now()
         if missing is not None:
-            return missing.refuse(post.send) if missing.answer is None else post.begin_answer(missing.answer, 200)
+            return missing.refuse() if missing.answer is None else post.format_answer(missing.answer, 200)
         message = post.message
         if not post.accepts.has_stream and isinstance(message, Request) and self._dispatcher.is_stream(message):
             method = message.method
-            return refuse(post.send, 406, f"{method} is answered by a stream: Accept must list text/event-stream")
+            return refuse(406, f"{method} is answered by a stream: Accept must list text/event-stream")
         if post.is_stateless:
             return self._stateless.serve(post)
         id = post.headers.get(b"mcp-session-id")
         session = None if id is None else self.sessions.find(id.decode("latin-1"), post.principal)
         return self._answer_without_session(post, id) if session is None else self._serve(session, post)
 
-    async def _answer_without_session(self, post: Post, id: bytes | None) -> None:
+    async def _answer_without_session(self, post: Post, id: bytes | None) -> Answer:
         """Answer a POST that opens a session, or names one that is not open here.
 
         An `initialize` that names no session of its principal opens one: clients repeat the id of an ended session.
@@ -153,21 +141,18 @@ class StreamableHttpTransport:
             try:
                 session = await self._wake_session(id, post.principal)
             except StateError as error:
-                await refuse_for_now(post.send, str(error))
-                return
+                return refuse_for_now(str(error))
         if session is not None:
-            await finish(self._serve(session, post))
-        elif id is not None and self.running.is_ending:
-            await refuse_for_now(post.send)  # the next process may have it
-        elif isinstance(post.message, Request) and post.message.method == "initialize":
-            await self._open(post)
-        elif id is not None:
-            unknown = InvalidRequest("no such session: initialize again")
-            await post.send_answer(Failure(post.id, unknown), 404)
-        else:
-            missing = InvalidRequest("Mcp-Session-Id is missing")
-            fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
-            await post.send_answer(Failure(post.id, fault), 400)
+            return self._serve(session, post)
+        if id is not None and self.running.is_ending:
+            return refuse_for_now()  # the next process may have it
+        if isinstance(post.message, Request) and post.message.method == "initialize":
+            return await self._open(post)
+        if id is not None:
+            return post.format_answer(Failure(post.id, InvalidRequest("no such session: initialize again")), 404)
+        missing = InvalidRequest("Mcp-Session-Id is missing")
+        fault = post.message.error if isinstance(post.message, MalformedMessage) else missing
+        return post.format_answer(Failure(post.id, fault), 400)
 
     async def _wake_session(self, id: bytes, principal: Principal) -> HttpSession | None:
         """Resume an earlier process's session `id` if the principal owns it. Raises StateError. The server's end waits
@@ -180,73 +165,66 @@ class StreamableHttpTransport:
         finally:
             self.running.tasks.discard(arriving)
 
-    async def _open(self, post: Post) -> None:
+    async def _open(self, post: Post) -> Answer:
         session = await self.sessions.admit(post.principal)
         if session is None:
-            await refuse(post.send, 503, "too many sessions", [(b"retry-after", b"30")])
-            return
-        try:
-            # no stream before the session is stored: its head would reveal the id
-            await finish(self._serve(session, post, [(b"mcp-session-id", session.id.encode())], OPENING))
-        finally:
-            if session.session.revision is None:
-                self.sessions.close(session)  # a refused initialize opens no session
+            return refuse(503, "too many sessions", [(b"retry-after", b"30")])
+        # no stream before the session is stored: its head would reveal the id
+        extra = format_lines([(b"mcp-session-id", session.id.encode())])
+        answer = self._serve(session, post, extra, OPENING)
+        end = partial(self._end_unopened, session)
+        if type(answer) is PendingResponse:
+            return answer.change(partial(_call_first, end))
+        end()
+        return answer
 
-    def _serve(
-        self,
-        session: HttpSession,
-        post: Post,
-        extra: Collection[tuple[bytes, bytes]] = (),
-        patience: float | None = None,
-    ) -> Pending:
+    def _end_unopened(self, session: HttpSession) -> None:
+        """A refused initialize opens no session."""
+        if session.session.revision is None:
+            self.sessions.close(session)
+
+    def _serve(self, session: HttpSession, post: Post, extra: bytes = b"", patience: float | None = None) -> Answer:
         """Answer a POST of a session. The work goes on if its reader leaves."""
         if isinstance(post.message, MalformedMessage):
-            return post.begin_answer(Failure(post.id, post.message.error), 400)
+            return post.format_answer(Failure(post.id, post.message.error), 400)
         if not isinstance(post.message, Request) and not post.wants_answer:
             return self._accept(session, post)
         create_stream = partial(self._open_stream, session, post) if post.accepts.has_stream else None
         reply = PostReply(create_stream, session)
         self.running.start_reply(post, session.session, reply, session.tasks)
-        if reply.is_one_body(post.accepts):
-            return post.begin_answer(reply.answer, 400 if _is_unreadable(reply.answer) else 200, extra)
-        return self._send_reply(session, post, reply, extra, self._patience if patience is None else patience)
+        choose = partial(self._choose_answer, session, post, reply, extra)
+        return reply.answer_with(choose, self._patience if patience is None else patience)
 
-    async def _accept(self, session: HttpSession, post: Post) -> None:
+    async def _accept(self, session: HttpSession, post: Post) -> Answer:
         """Take a message that wants no answer."""
         reply = PostReply(session.open_stream)
         message = await self.sessions.pass_on(session, post.message)
         await self._dispatcher.handle_message(message, session.session, reply)
         await self.sessions.store(session)
-        if reply.answer is None:
-            await send_accepted(post.send)
-        else:  # a batch that was refused
-            await post.send_answer(reply.answer, 400)
+        return ACCEPTED if reply.answer is None else post.format_answer(reply.answer, 400)  # a refused batch
 
-    async def _send_reply(
-        self,
-        session: HttpSession,
-        post: Post,
-        reply: PostReply,
-        extra: Collection[tuple[bytes, bytes]],
-        patience: float,
-    ) -> None:
-        """Send a reply that takes a while, or is a stream."""
-        await reply.wait_decided(patience)
+    def _choose_answer(self, session: HttpSession, post: Post, reply: PostReply, extra: bytes) -> Answer:
+        """Return the answer that a decided reply is."""
         is_refused = _is_unreadable(reply.answer)
         stream = reply.choose_stream(post.accepts, is_refused=is_refused)
         if stream is not None:
-            post.headers = {}
-            ends_with_reader = self._dispatcher.is_stream(post.message)
-            is_whole = await self._send_stream(
-                session, stream, 0, post.scope, post.send, extra, can_return=not ends_with_reader
-            )
-            if ends_with_reader and not is_whole:
-                session.session.cancel(post.id)
+            return self._stream_reply(session, post, stream, extra)
+        if reply.answer is None:
+            return CALLED_OFF
+        return post.format_answer(reply.answer, 400 if is_refused else 200, extra)
+
+    def _stream_reply(self, session: HttpSession, post: Post, stream: EventStream, extra: bytes) -> Answer:
+        request, id = post.request, post.id
+        request.ends_with_client = self._dispatcher.is_stream(post.message)
+
+        async def write(writer: AnswerWriter) -> None:
+            ends = request.ends_with_client
+            is_whole = await self._send_stream(session, stream, 0, request, writer, extra, can_return=not ends)
+            if ends and not is_whole:
+                session.session.cancel(id)
                 session.forget(stream)
-        elif reply.answer is None:
-            await send_accepted(post.send, 204)  # the client has called it off
-        else:
-            await post.send_answer(reply.answer, 400 if is_refused else 200, extra)
+
+        return StreamedResponse(write)
 
     def _open_stream(self, session: HttpSession, post: Post) -> EventStream:
         """Return a stream for the answer to a message. Resuming it needs the message's scopes."""
@@ -257,81 +235,79 @@ class StreamableHttpTransport:
 
     # -- GET and DELETE: the sessions era only
 
-    async def _get(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
-        headers: Headers = scope["toolgate.headers"]
-        session = await self._require_session(principal, headers, send)
-        if session is None:
-            return
+    async def _get(self, principal: Principal, request: HttpRequest) -> Answer:
+        headers = request.headers
+        session = await self._require_session(principal, request)
+        if isinstance(session, WholeResponse):
+            return session
         if not parse_accept(headers.get(b"accept")).has_stream:
-            await refuse(send, 406, "GET is answered by a stream: Accept must list text/event-stream")
-            return
+            return refuse(406, "GET is answered by a stream: Accept must list text/event-stream")
+        request.ends_with_client = True
         last = headers.get(b"last-event-id")
-        del headers  # the stream may stay open for days
         if last is None:
             stream = session.open_get_stream(principal.scopes)
             until = 0.0 if self._streams.is_draining else principal.until
-            async with self.sessions.listening(session, stream):
-                await self._send_stream(session, stream, stream.sent, scope, send, until=until)
-            return
+            return self._listen(session, stream, stream.sent, request, until)
         found = await self.sessions.find_event(session, last.decode("latin-1"), principal)
         if found is None:
-            await refuse(send, 400, "Last-Event-ID names no event that can be sent again")
-            return
+            return refuse(400, "Last-Event-ID names no event that can be sent again")
         stream, cursor = found
         check = self._scope_check
         missing = check.compare_scopes(principal, stream.wanted) if check is not None else None
         if missing is not None:
-            await missing.refuse(send)
-        elif stream.ended and cursor == stream.last:
-            await send_accepted(send, 204)  # nothing will follow: 204 stops an EventSource from coming back
-        else:
-            async with self.sessions.listening(session, stream):
-                await self._send_stream(session, stream, cursor, scope, send, until=principal.until)
+            return missing.refuse()
+        if stream.ended and cursor == stream.last:
+            return WholeResponse(204)  # nothing will follow: 204 stops an EventSource from coming back
+        return self._listen(session, stream, cursor, request, principal.until)
 
-    async def _delete(self, principal: Principal, scope: Scope, _receive: Receive, send: Send) -> None:
-        session = await self._require_session(principal, scope["toolgate.headers"], send)
-        if session is None:
-            return
+    def _listen(
+        self, session: HttpSession, stream: EventStream, cursor: int, request: HttpRequest, until: float | None
+    ) -> StreamedResponse:
+        """Return the answer to a GET: the events of a stream after number `cursor`."""
+
+        async def write(writer: AnswerWriter) -> None:
+            async with self.sessions.listening(session, stream):
+                await self._send_stream(session, stream, cursor, request, writer, until=until)
+
+        return StreamedResponse(write)
+
+    async def _delete(self, principal: Principal, request: HttpRequest) -> Answer:
+        session = await self._require_session(principal, request)
+        if isinstance(session, WholeResponse):
+            return session
         try:
             await self.sessions.end(session)
         except StateError as error:
-            await refuse_for_now(send, str(error))
-        else:
-            await send_accepted(send, 204)
+            return refuse_for_now(str(error))
+        return WholeResponse(204)
 
-    async def _require_session(self, principal: Principal, headers: Headers, send: Send) -> HttpSession | None:
-        """Return the session of a GET or DELETE, or None after refusing the request."""
-        version = headers.get(b"mcp-protocol-version", b"").decode("latin-1")
-        id = headers.get(b"mcp-session-id")
+    async def _require_session(self, principal: Principal, request: HttpRequest) -> HttpSession | WholeResponse:
+        """Return the session of a GET or DELETE, or the answer that refuses the request."""
+        version = request.headers.get(b"mcp-protocol-version", b"").decode("latin-1")
+        id = request.headers.get(b"mcp-session-id")
         if version in STATELESS:
-            await refuse(send, 405, "this revision accepts only POST", [(b"allow", b"POST")])
-        elif version and version not in WITH_SESSION:
-            await refuse(send, 400, f"MCP-Protocol-Version must be one of {', '.join(WITH_SESSION)}")
-        elif id is None:
-            await refuse(send, 400, "Mcp-Session-Id is missing")
-        else:
-            try:
-                key = id.decode("latin-1")
-                session = self.sessions.find(key, principal) or await self.sessions.wake(key, principal)
-            except StateError as error:
-                await refuse_for_now(send, str(error))
-                return None
-            if session is not None:
-                return session
-            if self.running.is_ending:
-                await refuse_for_now(send)
-            else:
-                await refuse(send, 404, "no such session: initialize again")
-        return None
+            return refuse(405, "this revision accepts only POST", [(b"allow", b"POST")])
+        if version and version not in WITH_SESSION:
+            return refuse(400, f"MCP-Protocol-Version must be one of {', '.join(WITH_SESSION)}")
+        if id is None:
+            return refuse(400, "Mcp-Session-Id is missing")
+        try:
+            key = id.decode("latin-1")
+            session = self.sessions.find(key, principal) or await self.sessions.wake(key, principal)
+        except StateError as error:
+            return refuse_for_now(str(error))
+        if session is not None:
+            return session
+        return refuse_for_now() if self.running.is_ending else refuse(404, "no such session: initialize again")
 
     async def _send_stream(
         self,
         session: HttpSession,
         stream: EventStream,
         cursor: int,
-        scope: Scope,
-        send: Send,
-        extra: Collection[tuple[bytes, bytes]] = (),
+        request: HttpRequest,
+        writer: AnswerWriter,
+        extra: bytes = b"",
         until: float | None = None,
         *,
         can_return: bool = True,
@@ -341,11 +317,16 @@ class StreamableHttpTransport:
         revision = session.session.revision
         poll = self._poll if can_return and revision is not None and revision.resumable else None
         is_whole = await self._streams.send(
-            stream, cursor, session.principal, scope, send, keep=True, poll=poll, until=until, extra=extra
+            stream, cursor, session.principal, request, writer, keep=True, poll=poll, until=until, extra=extra
         )
         if is_whole and stream.size > MAX_RESUMED:
             session.forget(stream)
         return is_whole
+
+
+def _call_first(end: Callable[[], None], answer: Answer) -> Answer:
+    end()
+    return answer
 
 
 def _is_unreadable(answer: object) -> bool:

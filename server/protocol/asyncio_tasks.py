@@ -4,70 +4,17 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from time import monotonic
 from typing import Any
 
 log = logging.getLogger("toolgate")
 
 
-find_current_task: Callable[[asyncio.AbstractEventLoop], "asyncio.Task[Any] | None"] = asyncio.current_task
-if sys.version_info < (3, 12):  # there it is written in Python
-    find_current_task = asyncio.tasks._current_tasks.get  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-
-UnstartedTask = tuple[asyncio.Task[Any], list[tuple[Callable[..., object], Context]]]
-
-
-class _StepCover:
-    """Stands in for a loop's `call_soon` while a task is made: takes the task's first step."""
-
-    __slots__ = ("_loop", "steps")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.steps: list[tuple[Callable[..., object], Context]] = []
-        self._loop = loop
-
-    def __call__(self, step: Callable[..., object], *rest: Any, context: Context | None = None) -> Any:
-        if context is None or rest:  # a finalizer's, which runs meanwhile
-            return type(self._loop).call_soon(self._loop, step, *rest, context=context)
-        return self.steps.append((step, context))
-
-
 def start(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-    """Return a task that has already run to its first wait: work that never waits costs no turn of the event loop.
-
-    A `PlanMode status` over stdio takes 47 us of processor time this way, and 78 as an ordinary task. The task that
-    calls this is not the current one meanwhile (asyncio, "Extending": `_leave_task`). 3.11 only: drop all but
-    `eager_start` with requires-python >= 3.12. There a task asks its loop to `call_soon` its first step, so the loop's
-    method is replaced meanwhile. If that fails, the task starts as usual.
-    """
+    """Return a task for `work`. On Python 3.12 it has already run to its first wait."""
     if sys.version_info >= (3, 12):
         return asyncio.Task(work, loop=loop, eager_start=True)
-    task, steps = create_unstarted(loop, work)
-    current = asyncio.current_task(loop)
-    if current is not None:
-        asyncio.tasks._leave_task(loop, current)
-    try:
-        for first, context in steps:
-            context.run(first)
-    finally:
-        if current is not None:
-            asyncio.tasks._enter_task(loop, current)
-    return task
-
-
-def create_unstarted(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any]) -> "UnstartedTask":
-    """Return a task and its first step, which the caller runs in the context beside it. If the loop can't be covered,
-    it runs the step itself, and the list is empty."""
-    cover = _StepCover(loop)
-    try:
-        loop.call_soon = cover  # type: ignore[method-assign, assignment]
-    except AttributeError:
-        return loop.create_task(work), []
-    try:
-        return asyncio.Task(work, loop=loop), cover.steps
-    finally:
-        del loop.call_soon
+    return loop.create_task(work)
 
 
 class DelayedTasks:

@@ -17,7 +17,6 @@ import msgspec
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol import request_meta
-from toolgate.server.protocol.asyncio_tasks import find_current_task
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.protocol.messages import (
     Failure,
@@ -75,7 +74,6 @@ class Dispatcher:
         self._methods = methods
         self._notifications = notifications
         self._finish = finish
-        self._loop: asyncio.AbstractEventLoop | None = None  # the last: `current_task` takes long to find it
         self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
 
     def scopes_of(self, message: Inbound | list[Inbound]) -> frozenset[str]:
@@ -131,11 +129,8 @@ class Dispatcher:
                 channel.send(Failure(message.id, message.error))
 
     async def _answer(self, request: Request, session: Session, channel: Channel) -> None:
-        task = None if self._loop is None else find_current_task(self._loop)
-        if task is None:
-            self._loop = asyncio.get_running_loop()
-            task = find_current_task(self._loop)
-            assert task is not None
+        task = asyncio.current_task()
+        assert task is not None
         flight = InFlightRequest(task)
         try:
             method, call = self._prepare_call(request, session, channel)
@@ -228,10 +223,10 @@ class Dispatcher:
                         answers.send(Failure(message.id, refusal))
                     else:
                         group.create_task(self.handle_message(message, session, answers))
-            if answers.messages:
-                channel.send(answers.messages)
         finally:
             claim.release()
+        if answers.messages:  # which the channel counts by itself
+            channel.send(answers.messages)
 
 
 def log_fault(what: str, error: BaseException | None) -> InternalError:

@@ -99,28 +99,6 @@ class _PlainRequest(msgspec.Struct):
     error: Any = msgspec.UNSET
 
 
-class _CallParams(msgspec.Struct, forbid_unknown_fields=True):
-    """The params of a call as nearly all are, with its `_meta` as it is spelled."""
-
-    name: Any
-    arguments: Any
-    meta: msgspec.Raw = msgspec.field(name="_meta")
-
-
-class _PlainCall(_PlainRequest, kw_only=True):
-    """A `_PlainRequest` with such params."""
-
-    params: _CallParams  # type: ignore[assignment]
-
-
-class RepeatedMeta(msgspec.Struct):
-    """The `_meta` that a client sends with each call: its spelling, and its value, once the caller has set that."""
-
-    spelling: msgspec.Raw | None = None
-    value: dict[str, Any] | None = None
-    is_stable: bool = True  # no call without it has come since
-
-
 class _MessageId(msgspec.Struct):
     """The part that is read of a message too large to decode."""
 
@@ -148,7 +126,6 @@ class _RequestMessage(msgspec.Struct, omit_defaults=True):
 
 _decode = msgspec.json.Decoder(_AnyMessage).decode
 _decode_request = msgspec.json.Decoder(_PlainRequest).decode
-_decode_call = msgspec.json.Decoder(_PlainCall).decode
 _decode_id = msgspec.json.Decoder(_MessageId).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -169,31 +146,6 @@ def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
         except _TooLargeError as error:
             return _refuse_unread(data, error)
     return _decode_measured(data)
-
-
-def decode_repeated(data: bytes, known: RepeatedMeta) -> Request | None:
-    """Return the call in `data` if its `_meta` is spelled as `known`, whose value it shares; None: use `decode`.
-
-    To read such a `_meta` and compare it with the last one takes a microsecond. At the first message of another kind
-    this ends.
-    """
-    known.is_stable = known.is_stable and len(data) <= PLAIN
-    if not known.is_stable:
-        return None
-    try:
-        plain = _decode_call(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        known.is_stable = False
-        return None
-    given = plain.params
-    if known.spelling is None:
-        known.spelling = given.meta.copy()
-    elif known.spelling != given.meta:
-        known.is_stable = False
-    elif known.value is not None:
-        params = {"name": given.name, "arguments": given.arguments, "_meta": known.value}
-        return Request(plain.id, plain.method, params)
-    return None
 
 
 async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:

@@ -55,6 +55,7 @@ ORDER = (
     "server/node",
     "server/node/gateway",
     "server/build.py",
+    "transports/http/wire",
     "transports/http",
     "transports/http/replicas",
     "transports/__init__.py",

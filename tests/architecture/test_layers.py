@@ -37,13 +37,12 @@ HOMES = {
         "server/auth/login/trusted_proxies.py",
     ),  # the first is loaded by a program of its own
     "pyseccomp": "tools/sandbox/syscalls.py",
-    "httptools": "transports/http/protocol.py",
     "sqlalchemy": "server/state/",
     "sse_starlette": "transports/sse.py",
     "starlette": ("server/http_app.py", "transports/web/"),
     "trafilatura": "tools/web/article.py",
     "uritemplate": "tools/api/uri_templates.py",
-    "uvicorn": tuple(f"transports/http/{name}.py" for name in ("server", "protocol", "compact_protocol")),
+    "uvicorn": "transports/http/server.py",
     "uvloop": ("server/cli/serve.py", "server/cli/node.py"),
     "watchfiles": "server/watch.py",
     "yaml": "tools/builtin/skills/frontmatter.py",
@@ -230,8 +229,6 @@ def test_heavy_libraries_are_imported_where_they_are_needed() -> None:
     deferred = {
         "http_app.py",
         "transports/http/server.py",
-        "transports/http/protocol.py",
-        "transports/http/compact_protocol.py",
         "sse.py",
         "streamable_http.py",
         "authlib.py",

@@ -16,8 +16,12 @@ from toolgate.server.config.transports import HTTP_TRANSPORTS
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import Principal
 from toolgate.server.state.sessions import SessionRecords
+from toolgate.transports.http.bearer import SignedInHandler
 from toolgate.transports.http.sessions import NOTE, Sessions
 from toolgate.transports.http.transport import HttpBudgets, TransportServices, create_budgets
+from toolgate.transports.http.wire.head import parse_head
+from toolgate.transports.http.wire.request import HttpRequest, PendingResponse, StreamedResponse, WholeResponse
+from toolgate.transports.http.wire.writer import AnswerWriter
 from toolgate.transports.sse import SseTransport
 from toolgate.transports.streamable_http import StreamableHttpTransport
 
@@ -48,59 +52,57 @@ def named(user: str) -> str:
 
 
 class Exchange:
-    """One request and its response."""
+    """One request and its answer, of which this is the sink."""
 
-    def __init__(self, application: Any, method: str, path: str, body: bytes, headers: dict[str, str]) -> None:
-        path, _, query = path.partition("?")
-        told = {name.lower().encode(): value.encode() for name, value in headers.items()}
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": query.encode(),
-            "headers": list(told.items()),
-            "toolgate.headers": told,
-            "toolgate.principal": user(told),
-            "toolgate.connection": self,
-            "root_path": "",
-        }
-        self._body: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
-        self._gone = asyncio.Event()
-        self._on_disconnect: Callable[[], None] | None = None
+    def __init__(self, handler: SignedInHandler, method: str, path: str, body: bytes, headers: dict[str, str]) -> None:
+        lines = {"host": "localhost", **headers, "content-length": str(len(body))}
+        text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        head = parse_head(f"{method} {path} HTTP/1.1\r\n{text}\r\n".encode())
+        self._request = HttpRequest(head, body, None, "")
         self._came: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._started = asyncio.Event()
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
-        self.task = asyncio.create_task(application(scope, self._receive, self._send))
+        self.task = asyncio.create_task(self._answer(handler))
 
-    async def _receive(self) -> dict[str, Any]:
-        if self._body:
-            return self._body.pop()
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
+    async def _answer(self, handler: SignedInHandler) -> None:
+        answer: Any = handler(user(self._request.headers), self._request)
+        while not isinstance(answer, (WholeResponse, StreamedResponse)):
+            if isinstance(answer, PendingResponse):
+                decided = asyncio.get_running_loop().create_future()
+                answer.then(decided.set_result)
+                answer = await decided
+            else:
+                answer = await answer
+        if isinstance(answer, WholeResponse):
+            self.begin_answer(answer.status, answer.lines, closes=answer.closes)
+            self._came.put_nowait(answer.body)
+            self.end_answer()
+        else:
+            await answer.write(AnswerWriter(self, is_head=False, is_old=True))  # as it is, without chunks
 
-    async def _send(self, message: Any) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = dict(message["headers"])
-            self._started.set()
-            return
-        if message["body"]:
-            self._came.put_nowait(message["body"])
-        if not message.get("more_body"):
-            self._came.put_nowait(None)
+    @property
+    def is_lost(self) -> bool:
+        return self._request.is_lost
 
-    def take_body(self, _scope: Any, _most: int) -> bytes | None:
-        return None
+    def begin_answer(self, status: int, lines: bytes, *, closes: bool) -> bytes:
+        self.status = status
+        self.headers = dict(line.split(b": ", 1) for line in lines.split(b"\r\n") if line)
+        self._started.set()
+        return b""
 
-    def begin_stream(self, scope: Any, on_disconnect: Callable[[], None]) -> None:
-        scope.clear()
-        self._on_disconnect = on_disconnect
-        if self._gone.is_set():
-            on_disconnect()
+    def send(self, data: bytes) -> None:
+        if not self._request.is_lost:
+            self._came.put_nowait(data.removeprefix(b"\r\n"))
 
-    def end_stream(self) -> None:
-        self._on_disconnect = None
+    async def drain(self) -> None:
+        pass
+
+    def end_answer(self) -> None:
+        self._came.put_nowait(None)
+
+    def abort(self) -> None:
+        self._came.put_nowait(None)
 
     async def started(self) -> "Exchange":
         async with asyncio.timeout(PATIENCE):
@@ -140,9 +142,7 @@ class Exchange:
         return json.loads(b"".join(chunks)) if chunks else None
 
     async def hang_up(self) -> None:
-        self._gone.set()
-        if self._on_disconnect is not None:
-            self._on_disconnect()
+        self._request.lose_client()
         async with asyncio.timeout(PATIENCE):
             await self.task
 

@@ -1,20 +1,23 @@
-"""Define ASGI types, find the application of a path, and answer a request with one sentence."""
+"""Answer a request to an ASGI application with one sentence, and look at its headers."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-SendWhole = Callable[[int, bytes, bytes], bool]
-"""Status, header lines without content-length, and body → whether they are sent; else use Send."""
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers = dict[bytes, bytes]  # by lower-case name, each once
-Pending = Awaitable[None] | None
-"""What is left to await for a request; None: it is answered."""
-EagerApplication = Callable[[Scope, Receive, Send], Pending]
-"""An application that begins at once, without a task, and as a rule ends so. An ASGI application is one, too."""
+from toolgate.transports.http.wire.asgi import Application, Message, Receive, Scope, Send
+from toolgate.transports.http.wire.request import HttpRequest
+
+__all__ = ["Application", "Message", "Receive", "Scope", "Send", "headers_of", "is_browser", "refuse", "respond"]
+
+
+def headers_of(scope: Scope) -> Mapping[bytes, bytes]:
+    """Return the headers by name in lower case, each once."""
+    request: HttpRequest = scope["toolgate.request"]
+    return request.headers
+
+
+def is_browser(method: str, headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a person opened this URL in a browser: MCP clients do not accept HTML."""
+    accept = headers.get(b"accept", b"")
+    return method == "GET" and b"text/html" in accept and b"text/event-stream" not in accept
 
 
 async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -24,43 +27,7 @@ async def refuse(send: Send, status: int, text: str, headers: Iterable[tuple[byt
     await respond(send, status, [*content, *headers], body)
 
 
-def is_browser(scope: Scope) -> bool:
-    """Return whether a person opened this URL in a browser: MCP clients do not accept HTML."""
-    if scope["method"] != "GET":
-        return False
-    accept: bytes = scope["toolgate.headers"].get(b"accept", b"")
-    return b"text/html" in accept and b"text/event-stream" not in accept
-
-
 async def respond(send: Send, status: int, headers: list[tuple[bytes, bytes]], body: bytes = b"") -> None:
     """Answer with these headers and this body."""
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-async def finish(pending: Pending) -> None:
-    """Await what is left of a request, if anything."""
-    if pending is not None:
-        await pending
-
-
-class AsgiAdapter:
-    """Serves ASGI with an eager application."""
-
-    def __init__(self, app: EagerApplication) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await finish(self._app(scope, receive, send))
-
-
-class EndpointTable:
-    """Serve the transports' endpoints by path, which nearly all requests ask for, and all others through `router`."""
-
-    def __init__(self, endpoints: Mapping[str, EagerApplication], router: Application) -> None:
-        self._endpoints = endpoints
-        self._router = router
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
-        endpoint = None if scope["root_path"] else self._endpoints.get(scope["path"])
-        return (endpoint or self._router)(scope, receive, send)

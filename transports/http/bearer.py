@@ -6,7 +6,7 @@ Source: RFC 6750; RFC 9728 section 5; MCP 2026-07-28 basic/authorization, "Acces
 
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -25,9 +25,10 @@ from toolgate.server.protocol.messages import Inbound, Request, Result
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.revisions import STATELESS, Revision
 from toolgate.server.telemetry.log_format import LOG_CONTEXT
-from toolgate.transports.http.asgi import EagerApplication, Pending, Receive, Scope, Send, finish, is_browser, refuse
+from toolgate.transports.http.asgi import is_browser
 from toolgate.transports.http.cors import HeaderLines
-from toolgate.transports.http.known_head import KnownHead
+from toolgate.transports.http.wire.head import Head
+from toolgate.transports.http.wire.request import Answer, HttpRequest, WholeResponse, refuse
 
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1
 IN_BAND = "openai/"  # in a call's `_meta`: this host reads challenges in results, not those of a 403
@@ -35,21 +36,23 @@ IN_BAND = "openai/"  # in a call's `_meta`: this host reads challenges in result
 MISSING_TEXT = "this needs a permission that was not granted: sign in again and allow it"
 
 InboundMessages = Inbound | list[Inbound]
-SendPage = Callable[[Send, int, HeaderLines], Awaitable[None]]  # answers a browser, with this status and these headers
+SignedInHandler = Callable[[Principal, HttpRequest], Answer]
+EndpointPage = Callable[[int, HeaderLines], WholeResponse]  # answers a browser, with this status and these headers
+NO_STORE = (b"cache-control", b"no-store")
 
 
 class LocalAuth:
     """Passes every request on as the local principal: `--auth none`. A browser gets a page."""
 
-    def __init__(self, app: EagerApplication, send_page: SendPage | None = None) -> None:
-        self._app = app
-        self._send_page = send_page
+    def __init__(self, endpoint: SignedInHandler, page: EndpointPage | None = None) -> None:
+        self._endpoint = endpoint
+        self._page = page
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
-        if scope["method"] == "GET" and self._send_page is not None and is_browser(scope):
-            return self._send_page(send, 406, [])
-        set_principal(scope, LOCAL)
-        return self._app(scope, receive, send)
+    def __call__(self, request: HttpRequest) -> Answer:
+        if self._page is not None and is_browser(request.head.method, request.headers):
+            return self._page(406, [])
+        set_principal(request, LOCAL)
+        return self._endpoint(LOCAL, request)
 
 
 class BearerAuth:
@@ -60,96 +63,79 @@ class BearerAuth:
 
     def __init__(
         self,
-        app: EagerApplication,
+        endpoint: SignedInHandler,
         path: str,
         verifier: TokenVerifier,
         resource: ProtectedResource,
         refused: Counter[str],
-        send_page: SendPage,
+        page: EndpointPage,
     ) -> None:
-        self._app = app
+        self._endpoint = endpoint
         self._refused = refused
-        self._send_page = send_page
+        self._page = page
         self._path = path
         self._verifier = verifier
         self._resource = resource
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
-        if scope["method"] == "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
-            return self._app(scope, receive, send)
-        head: KnownHead | None = scope.get("toolgate.head")
-        held = None if head is None else head.token
-        if held is None or not self._verifier.is_current(held):
-            key = _find_token_key(scope)
-            held = self._verifier.find_cached(key) if key is not None else None
-            if held is None:
-                return self._authenticate_and_pass(scope, receive, send)
-            if head is not None:
-                head.token = held
-        set_principal(scope, held.principal)
-        return self._app(scope, receive, send)
+    def __call__(self, request: HttpRequest) -> Answer:
+        if request.head.method == "OPTIONS":  # a preflight carries no token, and its answer reveals nothing
+            return self._endpoint(LOCAL, request)
+        key = _find_token_key(request.head)
+        verified = self._verifier.find_cached(key) if key is not None else None
+        if verified is None:
+            return self._authenticate_and_pass(request)
+        set_principal(request, verified.principal)
+        return self._endpoint(verified.principal, request)
 
-    async def _authenticate_and_pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = await self._authenticate(scope, send)
-        if principal is not None:
-            set_principal(scope, principal)
-            await finish(self._app(scope, receive, send))
+    async def _authenticate_and_pass(self, request: HttpRequest) -> Answer:
+        principal = await self._authenticate(request.head)
+        if isinstance(principal, WholeResponse):
+            return principal
+        set_principal(request, principal)
+        return self._endpoint(principal, request)
 
-    async def _authenticate(self, scope: Scope, send: Send) -> Principal | None:
-        """Return the principal, or None after refusing the request."""
-        kind, _, token = scope["toolgate.headers"].get(b"authorization", b"").partition(b" ")
+    async def _authenticate(self, head: Head) -> Principal | WholeResponse:
+        """Return the principal, or the answer that refuses the request."""
+        kind, _, token = head.headers.get(b"authorization", b"").partition(b" ")
         is_bearer = kind.lower() == b"bearer"
-        query: bytes = scope["query_string"]
-        if query and _has_token_in_query(query):
+        if head.query and _has_token_in_query(head.query):
             text = "send the token in the Authorization header, not in the URL"
-            await self._challenge(send, 400 if is_bearer else 401, text, "invalid_request")
-        elif not is_bearer:
-            page = self._send_page if is_browser(scope) else None
-            await self._challenge(send, 401, "sign in first: this needs an access token", page=page)
-        else:
-            return await self._verify_or_refuse(token.strip(b" "), send)
-        return None
-
-    async def _verify_or_refuse(self, token: bytes, send: Send) -> Principal | None:
-        """Return the principal, or None after refusing the request."""
+            return self._challenge(400 if is_bearer else 401, text, "invalid_request")
+        if not is_bearer:
+            page = self._page if is_browser(head.method, head.headers) else None
+            return self._challenge(401, "sign in first: this needs an access token", page=page)
         try:
+            token = token.strip(b" \t")
             if not TOKEN.fullmatch(token):
                 raise InvalidTokenError("the token is malformed")
             return await self._verifier.verify(token.decode("ascii"))
         except InvalidTokenError as error:
-            await self._challenge(send, 401, str(error), "invalid_token")
+            return self._challenge(401, str(error), "invalid_token")
         except UnavailableError as error:
             self._refused["the token can't be verified now"] += 1
-            await refuse(send, 503, str(error), [(b"retry-after", str(max(1, round(error.wait))).encode())])
-        return None
+            return refuse(503, str(error), [(b"retry-after", str(max(1, round(error.wait))).encode())])
 
-    async def _challenge(
-        self, send: Send, status: int, text: str, error: str | None = None, page: SendPage | None = None
-    ) -> None:
+    def _challenge(
+        self, status: int, text: str, error: str | None = None, page: EndpointPage | None = None
+    ) -> WholeResponse:
         self._refused[text] += 1  # fixed words, all of them
         challenge = self._resource.challenge(self._path, None, error, text if error is not None else None)
         headers = [(b"www-authenticate", challenge.encode())]
-        if page is not None:
-            await page(send, status, headers)
-        else:
-            await refuse(send, status, text, [*headers, (b"cache-control", b"no-store")])
+        return page(status, headers) if page is not None else refuse(status, text, [*headers, NO_STORE])
 
 
-def _find_token_key(scope: Scope) -> bytes | None:
+def _find_token_key(head: Head) -> bytes | None:
     """Return the hash of the request's token, or None if it does not come as nearly all do."""
-    line: bytes = scope["toolgate.headers"].get(b"authorization", b"")
-    return None if not line.startswith(b"Bearer ") or scope["query_string"] else hash_token(line[7:])
+    line = head.headers.get(b"authorization", b"")
+    return None if not line.startswith(b"Bearer ") or head.query else hash_token(line[7:])
 
 
-def set_principal(scope: Scope, principal: Principal) -> None:
-    """Record the principal for the transport, the log and the connection. No transport serves a scope without it."""
-    scope["toolgate.principal"] = principal
+def set_principal(request: HttpRequest, principal: Principal) -> None:
+    """Record the principal for the log and the connection."""
+    request.principal = principal.name
     context = LOG_CONTEXT.get()
     if context is not None:
         context.principal = principal.name
-    connection = scope.get("toolgate.connection")
-    if connection is not None:
-        connection.principal = principal.name
 
 
 class MissingScopes(msgspec.Struct, frozen=True):
@@ -159,9 +145,8 @@ class MissingScopes(msgspec.Struct, frozen=True):
     text: str
     answer: Result | None
 
-    async def refuse(self, send: Send) -> None:
-        headers = [(b"www-authenticate", self.challenge.encode()), (b"cache-control", b"no-store")]
-        await refuse(send, 403, self.text, headers)
+    def refuse(self) -> WholeResponse:
+        return refuse(403, self.text, [(b"www-authenticate", self.challenge.encode()), NO_STORE])
 
 
 class ScopeCheck:

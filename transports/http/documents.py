@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 
 from toolgate.transports.http import cors
-from toolgate.transports.http.asgi import Headers, Receive, Scope, Send, refuse, respond
+from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, format_lines, refuse
 
 MAX_AGE = 600  # seconds a document may be cached: scopes change with the plugins, and nothing else does
 CHALLENGE = (b"www-authenticate", b'Bearer realm="metrics"')
 NO_STORE = (b"cache-control", b"no-store")
+READING = ("GET", "HEAD")
 
 
 class PublicDocument:
@@ -21,15 +22,16 @@ class PublicDocument:
     def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:
         self._read = read
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        if scope["method"] == "OPTIONS":
-            await respond(send, 204, cors.allow_any_origin(b"GET, HEAD, OPTIONS"))
-        elif scope["method"] in ("GET", "HEAD"):
-            extra = [(b"cache-control", f"public, max-age={MAX_AGE}".encode()), cors.ANY_ORIGIN]
-            await _send_document(scope, send, b"application/json", msgspec.json.encode(self._read()), extra)
-        else:
+    def __call__(self, request: HttpRequest) -> WholeResponse:
+        method = request.head.method
+        if method == "OPTIONS":
+            return WholeResponse(204, format_lines(cors.allow_any_origin(b"GET, HEAD, OPTIONS")))
+        if method not in READING:
             allow = (b"allow", b"GET, HEAD, OPTIONS")
-            await refuse(send, 405, "the method must be GET or HEAD", [cors.ANY_ORIGIN, allow])
+            return refuse(405, "the method must be GET or HEAD", [cors.ANY_ORIGIN, allow])
+        age = (b"cache-control", f"public, max-age={MAX_AGE}".encode())
+        lines = format_lines([(b"content-type", b"application/json"), age, cors.ANY_ORIGIN])
+        return WholeResponse(200, lines, msgspec.json.encode(self._read()))
 
 
 class MetricsEndpoint:
@@ -40,21 +42,15 @@ class MetricsEndpoint:
         self._content_type = content_type.encode()
         self._token = sha256(token.encode()).digest() if token is not None else None
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        if scope["method"] not in ("GET", "HEAD"):
-            await refuse(send, 405, "the method must be GET or HEAD", [(b"allow", b"GET, HEAD")])
-        elif not self._is_authorized(scope["toolgate.headers"]):
-            await refuse(send, 401, "this needs the metrics token", [CHALLENGE, NO_STORE])
-        else:
-            await _send_document(scope, send, self._content_type, self._render(), [NO_STORE])
+    def __call__(self, request: HttpRequest) -> WholeResponse:
+        if request.head.method not in READING:
+            return refuse(405, "the method must be GET or HEAD", [(b"allow", b"GET, HEAD")])
+        if not self._is_authorized(request.headers):
+            return refuse(401, "this needs the metrics token", [CHALLENGE, NO_STORE])
+        return WholeResponse(200, format_lines([(b"content-type", self._content_type), NO_STORE]), self._render())
 
-    def _is_authorized(self, headers: Headers) -> bool:
+    def _is_authorized(self, headers: Mapping[bytes, bytes]) -> bool:
         if self._token is None:
             return True
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         return kind.lower() == b"bearer" and hmac.compare_digest(sha256(token.strip(b" ")).digest(), self._token)
-
-
-async def _send_document(scope: Scope, send: Send, content_type: bytes, body: bytes, extra: cors.HeaderLines) -> None:
-    headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), *extra]
-    await respond(send, 200, headers, b"" if scope["method"] == "HEAD" else body)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.messages import Failure, encode
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, respond
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, headers_of, respond
 
 NO_STORE = (b"cache-control", b"no-store")
 
@@ -24,7 +24,7 @@ class MessageRefusal:
         self._body = encode(Failure(None, InvalidRequest(f"MCP is not served at this path: {places}")))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not self._is_misdirected(scope):
+        if not self._is_misdirected(scope):
             await self._app(scope, receive, send)
             return
         length = str(len(self._body)).encode()
@@ -44,5 +44,5 @@ def opens_stream(scope: Scope) -> bool:
 
 def _media_type(scope: Scope, name: bytes) -> bytes:
     """Return a header without its parameters."""
-    value: bytes = scope["toolgate.headers"].get(name, b"")
+    value = headers_of(scope).get(name, b"")
     return value.partition(b";")[0].strip().lower()

@@ -5,10 +5,11 @@ malformed range is skipped. Other parameters than q are ignored: each form has o
 """
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -29,20 +30,22 @@ from toolgate.server.protocol.messages import (
 )
 from toolgate.server.protocol.revisions import REVISIONS, WITH_SESSION
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.asgi import Headers, Pending, Receive, Scope, Send, SendWhole, finish, respond
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
-from toolgate.transports.http.known_head import KnownHead
+from toolgate.transports.http.wire.request import Answer, HttpRequest, PendingResponse, WholeResponse, refuse
 
 SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 MAX_VERSION = 40  # characters of a header's revision that an error repeats
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
-JSON = (b"content-type", b"application/json")
 JSON_LINE = b"content-type: application/json\r\n"
 QUALITY = re.compile(r"[01](\.[0-9]{0,20})?")
+ACCEPTED = WholeResponse(202)
+CALLED_OFF = WholeResponse(204)  # the client has cancelled its request
 MAX_CACHED = 256  # bytes of an Accept header whose parsed form is cached
 MAX_READ = 4_096  # bytes of one: browsers send some 150, and 60 KiB of separators take 35 ms
+
+log = logging.getLogger("toolgate.http")
 
 
 class ReplyForms(Enum):
@@ -64,18 +67,18 @@ KINDS = (("application/json", "application/*", "*/*"), ("text/event-stream", "te
 
 class Post(msgspec.Struct, eq=False):
     """A POST and its sender. `claim` is its body's part of a budget, taken over by the work; `answers` bounds unread
-    answers. `head` is its head if that came before."""
+    answers."""
 
     principal: Principal
-    headers: Headers
     accepts: ReplyForms
     message: Inbound | list[Inbound]
     claim: Claim | None
-    scope: Scope
-    receive: Receive
-    send: Send
+    request: HttpRequest
     answers: Budget
-    head: KnownHead | None = None
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]:
+        return self.request.head.headers
 
     @property
     def id(self) -> Any:
@@ -121,19 +124,12 @@ class Post(msgspec.Struct, eq=False):
             return None
         return Failure(None, InvalidRequest("this revision accepts only single requests and notifications"))
 
-    async def send_answer(self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()) -> None:
-        """Send one JSON body. A large answer without room is replaced by an error."""
-        await finish(self.begin_answer(message, status, extra))
-
-    def begin_answer(self, message: Outbound, status: int, extra: Collection[tuple[bytes, bytes]] = ()) -> Pending:
-        """Send one JSON body like `send_answer`, at once if it is small."""
+    def format_answer(self, message: Outbound, status: int, extra: bytes = b"") -> WholeResponse:
+        """Return one JSON body, with `extra` header lines. A large answer without room is replaced by an error."""
         body = encode(message)
         if len(body) > SMALL and not self.answers.has_room(self.principal.name, len(body)):
             body = encode(refuse_too_large(message))
-        send_whole: SendWhole | None = getattr(self.send, "send_whole", None)
-        if send_whole is not None and not extra and send_whole(status, JSON_LINE, body):
-            return None
-        return respond(self.send, status, [JSON, (b"content-length", str(len(body)).encode()), *extra], body)
+        return WholeResponse(status, JSON_LINE + extra, body)
 
 
 class PostReply(msgspec.Struct, eq=False):
@@ -148,7 +144,7 @@ class PostReply(msgspec.Struct, eq=False):
     answer: Any = None
     stream: EventStream | None = None
     is_decided: bool = False
-    _decided: "asyncio.Future[None] | None" = None  # created only if the answer takes a while
+    _on_decided: Callable[[], None] | None = None
 
     @property
     def can_ask(self) -> bool:
@@ -193,28 +189,17 @@ class PostReply(msgspec.Struct, eq=False):
             self.stream.end()
         self._decide()
 
-    async def wait_decided(self, patience: float, receive: Receive | None = None) -> bool:
-        """Wait until the reply is an answer or a stream: after `patience` seconds it is a stream. Without a stream,
-        return False if the client, whose connection `receive` watches, disconnects before the answer."""
+    def answer_with(self, choose: Callable[[], Answer], patience: float) -> Answer:
+        """Return the answer that `choose` makes of this reply once it is an answer or a stream: after `patience`
+        seconds it is a stream."""
         if self.is_decided:
-            return True
-        loop = asyncio.get_running_loop()
-        self._decided = loop.create_future()
-        alarm: asyncio.TimerHandle | asyncio.Task[None] | None = None
+            return choose()
+        later = PendingResponse()
+        alarm = None
         if self._create_stream is not None:
-            alarm = loop.call_later(patience, self.open)
-        elif receive is not None:
-            alarm = loop.create_task(_watch_disconnect(receive, self._decided))
-        try:
-            await self._decided
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-        return self.is_decided
-
-    def is_one_body(self, forms: ReplyForms) -> bool:
-        """Return whether the reply is decided, and is one JSON body for a client that accepts these forms."""
-        return self.answer is not None and self.stream is None and not forms.is_stream_only
+            alarm = asyncio.get_running_loop().call_later(patience, self.open)
+        self._on_decided = partial(_set_answer, later, choose, alarm)
+        return later
 
     def choose_stream(self, forms: ReplyForms, *, is_refused: bool) -> EventStream | None:
         """Return the stream to send, or None for a JSON body. A client that accepts only streams gets the answer as the
@@ -227,21 +212,28 @@ class PostReply(msgspec.Struct, eq=False):
 
     def _decide(self) -> None:
         self.is_decided = True
-        if self._decided is not None and not self._decided.done():
-            self._decided.set_result(None)
+        on_decided, self._on_decided = self._on_decided, None
+        if on_decided is not None:
+            on_decided()
 
 
-def find_version_fault(headers: Headers) -> UnsupportedProtocolVersion | None:
+def _set_answer(later: PendingResponse, choose: Callable[[], Answer], alarm: asyncio.TimerHandle | None) -> None:
+    if alarm is not None:
+        alarm.cancel()
+    try:
+        answer = choose()
+    except Exception:
+        log.exception("an answer can't be formed")
+        answer = refuse(500, "an internal error occurred; the server's log has the details", closes=True)
+    later.set(answer)
+
+
+def find_version_fault(headers: Mapping[bytes, bytes]) -> UnsupportedProtocolVersion | None:
     """Return the error for a request whose header names a revision that is not served, or None."""
     version = headers.get(b"mcp-protocol-version")
     if version is None or version.decode("latin-1") in REVISIONS:
         return None
     return request_meta.refuse_version(version.decode("latin-1")[:MAX_VERSION], "MCP-Protocol-Version")
-
-
-async def send_accepted(send: Send, status: int = 202) -> None:
-    """Answer without a body."""
-    await respond(send, status, [] if status == 204 else [(b"content-length", b"0")])
 
 
 def interrupted_answer(ids: RequestIds) -> Outbound:
@@ -255,13 +247,6 @@ def _is_about_question(message: Outbound) -> bool:
     return isinstance(message, Request) or (
         isinstance(message, Notification) and message.method == "notifications/cancelled"
     )
-
-
-async def _watch_disconnect(receive: Receive, decided: "asyncio.Future[None]") -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    if not decided.done():
-        decided.set_result(None)
 
 
 def parse_accept(accept: bytes | None) -> ReplyForms:

@@ -1,31 +1,26 @@
 """Listen for HTTP with uvicorn, and shut down in order."""
 
 import asyncio
-import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import uvicorn
 
-from toolgate.server.budget import Budget
-from toolgate.transports.http.answer_queue import AnswerQueue
-from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections
-from toolgate.transports.http.protocol import HttpProtocol
+from toolgate.transports.http.wire.connection import HttpConnection
+from toolgate.transports.http.wire.connections import MAX_CONNECTIONS, Connections
+from toolgate.transports.http.wire.listener import Listener
 
-log = logging.getLogger("toolgate.http")
-
-KEEP_ALIVE = 130  # seconds an idle connection is kept: longer than proxies keep it (nginx 60, Traefik 90, Caddy 120)
 CLOSE_TIME = 2.0  # seconds for the last bytes to be sent
 ACCEPT_TURNS = 3  # of the event loop before the port closes: a connection in the kernel's queue would be reset
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn's server without its signal handlers: `stop` ends it."""
+    """uvicorn's server without its signal handlers and its clock: `stop` ends it."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -36,16 +31,7 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Wake once a second, for the Date header, until stopped."""
-        counter = 0
-        while not self.stopping.is_set():
-            await self.on_tick(counter)
-            counter += 10
-            try:
-                async with asyncio.timeout(1.0):
-                    await self.stopping.wait()
-            except TimeoutError:
-                continue
+        await self.stopping.wait()
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -64,44 +50,32 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 async def serve(
-    application: Any,
+    listener: Listener,
     listening: socket.socket,
     finish: Callable[[], Coroutine[Any, Any, None]],
     *,
     begin_drain: Callable[[], None] = lambda: None,
     drain_time: float = 0.0,
-    connections: Connections,
-    answers: Budget,
-    probes: Collection[str] = (),
     is_handed: bool = False,
 ) -> None:
     """Serve until SIGTERM or SIGINT; then accept no more, `finish` running work, and end. A second signal ends at once.
 
     After SIGTERM, requests on open connections are served for `drain_time` seconds, or until none is open. Each
     connection closes after its next answer. If `listening` was handed over, a new connection waits for the next
-    process. `answers` bounds what all readers leave unread. `probes` are paths that are always answered.
+    process.
     """
+    connections = listener.connections
     connections.lower_limit(_raise_descriptor_limit() // 2)  # the rest is for files and outgoing connections
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # clients could fill the log with bad requests
     config = uvicorn.Config(
-        application,
-        http=partial(
-            HttpProtocol,
-            queue=AnswerQueue(asyncio.get_running_loop()),
-            connections=connections,
-            answers=answers,
-            probes=probes,
-        ),  # type: ignore[arg-type]
+        _no_application,
+        interface="asgi3",
+        http=partial(HttpConnection, listener),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(CLOSE_TIME) + 1,
     )
-    listener = HttpServer(config)
+    server = HttpServer(config)
     first, second = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -115,32 +89,32 @@ async def serve(
 
     loop.add_signal_handler(signal.SIGTERM, hear, drain_time)
     loop.add_signal_handler(signal.SIGINT, hear, 0.0)  # from a terminal, where nobody wants to wait
-    serving = loop.create_task(listener.serve([listening]))
+    serving = loop.create_task(server.serve([listening]))
     if await _wait_first(serving, first.wait()):
         if drain_time:
             begin_drain()
             connections.is_draining = True
-            for connection in list(listener.server_state.connections):
-                assert isinstance(connection, HttpProtocol)
+            for connection in list(server.server_state.connections):
+                assert isinstance(connection, HttpConnection)
                 connection.close_after_answer()
             for _ in range(0 if is_handed else ACCEPT_TURNS):
                 await asyncio.sleep(0)
-        for server in getattr(listener, "servers", ()):
-            server.close()
+        for accepting in getattr(server, "servers", ()):
+            accepting.close()
         if drain_time:
-            await _drain(listener, connections, second, drain_time)
+            await _drain(server, connections, second, drain_time)
         finishing = loop.create_task(finish())
         if await _wait_first(finishing, second.wait()):
             finishing.cancel()
-        listener.stopping.set()
-        loop.call_later(CLOSE_TIME, _abort, listener)  # a reader that takes nothing
+        server.stopping.set()
+        loop.call_later(CLOSE_TIME, _abort, server)  # a reader that takes nothing
         if await _wait_first(serving, second.wait()):
-            listener.force_exit = True
-            _abort(listener)
+            server.force_exit = True
+            _abort(server)
     await serving
 
 
-async def _drain(listener: HttpServer, connections: Connections, second: asyncio.Event, seconds: float) -> None:
+async def _drain(server: HttpServer, connections: Connections, second: asyncio.Event, seconds: float) -> None:
     """Serve open connections for at most so many seconds, then close the idle ones. Closing a connection loses a
     request on its way, and many clients do not retry."""
     await asyncio.sleep(0)  # accepted connections are counted
@@ -149,13 +123,17 @@ async def _drain(listener: HttpServer, connections: Connections, second: asyncio
     await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     for end in ends:
         end.cancel()
-    for connection in list(listener.server_state.connections):
+    for connection in list(server.server_state.connections):
         connection.shutdown()
 
 
-def _abort(listener: HttpServer) -> None:
-    for connection in list(listener.server_state.connections):
-        connection.transport.abort()
+def _abort(server: HttpServer) -> None:
+    for connection in list(server.server_state.connections):
+        connection.abort()  # type: ignore[union-attr]  # all are HttpConnections
+
+
+async def _no_application(_scope: Any, _receive: Any, _send: Any) -> None:
+    """uvicorn asks for an application, but the connections call the listener's handler."""
 
 
 async def _wait_first(work: "asyncio.Task[None]", call: Coroutine[Any, Any, Any]) -> bool:

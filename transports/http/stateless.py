@@ -8,7 +8,7 @@ import asyncio
 import base64
 import binascii
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -17,16 +17,18 @@ from toolgate.server.auth.scopes import usable_scopes
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcError
-from toolgate.server.protocol.messages import Failure, RepeatedMeta, Request
+from toolgate.server.protocol.messages import Failure, Request
 from toolgate.server.protocol.request_meta import VERSION
 from toolgate.server.protocol.session import Session
-from toolgate.transports.http.asgi import Headers, Pending
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import Post, PostReply, find_version_fault, send_accepted
+from toolgate.transports.http.post import ACCEPTED, CALLED_OFF, Post, PostReply, find_version_fault
 from toolgate.transports.http.stream_response import StreamSender
 from toolgate.transports.http.transport import RunningMessages, TransportServices
+from toolgate.transports.http.wire.request import Answer, HttpRequest, StreamedResponse
+from toolgate.transports.http.wire.writer import AnswerWriter
 
 NUMBER = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")  # 42.0 is 42, too
+Headers = Mapping[bytes, bytes]
 BEGIN, END = "=?base64?", "?="
 
 STATUS = {  # of refusals; the rest is 200
@@ -61,74 +63,49 @@ class StatelessPosts:
             if principal.grant_key in rights:
                 task.cancel()
 
-    def serve(self, post: Post) -> Pending:
+    def serve(self, post: Post) -> Answer:
         """Answer one POST."""
         request = post.message
         if not isinstance(request, Request):
             fault = post.find_stateless_fault()
             # None: a notification, of which this revision defines none over HTTP
-            return send_accepted(post.send) if fault is None else post.begin_answer(fault, 400)
-        known = self._find_session(post, request)
+            return ACCEPTED if fault is None else post.format_answer(fault, 400)
         try:
-            self._check_headers(post, request, is_checked=known is not None)
+            self._check_headers(post.headers, request)
         except RpcError as error:
-            return post.begin_answer(Failure(request.id, error), 400)
+            return post.format_answer(Failure(request.id, error), 400)
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
-        session = known or self._create_session(post.principal)
-        task = self._running.start_reply(post, session, reply)
+        post.request.ends_with_client = True
+        task = self._running.start_reply(post, self._create_session(post.principal), reply)
         if task is not None:
             self._callers[task] = post.principal
             task.add_done_callback(self._callers.pop)
-        elif known is None and post.head is not None and session.revision is not None:  # nothing of it goes on
-            post.head.session = post.principal, request.params.get("_meta"), session
-        if reply.is_one_body(post.accepts):
-            return post.begin_answer(reply.answer, _status_of(reply.answer))
-        return self._send_reply(post, reply, task)
+            post.request.watch_client(task.cancel)
+        return reply.answer_with(partial(self._choose_answer, post, reply, task), self._patience)
 
-    async def _send_reply(self, post: Post, reply: PostReply, task: "asyncio.Task[None] | None") -> None:
-        """Send the reply of a `task` that takes a while, or a stream."""
-        if not await reply.wait_decided(self._patience, post.receive):
-            if task is not None:
-                task.cancel()
-            return
+    def _choose_answer(self, post: Post, reply: PostReply, task: "asyncio.Task[None] | None") -> Answer:
+        """Return the answer that a decided reply is."""
         status = _status_of(reply.answer)
         stream = reply.choose_stream(post.accepts, is_refused=status != 200)
         if stream is not None:
-            post.headers = {}  # frees memory: a thousand subscriptions may stay open for days
-            try:
-                is_whole = await self._streams.send(stream, 0, post.principal, post.scope, post.send, keep=False)
-                if task is not None and not is_whole:
-                    task.cancel()
-            finally:
-                stream.close()
-        elif reply.answer is None:
-            await send_accepted(post.send, 204)  # the client has called it off
-        else:
-            await post.send_answer(reply.answer, status)
+            return StreamedResponse(partial(self._stream, post.principal, post.request, stream, task))
+        return CALLED_OFF if reply.answer is None else post.format_answer(reply.answer, status)
 
-    def _find_session(self, post: Post, request: Request) -> Session | None:
-        """Return the session of the last call with the same head if a new one would equal it, or None."""
-        head = post.head
-        if head is None or head.session is None:
-            return None
-        session: Session
-        principal, known, session = head.session
-        meta = request.params.get("_meta")
-        if principal is not post.principal or session.in_flight:
-            return None
-        if known is not meta:
-            try:
-                if known != meta:
-                    return None
-            except RecursionError:  # nested too deeply to say
-                return None
-            head.session = principal, meta, session
-            head.meta = head.meta or RepeatedMeta()
-            if head.meta.spelling is not None:
-                head.meta.value = meta
-        session.meta = meta
-        return session
+    async def _stream(
+        self,
+        principal: Principal,
+        request: HttpRequest,
+        stream: EventStream,
+        task: "asyncio.Task[None] | None",
+        writer: AnswerWriter,
+    ) -> None:
+        try:
+            is_whole = await self._streams.send(stream, 0, principal, request, writer, keep=False)
+            if task is not None and not is_whole:
+                task.cancel()
+        finally:
+            stream.close()
 
     def _create_session(self, principal: Principal) -> Session:
         return Session(
@@ -147,33 +124,22 @@ class StatelessPosts:
         """Return a stream for one request, which can't be resumed."""
         return EventStream("", numbered=False, claim=self._services.budgets.events.claim(principal.name))
 
-    def _check_headers(self, post: Post, request: Request, *, is_checked: bool) -> None:
-        """Raise the first fault of the metadata, in the specification's order. `is_checked`: the `_meta` has none."""
-        meta: Any = request.params.get("_meta")
-        if not is_checked:
-            fault = find_version_fault(post.headers) if not isinstance(meta, dict) or VERSION not in meta else None
-            if fault is not None:
-                raise fault
-            if not isinstance(meta, dict):
-                raise InvalidParams("'_meta' must be an object")
-            request_meta.check_meta(meta)
-        method, params, head = request.method, request.params, post.head
-        last = None if head is None else head.repeated  # what the headers repeated of the last body
-        if (
-            last is None
-            or last[0] != meta[VERSION]
-            or last[1] != method
-            or (last[2] and last[3] != params.get(last[2]))
-        ):
-            parameter = self._services.dispatcher.name_parameter(method)
-            repeated = meta[VERSION], method, parameter, parameter and params.get(parameter)
-            _check_repeated(post.headers, *repeated)
-            if head is not None:
-                head.repeated = repeated
+    def _check_headers(self, headers: Headers, request: Request) -> None:
+        """Raise the first fault of the metadata, in the specification's order."""
+        method, params = request.method, request.params
+        meta: Any = params.get("_meta")
+        fault = find_version_fault(headers) if not isinstance(meta, dict) or VERSION not in meta else None
+        if fault is not None:
+            raise fault
+        if not isinstance(meta, dict):
+            raise InvalidParams("'_meta' must be an object")
+        request_meta.check_meta(meta)
+        parameter = self._services.dispatcher.name_parameter(method)
+        _check_repeated(headers, meta[VERSION], method, parameter, parameter and params.get(parameter))
         name = params.get("name")
         if method == "tools/call" and isinstance(name, str):
             for header, path in self._services.mirrored_headers(name).items():
-                _check_mirrored(post.headers, header, _argument_at(params.get("arguments"), path))
+                _check_mirrored(headers, header, _argument_at(params.get("arguments"), path))
 
 
 def _status_of(answer: object) -> int:

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from toolgate.server.principal import Principal
-from toolgate.transports.http.asgi import Scope, Send
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.transport import HttpBudgets
+from toolgate.transports.http.wire.request import HttpRequest, format_lines
+from toolgate.transports.http.wire.writer import AnswerWriter
 
 OPEN = b": open\r\n\r\n"  # sent at once: proxies and clients wait for a first byte
 PING = b": ping\r\n\r\n"
@@ -23,6 +24,7 @@ HEADERS = [
     (b"cache-control", b"no-store, no-transform"),  # no-transform: never compressed, which would buffer
     (b"x-accel-buffering", b"no"),
 ]
+LINES = format_lines(HEADERS)
 
 log = logging.getLogger("toolgate.http")
 
@@ -44,21 +46,21 @@ class StreamSender:
         stream: EventStream,
         cursor: int,
         principal: Principal,
-        scope: Scope,
-        send: Send,
+        request: HttpRequest,
+        writer: AnswerWriter,
         *,
         keep: bool,
         poll: float | None = None,
         until: float | None = None,
-        extra: Iterable[tuple[bytes, bytes]] = (),
+        extra: bytes = b"",
     ) -> bool:
         """Send a stream's events after number `cursor`. Return True at its end, False if the reader leaves, is
         disconnected or too slow.
 
         `keep`: sent events stay, for a reader that lost them. `poll`: seconds until the reader is disconnected, to come
-        back, or None. `until`: when it is disconnected in any case, in seconds since 1970. `scope` is emptied.
+        back, or None. `until`: when it is disconnected in any case, in seconds since 1970. `extra` are header lines.
         """
-        reader, connection = object(), scope["toolgate.connection"]
+        reader = object()
         release = partial(stream.release, reader)
         stream.attach(reader)
         ends = [poll] if poll is not None else []
@@ -68,13 +70,12 @@ class StreamSender:
         place = self._budgets.streams.take(principal.name, 1, release)
         has_room = partial(self._budgets.answers.has_room, principal.name)
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": [*HEADERS, *extra]})
-            connection.begin_stream(scope, release)
-            first = OPEN if poll is None else stream.format_primer(cursor, RETRY)
-            await send({"type": "http.response.body", "body": first, "more_body": True})
-            whole = await _write(stream, cursor, send, reader, has_room, keep=keep, polled=poll is not None)
+            writer.begin(200, LINES + extra)
+            request.watch_client(release)
+            await writer.write(OPEN if poll is None else stream.format_primer(cursor, RETRY))
+            whole = await _write(stream, cursor, writer, reader, has_room, keep=keep, polled=poll is not None)
         finally:
-            connection.end_stream()
+            request.watch_client(None)
             if timer is not None:
                 timer.cancel()
             stream.release(reader)
@@ -82,8 +83,9 @@ class StreamSender:
                 self.streams.discard(stream)
             if place is not None:
                 place.release()
-        last = RETURN if self.is_draining and not whole else b""
-        await send({"type": "http.response.body", "body": last, "more_body": False})
+        if self.is_draining and not whole:
+            await writer.write(RETURN)
+        writer.end()
         return whole
 
     def _add(self, stream: EventStream) -> None:
@@ -101,7 +103,14 @@ class StreamSender:
 
 
 async def _write(
-    stream: EventStream, cursor: int, send: Send, reader: object, has_room: HasRoom, *, keep: bool, polled: bool
+    stream: EventStream,
+    cursor: int,
+    writer: AnswerWriter,
+    reader: object,
+    has_room: HasRoom,
+    *,
+    keep: bool,
+    polled: bool,
 ) -> bool:
     while stream.reader is reader:
         stream.news.clear()
@@ -122,7 +131,7 @@ async def _write(
             events = [PING]
         stream.pinged = False
         if events:
-            await send({"type": "http.response.body", "body": b"".join(events), "more_body": True})
+            await writer.write(b"".join(events))
             if not keep:
                 stream.forget(cursor)
         else:

@@ -12,22 +12,30 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolgate.server.budget import Budget, Claim, Holder
+from toolgate.server.budget import Budget, Claim
 from toolgate.server.bus.bus import BusUnreachableError
 from toolgate.server.config.transports import HttpTransport
 from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
-from toolgate.server.protocol.first_steps import FirstSteps
 from toolgate.server.protocol.messages import Inbound
 from toolgate.server.protocol.session import Channel, Session
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import event_stream as events
-from toolgate.transports.http.asgi import EagerApplication, Pending, Receive, Scope, Send, refuse
-from toolgate.transports.http.bearer import ScopeCheck
+from toolgate.transports.http.bearer import ScopeCheck, SignedInHandler
 from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import Post, PostReply, interrupted_answer
 from toolgate.transports.http.sessions import Sessions
+from toolgate.transports.http.wire.request import (
+    Answer,
+    HttpRequest,
+    PendingResponse,
+    StreamedResponse,
+    WholeResponse,
+    refuse,
+)
+from toolgate.transports.http.wire.writer import AnswerWriter
 
 ENDING = "the server is shutting down"
 MAX_REQUESTS = 3_072  # of known principals at once: other connections stay free for strangers and pages
@@ -38,7 +46,6 @@ MAX_EACH_STREAMS = 512  # of one principal; beyond it the oldest is disconnected
 # Parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path
 Mirrored = Mapping[str, tuple[str, ...]]
 PostTaker = Callable[[str, Principal, bytes, bytes | None], Awaitable[int]]
-Handler = Callable[[Principal, Scope, Receive, Send], Pending]
 
 
 class HttpBudgets(msgspec.Struct, frozen=True):
@@ -89,6 +96,7 @@ class TransportServices(msgspec.Struct, frozen=True):
     - `budgets`: limits of all transports together.
     - `scope_check`: None if every caller has every scope.
     - `mirrored_headers(tool)`: a tool's parameters that headers repeat.
+    - `prefix`: the path before the server's own in its public URL, or "".
     - `forwarder`: the way to sessions of other replicas, or None.
     - `now`: the clock by which tokens end, in seconds since the epoch.
     """
@@ -99,6 +107,7 @@ class TransportServices(msgspec.Struct, frozen=True):
     budgets: HttpBudgets
     scope_check: ScopeCheck | None = None
     mirrored_headers: Callable[[str], Mirrored] = _mirrors_nothing
+    prefix: str = ""
     forwarder: PostForwarder | None = None
     now: Callable[[], float] = time.time
 
@@ -110,7 +119,6 @@ class RunningMessages:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_ending = False  # no new request starts; answers and cancellations still arrive
         self._dispatcher = dispatcher
-        self._steps: FirstSteps | None = None  # of the loop that serves
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -125,10 +133,9 @@ class RunningMessages:
     ) -> "asyncio.Task[None] | None":
         """Start the work on a message, and return its task, or None if it is done. Until then it is in `tasks` and
         holds the `claim` of its body."""
-        if self._steps is None:
-            self._steps = FirstSteps(asyncio.get_running_loop())
-        task = self._steps.run_within(self._dispatcher.handle_message(message, session, channel))
-        if task is None:
+        work = self._dispatcher.handle_message(message, session, channel)
+        task = asyncio_tasks.start(asyncio.get_running_loop(), work)
+        if task.done():
             if claim is not None:
                 claim.release()
             return None
@@ -159,41 +166,62 @@ class RunningMessages:
 
 
 class Endpoint:
-    """An application of a transport: one handler per method, within the limit on requests."""
+    """Answers the requests to one path: one handler per method, within the limit on requests of a principal."""
 
-    def __init__(self, budgets: HttpBudgets, handlers: Mapping[str, Handler]) -> None:
+    def __init__(self, budgets: HttpBudgets, handlers: Mapping[str, SignedInHandler]) -> None:
         self._requests = budgets.requests
         self._handlers = handlers
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Pending:
-        handle = self._handlers.get(scope["method"])
+    def __call__(self, principal: Principal, request: HttpRequest) -> Answer:
+        handle = self._handlers.get(request.head.method)
         if handle is None:
             *others, last = self._handlers
             methods = f"{', '.join(others)} or {last}" if others else last
-            return refuse(send, 405, f"the method must be {methods}", [(b"allow", ", ".join(self._handlers).encode())])
-        principal: Principal = scope["toolgate.principal"]
+            return refuse(405, f"the method must be {methods}", [(b"allow", ", ".join(self._handlers).encode())])
         holder = self._requests.enter(principal.name)
         if holder is None:
-            return refuse_for_now(send, "too many requests at once")
+            return refuse_for_now("too many requests at once")
+        leave = partial(self._requests.leave, holder, 1)
         try:
-            pending = handle(principal, scope, receive, send)
+            answer = handle(principal, request)
         except BaseException as error:
-            self._requests.leave(holder, 1)
+            leave()
             if isinstance(error, BusUnreachableError):
-                return refuse_for_now(send, str(error))
+                return refuse_for_now(str(error))
             raise
-        if pending is not None:
-            return self._finish(pending, holder, send)
-        self._requests.leave(holder, 1)
-        return None
+        return _call_after(answer, leave)
 
-    async def _finish(self, pending: Awaitable[None], holder: Holder, send: Send) -> None:
-        try:
-            await pending
-        except BusUnreachableError as error:  # raised before the answer has begun
-            await refuse_for_now(send, str(error))
-        finally:
-            self._requests.leave(holder, 1)
+
+def _call_after(answer: Answer, leave: Callable[[], None]) -> Answer:
+    """Call `leave` when all of the answer is formed, or written if it is streamed."""
+    if type(answer) is WholeResponse:
+        leave()
+        return answer
+    if type(answer) is PendingResponse:
+        return answer.change(partial(_call_after, leave=leave))
+    if type(answer) is StreamedResponse:
+        return StreamedResponse(partial(_write_and_call, answer, leave))
+    assert isinstance(answer, Awaitable)
+    return _wait_and_call(answer, leave)
+
+
+async def _write_and_call(answer: StreamedResponse, leave: Callable[[], None], writer: AnswerWriter) -> None:
+    try:
+        await answer.write(writer)
+    finally:
+        leave()
+
+
+async def _wait_and_call(pending: Awaitable[Answer], leave: Callable[[], None]) -> Answer:
+    try:
+        answer = await pending
+    except BusUnreachableError as error:
+        leave()
+        return refuse_for_now(str(error))
+    except BaseException:
+        leave()
+        raise
+    return _call_after(answer, leave)
 
 
 class Transport(Protocol):
@@ -207,8 +235,8 @@ class Transport(Protocol):
         """The streams that have a reader."""
         ...
 
-    def endpoints(self) -> Mapping[str, EagerApplication]:
-        """Its applications, by path; `toolgate.principal` in the scope is the caller."""
+    def endpoints(self) -> Mapping[str, SignedInHandler]:
+        """Its handlers, by path."""
         ...
 
     def drain(self) -> None:
@@ -224,6 +252,6 @@ class Transport(Protocol):
         ...
 
 
-async def refuse_for_now(send: Send, text: str = ENDING) -> None:
+def refuse_for_now(text: str = ENDING) -> WholeResponse:
     """Answer 503: the client tries again in a second, on another connection."""
-    await refuse(send, 503, text, [(b"connection", b"close"), (b"retry-after", b"1")])
+    return refuse(503, text, [(b"retry-after", b"1")], closes=True)

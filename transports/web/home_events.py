@@ -56,7 +56,7 @@ class HomeEvents:
         if scope["method"] != "GET":
             await refuse(send, 405, "the method must be GET", [(b"allow", b"GET")])
             return
-        request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]})
+        request = Request(scope)
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             await refuse(send, 403, "only this server's first page may read this")
             return

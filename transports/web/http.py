@@ -18,6 +18,7 @@ from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import cors
 from toolgate.transports.http.asgi import Message, Receive, Scope, Send
+from toolgate.transports.http.wire.body import BodyTooSlowError, ClientDisconnectedError
 
 MAX_FORM = 64 * 1024  # bytes: the largest is a signed assertion of 16 KiB
 MAX_FORMS = 8 * 2**20  # bytes of all forms that one path receives at a time: 128, each counted as the largest
@@ -177,10 +178,10 @@ class WebEndpoint:
             self._headers |= {name.decode(): value.decode() for name, value in lines}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request({**scope, "headers": [*scope["toolgate.headers"].items()]}, receive)  # each header once
+        request = Request(scope, receive)
         try:
             response = await self._respond(request)
-        except bodies.ClientDisconnectedError:
+        except ClientDisconnectedError:
             return
         response.headers.update(self._headers)
         await response(scope, receive, send)
@@ -194,7 +195,7 @@ class WebEndpoint:
             return with_headers(response, ("allow", self._allowed))
         try:
             return await (self._read_and_respond if request.method == "POST" else handle)(request)
-        except bodies.ClientDisconnectedError:
+        except ClientDisconnectedError:
             raise
         except BadFormError as error:
             return self._refuse(request, error.status, str(error))
@@ -212,15 +213,15 @@ class WebEndpoint:
         if response is not None:
             return response
         try:
-            headers = request.scope["toolgate.headers"]
-            body = await self._bodies.read("", headers, request.receive, limit=self._limit)
+            body = await self._bodies.read("", request.scope["toolgate.request"], limit=self._limit)
         except bodies.BodyTooLargeError:
             return self._refuse(request, 413, f"the body has more than {self._limit} bytes")
-        except bodies.BodyTooSlowError:
-            return self._refuse(request, 408, "the body did not arrive in time")
+        except BodyTooSlowError:
+            response = self._refuse(request, 408, "the body did not arrive in time")
+            return with_headers(response, ("connection", "close"))
         except bodies.BodyBudgetError:
             response = self._refuse(request, 503, "too much data is being sent at once: try again later")
-            return with_headers(response, ("retry-after", "1"))
+            return with_headers(response, ("retry-after", "1"), ("connection", "close"))
 
         async def receive() -> Message:
             return {"type": "http.request", "body": body.data}

@@ -17,8 +17,9 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
 from toolgate.server.principal import LOCAL_NAME, Principal, derive_subject
-from toolgate.transports.http.asgi import Application, Receive, Scope, Send, is_browser, respond
+from toolgate.transports.http.asgi import Application, Receive, Scope, Send, headers_of, is_browser, respond
 from toolgate.transports.http.cors import HeaderLines
+from toolgate.transports.http.wire.request import WholeResponse, format_lines
 from toolgate.transports.web.http import Cookies, new_secret, redirect, short_hash
 from toolgate.transports.web.templates import PageTemplates
 
@@ -73,14 +74,14 @@ class PageContext:
 
     async def answer_unknown_path(self, refuse: Application, scope: Scope, receive: Receive, send: Send) -> None:
         """Show a browser a page for a path that this server does not have; `refuse` answers other clients."""
-        if scope["type"] != "http" or not is_browser(scope):
+        if not is_browser(scope["method"], headers_of(scope)):
             await refuse(scope, receive, send)
             return
         sentence = "Check the address, or go to the first page."
         page = self.pages.notice(404, "There is no such page", sentence, isolated=True, **self.first_page_link())
         await respond(send, 404, page.raw_headers, bytes(page.body))
 
-    async def send_endpoint_page(self, path: str, send: Send, status: int, headers: HeaderLines) -> None:
+    def endpoint_page(self, path: str, status: int, headers: HeaderLines) -> WholeResponse:
         """Answer a browser that opened the URL of a transport, which is for MCP clients."""
         page = self.pages.notice(
             status,
@@ -90,7 +91,8 @@ class PageContext:
             about=self.public_url + path,
             **self.first_page_link(),
         )
-        await respond(send, status, [*page.raw_headers, *headers], bytes(page.body))
+        own = [header for header in page.raw_headers if header[0] != b"content-length"]
+        return WholeResponse(status, format_lines([*own, *headers]), bytes(page.body))
 
     def first_page_link(self) -> dict[str, Any]:
         """Return the values of a notice that lead to the first page."""

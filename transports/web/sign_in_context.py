@@ -19,7 +19,7 @@ from toolgate.server.auth.login.throttle import ThrottledError
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.policy.sign_in_methods import HEADER
-from toolgate.transports.http.asgi import Headers
+from toolgate.transports.http.asgi import headers_of
 from toolgate.transports.web.http import BadFormError, redirect, short_hash, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, PageContext, Visitor, format_sentence
 
@@ -76,7 +76,7 @@ class SignInContext(PageContext):
     async def identify_visitor(self, request: Request) -> Visitor:
         """Return the visitor who sent a request. Raises UntrustedIdentityError."""
         if self.sign_in.trusted_header is not None:
-            headers: Headers = request.scope["toolgate.headers"]
+            headers = headers_of(request.scope)
             try:
                 named = self.sign_in.trusted_header.read_person(headers, _peer(request))
             except SignInError as error:

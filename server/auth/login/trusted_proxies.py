@@ -111,6 +111,11 @@ class TrustedHeader(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:  # without the secret
         return f"TrustedHeader({self.header!r}, {self.proxies!r}, {self.allowlist!r})"
 
+    @property
+    def names(self) -> tuple[bytes, bytes]:
+        """The headers that sign people in: each may come once."""
+        return self.header.encode(), PROOF_HEADER.encode()
+
     def read_person(self, headers: Mapping[bytes, bytes], peer: str) -> Person | None:
         """Return the person the proxy names, or None. Raises SignInError if another peer sends the header."""
         value = headers.get(self.header.encode())

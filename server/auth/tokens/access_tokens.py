@@ -56,10 +56,6 @@ class TokenVerifier(Protocol):
         """Return a lately verified token by its `hash_token`, or None. Needs no await."""
         ...
 
-    def is_current(self, held: "CachedToken") -> bool:
-        """Return whether `find_cached` would find this token again. Nearly all requests use this."""
-        ...
-
     async def verify(self, token: str) -> Principal:
         """Return the principal. Raises InvalidTokenError, UnavailableError."""
         ...
@@ -71,13 +67,12 @@ def hash_token(token: bytes) -> bytes:
 
 
 class CachedToken(msgspec.Struct, eq=False):
-    """A verified token: its key, and its expiry. `is_held`: it is still in the cache."""
+    """A verified token: its key, and its expiry."""
 
     principal: Principal
     until: float
     kid: str
     jti: str
-    is_held: bool = True
 
 
 class TokenCache:
@@ -128,7 +123,6 @@ class TokenCache:
 
     def _drop(self, key: bytes) -> None:
         held = self._held.pop(key)
-        held.is_held = False
         if self._of_jti.get(held.jti) == key:
             del self._of_jti[held.jti]
 
@@ -212,10 +206,6 @@ class OwnTokens:
     def find_cached(self, key: bytes) -> CachedToken | None:
         now = self._now()
         return self._verified.find(key, now) if 0 <= now - self._refreshed_at < FRESH else None
-
-    def is_current(self, held: CachedToken) -> bool:
-        now = self._now()
-        return held.is_held and now < held.until and 0 <= now - self._refreshed_at < FRESH
 
     async def verify(self, token: str) -> Principal:
         claims = await self.claims(token)

@@ -226,10 +226,6 @@ class ExternalTokens:
         now = self._now()
         return self._verified.find(key, now) if self._has_keys(now) else None
 
-    def is_current(self, held: CachedToken) -> bool:
-        now = self._now()
-        return held.is_held and now < held.until and self._has_keys(now)
-
     def _has_keys(self, now: float) -> bool:
         """Return whether the keys that verified the cached tokens are the issuer's, as far as is known."""
         return self._issuer.keys is self._keys and not self._issuer.is_due(now)

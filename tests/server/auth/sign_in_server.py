@@ -27,13 +27,18 @@ from toolgate.server.auth.oauth_server.service import AuthorizationService
 from toolgate.server.auth.scopes import SENTENCES, SERVED
 from toolgate.server.auth.tokens.access_tokens import OwnTokens
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
+from toolgate.server.budget import Budget
 from toolgate.server.state import client_rows
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.tools.web.fetch import Web
-from toolgate.transports.http.guard import RequestGuard
+from toolgate.transports.http.front import Front
+from toolgate.transports.http.wire.asgi import answer_with
+from toolgate.transports.http.wire.connection import HttpConnection
+from toolgate.transports.http.wire.connections import Connections
+from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.web.oauth_routes import OAuthRoutes
 
 T = TypeVar("T")
@@ -156,20 +161,23 @@ def sign_in_server(
     )
     oauth = OAuthRoutes(url, "toolgate", authorization, people, SENTENCES, ("/mcp", "/sse"))
     parts = urllib.parse.urlsplit(url)
-    guard = RequestGuard(
-        Router(
-            [Route(path, endpoint) for path, endpoint in (*oauth.client_routes(), *oauth.page_routes())],
-            redirect_slashes=False,
-        ),
+    routes = [Route(path, endpoint) for path, endpoint in (*oauth.client_routes(), *oauth.page_routes())]
+    app = Router(routes, redirect_slashes=False)
+    front = Front(
+        {},
+        functools.partial(answer_with, app, root_path=parts.path),
         [parts.netloc],
         [f"{parts.scheme}://{parts.netloc}"],
         loopback=True,
         behind_proxy=True,
         prefix=parts.path,
         shared=oauth.cross_origin_paths,
+        single=people.trusted_header.names if people.trusted_header is not None else (),
     )
+    listener = Listener(front, Connections(), Budget(2**30, 2**30))
     options = {"lifespan": "off", "log_config": None, "access_log": False, "proxy_headers": False}
-    server = uvicorn.Server(uvicorn.Config(guard, timeout_graceful_shutdown=1, **options))
+    options["http"] = functools.partial(HttpConnection, listener)
+    server = uvicorn.Server(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_until_complete, args=(server.serve([bound]),), daemon=True)
     thread.start()

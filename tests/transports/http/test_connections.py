@@ -22,8 +22,8 @@ from tests.transports.http.test_streams import run, until
 from toolgate.server.auth.address_blocks import prefixes
 from toolgate.server.budget import Budget
 from toolgate.transports.http import transport
-from toolgate.transports.http.connections import MAX_CONNECTIONS, Connections
 from toolgate.transports.http.session import MAX_GET_STREAMS
+from toolgate.transports.http.wire.connections import MAX_CONNECTIONS, Connections
 from toolgate.transports.web.http import MAX_FORM, MAX_FORMS
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -131,7 +131,7 @@ def test_where_every_connection_is_in_use_a_newcomer_gets_503_and_a_probe_its_an
         for _, writer in held:
             writer.write(head)
         await until(lambda: here.streamable.budgets.requests.used == 4)
-        for path, status in ((b"/mcp", b"503"), (b"/probe", b"400"), (b"/probe?now", b"503"), (b"/mcp", b"503")):
+        for path, status in ((b"/mcp", b"503"), (b"/probe", b"404"), (b"/probe?now", b"503"), (b"/mcp", b"503")):
             answer = await told(port, path)
             assert answer.startswith(b"HTTP/1.1 " + status), answer
             assert b"connection: close" in answer.lower()

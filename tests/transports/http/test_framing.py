@@ -73,7 +73,7 @@ def test_the_body_of_a_request_that_offers_an_upgrade_is_no_request(
 ) -> None:
     length = f"Content-Length: {len(INNER)}" if framing == "length" else "Transfer-Encoding: chunked"
     body = INNER if framing == "length" else b"%x\r\n%b\r\n0\r\n\r\n" % (len(INNER), INNER)
-    head = f"{target} HTTP/1.1\r\nHost: localhost\r\n{upgrade}, close\r\n{length}\r\n\r\n".encode()
+    head = f"{target} HTTP/1.1\r\nHost: localhost\r\n{upgrade}\r\nConnection: close\r\n{length}\r\n\r\n".encode()
     parts: Sequence[bytes] = (head, body) if is_split else (head + body,)
     statuses, came = exchange(shared, *parts, used=used)
     assert len(statuses) == 1, came
@@ -103,11 +103,8 @@ def test_a_trailer_is_no_header(shared: Site, is_split: bool, used: bool) -> Non
 @pytest.mark.parametrize("begin", [b"1\r\n{\r\n0\r\n", b"1;"])
 def test_trailers_and_chunk_extensions_end(shared: Site, begin: bytes, endless: bytes) -> None:
     head = list_tools()[0] + b"Transfer-Encoding: chunked\r\n\r\n"
-    with shared.socket() as wire:
-        wire.sendall(head + begin)
-        with pytest.raises((ConnectionResetError, BrokenPipeError)):
-            for _ in range(4_000_000 // len(endless) + 1):
-                wire.sendall(endless)
+    statuses, came = exchange(shared, head + begin + endless * (1_000_000 // len(endless)))
+    assert statuses in ([400], [431]), came
 
 
 def test_a_client_that_waits_to_send_its_body_is_refused_on_a_connection_that_closes(shared: Site) -> None:

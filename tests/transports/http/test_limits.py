@@ -11,18 +11,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.clients.raw_client import PATIENCE
 from tests.servers.http_in_process import inside
 from tests.transports.test_streamable_http import modern
-from toolgate.transports.http import guard as http_guard
-from toolgate.transports.http import protocol as http_protocol
 from toolgate.transports.http import server as http
 from toolgate.transports.http.bearer import LocalAuth
-from toolgate.transports.http.connections import Connections
-from toolgate.transports.http.guard import RequestGuard
+from toolgate.transports.http.front import Front
+from toolgate.transports.http.wire.connections import Connections
+from toolgate.transports.http.wire.listener import ConnectionLimits, Listener
+from toolgate.transports.http.wire.request import refuse
 
+SHORT = ConnectionLimits(head=0.3, body=0.3, quiet=0.3, unread=0.4, tick=0.05)
 HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
@@ -31,6 +30,7 @@ def serving(
     body: Callable[[int, Any], Awaitable[None]],
     *,
     connections: Connections | None = None,
+    wire: ConnectionLimits | None = None,
     **limits: float,
 ) -> None:
     """Run `body(port, inside)` against a listening server in this process with `/mcp` alone; `/probe` is a probe."""
@@ -43,14 +43,11 @@ def serving(
             async def finish() -> None:
                 here.sessions.close_all()
 
-            guard = RequestGuard(
-                LocalAuth(here.streamable.endpoints()["/mcp"]), [], [], loopback=True, behind_proxy=False
-            )
-            shared: Any = {
-                "connections": Connections() if connections is None else connections,
-                "answers": here.app.dispatcher.answers,
-            }
-            server = asyncio.create_task(http.serve(guard, bound, finish, probes=["/probe"], **shared))
+            endpoint = LocalAuth(here.streamable.endpoints()["/mcp"])
+            front = Front({"/mcp": endpoint}, lambda _: refuse(404, "no"), [], [], loopback=True, behind_proxy=False)
+            places = Connections() if connections is None else connections
+            listener = Listener(front, places, here.app.dispatcher.answers, ["/probe"], wire)
+            server = asyncio.create_task(http.serve(listener, bound, finish))
             try:
                 await body(port, here)
             finally:
@@ -84,9 +81,7 @@ def drip(port: int, data: bytes, begin: bytes = b"") -> tuple[bytes, float]:
         return came, time.monotonic() - begun
 
 
-def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.4)
-
+def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(tmp_path: Path) -> None:
     async def body(port: int, here: Any) -> None:
         for begin, data in (
             (b"", b"GET /mcp HTTP/1.1\r\n" + b"X-Filler: aaaaaaaaaaa\r\n" * 100),
@@ -97,12 +92,10 @@ def test_a_head_that_comes_a_byte_at_a_time_is_cut_off(tmp_path: Path, monkeypat
             assert took < 5
             assert came.count(b"HTTP/1.1") == (1 if begin else 0)
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)
 
 
-def test_a_connection_that_says_nothing_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.3)
-
+def test_a_connection_that_says_nothing_is_cut_off(tmp_path: Path) -> None:
     def silent(port: int) -> bytes:
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
             return wire.recv(1)
@@ -110,7 +103,7 @@ def test_a_connection_that_says_nothing_is_cut_off(tmp_path: Path, monkeypatch: 
     async def body(port: int, here: Any) -> None:
         assert await asyncio.to_thread(silent, port) == b""
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)
 
 
 def test_a_body_that_comes_a_byte_at_a_time_is_408(tmp_path: Path) -> None:
@@ -120,12 +113,10 @@ def test_a_body_that_comes_a_byte_at_a_time_is_408(tmp_path: Path) -> None:
             assert came.startswith(b"HTTP/1.1 408")
             assert took < 5
 
-    serving(tmp_path, body, slow=0.4)
+    serving(tmp_path, body, wire=SHORT)
 
 
-def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.4)
-    monkeypatch.setattr(http_guard, "DRAIN_TIME", 0.4)
+def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path) -> None:
 
     async def body(port: int, here: Any) -> None:
         for head in (HEAD.replace(b"application/json", b"text/plain"), HEAD.replace(b"POST", b"PUT")):
@@ -133,28 +124,48 @@ def test_the_rest_of_a_refused_body_is_read_for_a_while_only(tmp_path: Path, mon
             assert came.startswith((b"HTTP/1.1 415", b"HTTP/1.1 405"))
             assert took < 5
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)
 
 
-def test_the_rest_of_a_large_refused_body_does_not_count_as_a_head(tmp_path: Path) -> None:
-    def post_twice(port: int) -> bytes:
+def test_a_client_that_waits_with_its_body_is_refused_on_a_connection_that_closes(tmp_path: Path) -> None:
+    def post(port: int) -> bytes:
         head = HEAD.replace(b"application/json", b"text/plain")
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
             wire.sendall(head + b"Content-Length: 3000000\r\n\r\n")
-            first = wire.recv(65_536)
-            wire.sendall(b"x" * 3_000_000 + b"PUT /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            return first + wire.recv(65_536)
+            return whole_answer(wire)
 
     async def body(port: int, here: Any) -> None:
-        came = await asyncio.to_thread(post_twice, port)
+        came = await asyncio.to_thread(post, port)
+        assert came.startswith(b"HTTP/1.1 415")
+        assert b"\r\nconnection: close\r\n" in came
+
+    serving(tmp_path, body, wire=SHORT)
+
+
+def test_a_refused_body_that_comes_is_dropped_and_the_connection_goes_on(tmp_path: Path) -> None:
+    def post(port: int) -> bytes:
+        head = HEAD.replace(b"application/json", b"text/plain")
+        with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
+            wire.sendall(head + b"Content-Length: 3000000\r\n\r\n" + b"x" * 3_000_000)
+            wire.sendall(b"PUT /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            return whole_answer(wire)
+
+    async def body(port: int, here: Any) -> None:
+        came = await asyncio.to_thread(post, port)
         assert came.startswith(b"HTTP/1.1 415")
         assert b"HTTP/1.1 405" in came
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)
 
 
-def test_a_call_longer_than_the_head_may_take_is_not_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEADER_TIME", 0.3)
+def whole_answer(wire: socket.socket) -> bytes:
+    came = b""
+    while part := wire.recv(65_536):
+        came += part
+    return came
+
+
+def test_a_call_longer_than_the_head_may_take_is_not_cut_off(tmp_path: Path) -> None:
     message, told = modern("tools/call", {"name": "wait", "arguments": {"seconds": 0.9}})
 
     async def body(port: int, here: Any) -> None:
@@ -164,20 +175,14 @@ def test_a_call_longer_than_the_head_may_take_is_not_cut_off(tmp_path: Path, mon
         assert b"waited" in await asyncio.to_thread(whole, port, head + data)
 
     def whole(port: int, sent: bytes) -> bytes:
-        came = b""
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as wire:
             wire.sendall(sent)
-            while part := wire.recv(65_536):
-                came += part
-        return came
+            return whole_answer(wire)
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)
 
 
-def test_a_reader_that_takes_nothing_is_disconnected_and_its_call_called_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_protocol, "SEND_TIME", 0.4)
+def test_a_reader_that_takes_nothing_is_disconnected_and_its_call_called_off(tmp_path: Path) -> None:
     message, told = modern("tools/call", {"name": "flood", "arguments": {}})
     message["params"]["_meta"]["progressToken"] = 1
 
@@ -192,10 +197,10 @@ def test_a_reader_that_takes_nothing_is_disconnected_and_its_call_called_off(
             await asyncio.sleep(0.01)
         writer.transport.abort()
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)
 
 
-def test_a_known_head_vouches_for_no_other_body(tmp_path: Path) -> None:
+def test_a_repeated_head_vouches_for_no_other_body(tmp_path: Path) -> None:
     """The headers that repeat parts of a body are compared with each body, whatever was compared before."""
 
     def call(name: str, head: list[bytes]) -> bytes:
@@ -222,4 +227,4 @@ def test_a_known_head_vouches_for_no_other_body(tmp_path: Path) -> None:
         assert good != bad
         assert seen == [good, good, good, bad, good]
 
-    serving(tmp_path, body)
+    serving(tmp_path, body, wire=SHORT)

@@ -383,7 +383,6 @@ def test_a_principal_can_not_use_another_principals_session(tmp_path: Path) -> N
         for stranger in (
             here.ask("POST", ping, **bob),
             here.ask("POST", cancel, **bob),
-            here.ask("POST", HELLO, **bob),
             here.ask("GET", **bob),
             here.ask("GET", last_event_id=event["id"], **bob),
             here.ask("DELETE", **bob),
