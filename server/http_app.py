@@ -61,7 +61,7 @@ TRIES = 5  # at the start, of what needs the state: each waits two seconds where
 # Asked for before a server is listed at ChatGPT, without signing in
 OPENAI_CHALLENGE = "/.well-known/openai-apps-challenge"
 
-ANSWER_TIME = 0.5  # seconds for released calls to be answered
+ANSWER_TIME = 0.5  # seconds for released and interrupted calls to be answered
 DRAIN_TIME = 10.0  # seconds behind a load balancer: longer than its checks, and than it keeps idle connections
 HANDED_DRAIN_TIME = 0.5  # on a service manager's socket new connections wait meanwhile; requests may be arriving
 
@@ -305,7 +305,7 @@ class HttpApp:
 
     async def _finish(self) -> None:
         """Let what runs finish in the grace time, end the subscriptions, then every stream and session."""
-        self._ending = True
+        self._ending = self._dispatcher.is_ending = True
         transports = self._transports.values()
         for transport in transports:
             transport.running.is_ending = True
@@ -322,9 +322,7 @@ class HttpApp:
             released = self._release_calls()
         if running and released:
             await asyncio.wait(running, timeout=ANSWER_TIME)
-        for transport in transports:
-            for task in list(transport.running.tasks):
-                task.cancel()
+        await _interrupt([task for transport in transports for task in transport.running.tasks])
         for transport in transports:
             await transport.sessions.suspend_all()
 
@@ -479,6 +477,14 @@ async def _retry(work: Callable[[], Awaitable[T]], failing: str) -> T | None:
             if not left:
                 log.warning("%s: %s", failing, error)
     return None
+
+
+async def _interrupt(tasks: Collection["asyncio.Task[Any]"]) -> None:
+    """Cancel these tasks, and give their requests time to be answered."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=ANSWER_TIME)
 
 
 async def _find_no_people() -> list[str]:

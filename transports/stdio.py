@@ -1,48 +1,38 @@
 """Serve one client over standard input and output: one JSON-RPC message per line, UTF-8.
 
-Lines are handled concurrently. Unread output stops the reading of input (`PAUSE_ABOVE`), which bounds memory, and drops
-progress and log messages. At the end of input, SIGTERM or SIGINT, running work gets the grace time. A stray `print`
-goes to standard error.
+Lines are handled concurrently. Unread output stops the reading of input, which bounds memory, and drops
+progress and log messages. At the end of input, SIGTERM or SIGINT, running work gets the grace time, or until the next
+signal; what is not done then is answered with an error. A stray `print` goes to standard error.
 Source: MCP basic/transports, "stdio".
 """
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import os
 import select
 import signal
-import stat
 import sys
 from collections import deque
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
-from toolgate.server.protocol.messages import Failure, Notification, Outbound, encode, refuse_too_large
+from toolgate.server.protocol.interruption import interrupted_answer
+from toolgate.server.protocol.messages import Failure, Request, decode
 from toolgate.server.protocol.session import Session
+from toolgate.transports.stdout_channel import StdoutChannel, widen_pipe
 
 log = logging.getLogger("toolgate.stdio")
 
 CHUNK = 64 * 1024  # bytes per read; glibc maps and unmaps memory for each buffer of 128 KiB or more
 LARGE_CHUNK = 256 * 1024  # bytes of the read after one that filled its buffer
-PIPE_SIZE = 2**20  # bytes asked for in each direction, the most without privileges; 64 KiB hold four tool lists
-BATCH = 4 * 1024  # bytes of answers in one write: more, and client and server would wait for each other by turns
 MAX_STARTED = 64  # messages in one turn: what they answer fits into the limits of unread output
 MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer line is refused unread
-PAUSE_ABOVE = 4 * 2**20  # bytes of unread output that stop the reading of input
 MAX_IN_WORK = 64 * 2**20  # bytes of messages in progress that stop the reading of input: two of the largest
-RESUME_BELOW = 2**20
-UNREAD_ABOVE = 64 * 2**20  # bytes of unread output that turn a large answer into an error
-LARGE = 64 * 1024  # bytes of one
-DROPPABLE = frozenset(("notifications/progress", "notifications/message"))
 STALL = 5.0  # seconds between checks of a client that reads nothing
-FLUSH_TIME = 0.3  # seconds for the client to read the last answers
-EMPTY = memoryview(b"")  # the empty rest of a large answer would hold all of it
+FLUSH_TIME = 1.0  # seconds until a client that reads none of the last answers has gone
 
 
 def take_descriptors() -> tuple[int, int]:
@@ -57,14 +47,6 @@ def take_descriptors() -> tuple[int, int]:
     return taken
 
 
-def widen_pipe(descriptor: int) -> None:
-    """Let a pipe hold PIPE_SIZE bytes, if the system allows that: its two ends then wait less for each other."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # not a pipe, or the user's pipes are too large together
-            if fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) < PIPE_SIZE:
-                fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
-
-
 async def serve(
     dispatcher: Dispatcher, session: Session, source: int, sink: int, grace: float, ending: Callable[[], None]
 ) -> None:
@@ -74,125 +56,12 @@ async def serve(
     session.channel = output
     connection = StdioConnection(loop, dispatcher, session, source, output)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, connection.end)
+        loop.add_signal_handler(number, connection.handle_signal)
     connection.read()
     await connection.ended.wait()
     ending()
     await connection.finish(grace)
     await output.drain(FLUSH_TIME)
-
-
-class StdoutChannel:
-    """The channel to the client. It never blocks, and keeps what the pipe does not take yet."""
-
-    can_ask = True
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, sink: int) -> None:
-        self.is_broken = False
-        self.unread_size = 0  # bytes not taken by the pipe
-        self.taken_size = 0  # bytes taken by it, ever
-        self.on_room: Any = None  # called when input may be read again
-        self.on_break: Any = None
-        self._loop = loop
-        self._sink = sink
-        self._lines: list[bytes] = []  # to be written, each without its line break
-        self._rest = EMPTY  # of what the pipe took in part
-        self._is_flush_due = False
-        self._idle = asyncio.Event()
-        self._idle.set()
-        mode = os.fstat(sink).st_mode
-        self._can_wait = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-        if self._can_wait:  # a terminal is shared with other programs, a file never blocks
-            os.set_blocking(sink, False)
-            widen_pipe(sink)
-
-    @property
-    def is_full(self) -> bool:
-        return self.unread_size > PAUSE_ABOVE
-
-    def send(self, message: Outbound) -> None:
-        if self.is_broken:
-            return
-        if self.is_full and isinstance(message, Notification) and message.method in DROPPABLE:
-            return
-        line = encode(message)
-        if len(line) > LARGE and self.unread_size and self.unread_size + len(line) > UNREAD_ABOVE:
-            line = encode(refuse_too_large(message))
-        self._lines.append(line)
-        self.unread_size += len(line) + 1
-        if self.unread_size >= BATCH and self._idle.is_set():
-            self.flush()
-        elif not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self.flush)
-
-    def pause(self) -> None:
-        """Do nothing: a pipe can't be reconnected."""
-
-    def flush(self) -> None:
-        """Write what the pipe takes, and the rest when it has room."""
-        self._is_flush_due = False
-        while (self._rest or self._lines) and not self.is_broken:
-            if not self._rest:
-                self._rest = memoryview(self._take_lines())
-            try:
-                written = os.write(self._sink, self._rest)
-            except BlockingIOError:
-                self._wait()
-                return
-            except OSError as error:
-                self._break(error)
-                return
-            self._advance(written)
-            if self._rest and self._can_wait:  # the pipe is full
-                self._wait()
-                return
-        if not self._idle.is_set():
-            self._loop.remove_writer(self._sink)
-            self._idle.set()
-
-    async def drain(self, seconds: float) -> None:
-        """Wait until all is written, at most `seconds`."""
-        self.flush()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._idle.wait()
-
-    def _take_lines(self) -> bytes:
-        """Return the answers for the next write: all, or some PIPE_SIZE bytes of them: joining copies them."""
-        lines, self._lines = self._lines, []
-        if self.unread_size > PIPE_SIZE:
-            sizes = accumulate(map(len, lines))
-            count = next((at for at, size in enumerate(sizes, 1) if size >= PIPE_SIZE), len(lines))
-            lines, self._lines = lines[:count], lines[count:]
-        lines.append(b"")
-        return b"\n".join(lines)
-
-    def _advance(self, written: int) -> None:
-        self._rest = self._rest[written:] or EMPTY
-        had_room = self.unread_size < RESUME_BELOW
-        self.unread_size -= written
-        self.taken_size += written
-        if self.unread_size < RESUME_BELOW and not had_room and self.on_room is not None:
-            self.on_room()
-
-    def _wait(self) -> None:
-        if self._idle.is_set():
-            self._idle.clear()
-            self._loop.add_writer(self._sink, self.flush)
-
-    def _break(self, error: OSError) -> None:
-        """Drop waiting and later output: the client has gone."""
-        log.info("the client no longer reads: %s", error)
-        self.is_broken = True
-        self._lines.clear()
-        self._rest = EMPTY
-        self.unread_size = 0
-        if not self._idle.is_set():
-            self._loop.remove_writer(self._sink)
-            self._idle.set()
-        if self.on_break is not None:
-            self.on_break()
 
 
 class StdioConnection:
@@ -243,22 +112,47 @@ class StdioConnection:
             if self._file_reader is None or self._file_reader.done():
                 self._file_reader = self._loop.create_task(self._read_file())
 
+    def handle_signal(self) -> None:
+        """End, or interrupt what runs: the input had ended, or it is the second signal."""
+        if self.ended.is_set():
+            self._interrupt()
+            return
+        if self._reading and self._file_reader is None and _has_event(self._source, select.POLLIN):
+            self._readable()  # what was sent before the signal
+        self.end()
+
     def end(self) -> None:
         """Stop reading: the input ended, a signal arrived, or the client has gone."""
         self.ended.set()
+        for line in self._lines:
+            self._refuse_waiting(line)
         self._lines.clear()
         self._pause()
         if self._stalled is not None:
             self._stalled.cancel()
 
     async def finish(self, grace: float) -> None:
-        """Wait at most `grace` seconds for running work, and cancel the rest."""
+        """Wait at most `grace` seconds for running work, and interrupt the rest."""
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=0 if self._output.is_broken else grace)
-        for task in list(self._tasks):
-            task.cancel()
+        self._interrupt()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=1.0)  # a task that ignores its cancellation is abandoned
+
+    def _interrupt(self) -> None:
+        """Cancel running work once. Its requests are answered with an error."""
+        if not self._dispatcher.is_ending:
+            self._dispatcher.is_ending = True
+            for task in list(self._tasks):
+                self._loop.call_soon(task.cancel)  # after its first step: before it no work is answered
+
+    def _refuse_waiting(self, line: bytes) -> None:
+        """Answer the requests of a line that was read but not started."""
+        message = decode(line)
+        waiting = message if isinstance(message, list) else [message]
+        ids = [each.id for each in waiting if isinstance(each, Request)]
+        if ids:
+            self._output.send(interrupted_answer(ids if isinstance(message, list) else ids[0]))
 
     def _readable(self) -> None:
         try:
@@ -362,14 +256,15 @@ class StdioConnection:
         self._stalled = None
         if self.ended.is_set() or not self._output.is_full:
             return
-        if self._output.taken_size == taken and _has_hung_up(self._source):
+        if self._output.taken_size == taken and _has_event(self._source, select.POLLHUP):
             log.info("the client has hung up without reading its answers")
             self.end()
         else:
             self._stalled = self._loop.call_later(STALL, self._check_client, self._output.taken_size)
 
 
-def _has_hung_up(descriptor: int) -> bool:
+def _has_event(descriptor: int, event: int) -> bool:
+    """Return whether `event` (select.POLLIN, select.POLLHUP) or an error is there now."""
     state = select.poll()
-    state.register(descriptor, select.POLLHUP)
-    return any(event & (select.POLLHUP | select.POLLERR) for _, event in state.poll(0))
+    state.register(descriptor, event)
+    return any(found & (event | select.POLLERR) for _, found in state.poll(0))

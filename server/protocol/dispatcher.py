@@ -18,6 +18,7 @@ import msgspec
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
+from toolgate.server.protocol.interruption import interrupted_answer
 from toolgate.server.protocol.messages import (
     Failure,
     Inbound,
@@ -63,7 +64,8 @@ class Method(msgspec.Struct, frozen=True):
 
 class Dispatcher:
     """Answer messages by the method table. `finish(answer, call)` adds what the revision requires on every result.
-    `answers` bounds unread answers in bytes: of batches here, of connections in the transports."""
+    `answers` bounds unread answers in bytes: of batches here, of connections in the transports. While `is_ending`, a
+    request whose task is cancelled is answered with an error: the server's end interrupts it."""
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class Dispatcher:
         self._notifications = notifications
         self._finish = finish
         self.answers = Budget(MAX_ALL_ANSWERS, MAX_ANSWERS)
+        self.is_ending = False
 
     def scopes_of(self, message: Inbound | list[Inbound]) -> frozenset[str]:
         """Return the scopes that `message` needs; for a batch those of all its requests, so that none can hide in it.
@@ -152,6 +155,8 @@ class Dispatcher:
                 if flight.on_unsent is not None:  # cancelled between the result and its answer
                     flight.on_unsent()
             elif task.cancelling():  # the client has left, or the server is stopping
+                if self.is_ending:
+                    channel.send(interrupted_answer(request.id))
                 # the task keeps the error, which keeps this frame: with the task in it, only gc would free them
                 del task, flight.task
                 raise
@@ -214,19 +219,27 @@ class Dispatcher:
         claim = self.answers.claim(session.principal)
         try:
             answers = _BatchChannel(channel, claim)
-            async with asyncio.TaskGroup() as group:
-                for message in messages:
-                    if isinstance(message, Request) and message.method == "initialize":
-                        answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
-                    elif isinstance(message, Request) and self.is_stream(message):
-                        refusal = InvalidRequest(f"{message.method!r} must not be part of a batch")
-                        answers.send(Failure(message.id, refusal))
-                    else:
-                        group.create_task(self.handle_message(message, session, answers))
+            try:
+                await self._answer_each(messages, session, answers)
+            except asyncio.CancelledError:
+                if self.is_ending and answers.messages:
+                    channel.send(answers.messages)
+                raise
         finally:
             claim.release()
         if answers.messages:  # which the channel counts by itself
             channel.send(answers.messages)
+
+    async def _answer_each(self, messages: list[Inbound], session: Session, answers: "_BatchChannel") -> None:
+        async with asyncio.TaskGroup() as group:
+            for message in messages:
+                if isinstance(message, Request) and message.method == "initialize":
+                    answers.send(Failure(message.id, InvalidRequest("'initialize' must not be part of a batch")))
+                elif isinstance(message, Request) and self.is_stream(message):
+                    refusal = InvalidRequest(f"{message.method!r} must not be part of a batch")
+                    answers.send(Failure(message.id, refusal))
+                else:
+                    group.create_task(self.handle_message(message, session, answers))
 
 
 def log_fault(what: str, error: BaseException | None) -> InternalError:

@@ -60,6 +60,7 @@ ORDER = (
     "transports/http/replicas",
     "transports/__init__.py",
     "transports/sse.py",
+    "transports/stdout_channel.py",
     "transports/stdio.py",
     "transports/streamable_http.py",
     "server/dashboard.py",

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.clients.raw_http_client import POSTED, events
-from toolgate.transports.http.post import INTERRUPTED
+from toolgate.server.protocol.interruption import INTERRUPTED
 
 AGAIN = 0.03  # seconds until a server that does not answer is asked again
 META = {

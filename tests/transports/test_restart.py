@@ -23,10 +23,10 @@ from tests.clients.raw_http_client import POSTED, Site, events, site
 from tests.conftest import PROBE
 from tests.server.cli.test_user_and_client import PASSWORD, command, granted, registered
 from tests.servers.http_in_process import ADA, Inside, inside
+from toolgate.server.protocol.interruption import INTERRUPTED
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.state.sessions import MAX_DETAILS
 from toolgate.transports.http.event_ids import StreamNames
-from toolgate.transports.http.post import INTERRUPTED
 
 ENDS = [signal.SIGTERM, signal.SIGKILL]
 VERSION = "2025-11-25"

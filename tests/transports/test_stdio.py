@@ -19,7 +19,7 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, PATIENCE, Server, children, eventually, processes_with
 from toolgate.server.protocol.messages import Result
-from toolgate.transports.stdio import StdoutChannel
+from toolgate.transports.stdout_channel import StdoutChannel
 
 Start = Callable[..., Server]
 MIB = 2**20

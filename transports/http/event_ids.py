@@ -11,13 +11,11 @@ import secrets
 
 import msgspec
 
-from toolgate.server.protocol.messages import Id
+from toolgate.server.protocol.interruption import RequestIds
 
 MAX_IDS = 128  # bytes of request ids in a name, which every event repeats
 UNKNOWN = "x"  # stands for longer ids; no JSON has this base64
 SEPARATOR = "."
-
-RequestIds = Id | list[Id]  # a request, or the requests of a batch
 
 
 class StreamName(msgspec.Struct, frozen=True):

@@ -17,7 +17,8 @@ import msgspec
 from toolgate.server.budget import Budget, Claim
 from toolgate.server.principal import Principal
 from toolgate.server.protocol import request_meta
-from toolgate.server.protocol.errors import InternalError, InvalidRequest, UnsupportedProtocolVersion
+from toolgate.server.protocol.errors import InvalidRequest, UnsupportedProtocolVersion
+from toolgate.server.protocol.interruption import RequestIds
 from toolgate.server.protocol.messages import (
     Failure,
     Inbound,
@@ -30,12 +31,10 @@ from toolgate.server.protocol.messages import (
 )
 from toolgate.server.protocol.revisions import REVISIONS, WITH_SESSION
 from toolgate.server.protocol.session import Channel
-from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
 from toolgate.transports.http.wire.request import Answer, HttpRequest, PendingResponse, WholeResponse, refuse
 
 SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
-INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 MAX_VERSION = 40  # characters of a header's revision that an error repeats
 SMALL = 64 * 1024  # bytes of an answer that is sent without waiting for its reader
 JSON_LINE = b"content-type: application/json\r\n"
@@ -234,12 +233,6 @@ def find_version_fault(headers: Mapping[bytes, bytes]) -> UnsupportedProtocolVer
     if version is None or version.decode("latin-1") in REVISIONS:
         return None
     return request_meta.refuse_version(version.decode("latin-1")[:MAX_VERSION], "MCP-Protocol-Version")
-
-
-def interrupted_answer(ids: RequestIds) -> Outbound:
-    """Return the answer to a request or batch that the server's end interrupted."""
-    error = InternalError(INTERRUPTED)
-    return [Failure(id, error) for id in ids] if isinstance(ids, list) else Failure(ids, error)
 
 
 def _is_about_question(message: Outbound) -> bool:

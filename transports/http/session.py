@@ -14,14 +14,14 @@ from toolgate.server.auth.scopes import NOTHING, has_scopes, usable_scopes
 from toolgate.server.budget import Budget
 from toolgate.server.bus.replica_ids import format_id
 from toolgate.server.principal import GrantKey, Principal
+from toolgate.server.protocol.interruption import RequestIds, interrupted_answer
 from toolgate.server.protocol.messages import Outbound
 from toolgate.server.protocol.revisions import WITH_SESSION
 from toolgate.server.protocol.session import Session
 from toolgate.server.state.sessions import ResumedSession, SessionDetails, SessionRecords, StoredEvent, encode_details
 from toolgate.server.state.store import StateError
-from toolgate.transports.http.event_ids import RequestIds, StreamName, StreamNames
+from toolgate.transports.http.event_ids import StreamName, StreamNames
 from toolgate.transports.http.event_stream import ANSWER_MARK, EventStream
-from toolgate.transports.http.post import interrupted_answer
 
 PENDING_READER = object()  # the reader of a POST's stream until it attaches
 MAX_GET_STREAMS = 8  # streams of GET requests: the specification allows several, and programs open one or two

@@ -23,9 +23,8 @@ from toolgate.server.protocol.session import Channel, Session
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http import event_stream as events
 from toolgate.transports.http.bearer import ScopeCheck, SignedInHandler
-from toolgate.transports.http.event_ids import RequestIds
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import Post, PostReply, interrupted_answer
+from toolgate.transports.http.post import Post, PostReply
 from toolgate.transports.http.sessions import Sessions
 from toolgate.transports.http.wire.request import (
     Answer,
@@ -149,20 +148,14 @@ class RunningMessages:
     def start_reply(
         self, post: Post, session: Session, reply: PostReply, tasks: "set[asyncio.Task[None]] | None" = None
     ) -> "asyncio.Task[None] | None":
-        """Start the work on a POST, and return its task, or None if it is done. Its reply ends with the work, with an
-        error if the server's end interrupted it."""
+        """Start the work on a POST, and return its task, or None if it is done. Its reply ends with the work."""
         claim = None if post.claim is None else post.take_claim()
         task = self.start(post.message, session, reply, claim, tasks)
         if task is None:
             reply.finish()
         else:
-            task.add_done_callback(partial(self._finish, reply, post.request_ids))
+            task.add_done_callback(lambda _: reply.finish())
         return task
-
-    def _finish(self, reply: PostReply, ids: RequestIds | None, task: "asyncio.Task[None]") -> None:
-        if self.is_ending and task.cancelled() and ids is not None:
-            reply.send(interrupted_answer(ids))
-        reply.finish()
 
 
 class Endpoint:

@@ -17,7 +17,7 @@ import pytest
 from tests.clients.raw_client import COMMAND, eventually, processes_with
 from tests.clients.raw_http_client import POSTED, Site, events
 from tests.transports.test_streamable_http import modern, opened, request, stream
-from toolgate.transports.http.post import INTERRUPTED
+from toolgate.server.protocol.interruption import INTERRUPTED
 
 MIB = 2**20
 ROUTES = [

@@ -15,9 +15,10 @@ from toolgate.server.auth.scopes import has_scopes
 from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, UndeliveredError
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.dispatcher import Dispatcher
+from toolgate.server.protocol.interruption import interrupted_answer
 from toolgate.server.protocol.messages import Inbound, Request, decode, encode
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import PostReply, interrupted_answer
+from toolgate.transports.http.post import PostReply
 from toolgate.transports.http.replicas.shared_session import SharedSession, start_work
 from toolgate.transports.http.replicas.stream_entries import StreamEvent, parse_entries, read_event
 from toolgate.transports.http.session import parse_event_id
