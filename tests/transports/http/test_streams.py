@@ -389,6 +389,9 @@ def test_a_principal_can_not_use_another_principals_session(tmp_path: Path) -> N
         ):
             assert (await stranger.started()).status == 404
             await stranger.task
+        other = here.ask("POST", HELLO, **bob)
+        assert (await other.json())["id"] == "hello"
+        assert other.headers[b"mcp-session-id"] not in (b"", session.encode())
         (answer,) = await call.messages()
         assert answer["id"] == 7
         assert "result" in answer
