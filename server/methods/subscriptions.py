@@ -3,6 +3,7 @@
 import asyncio
 import functools
 from collections import Counter
+from types import NoneType
 from typing import Any
 
 from toolgate.server.methods import resources
@@ -25,18 +26,29 @@ MAX_PERSONAL = 200  # per person through all clients: a person can register more
 
 
 async def listen(server: Server, call: Call) -> dict[str, Any]:
-    """Acknowledge, then notify until the client cancels or the server ends; the result marks an orderly end."""
-    principal, owner, until = call.session.principal, call.session.owner, call.session.until
+    """Acknowledge, then notify until the client cancels or the server ends; the result marks an orderly end. What can
+    notify of nothing ends at once."""
+    principal, owner = call.session.principal, call.session.owner
     kinds, asked = _read_filter(call)
     await server.policy.require_rate(call)
     served = await _find_served(server, call, asked)
     tasks = await _find_tasks(server, call)
-    _make_room(server, principal, owner)
+    if kinds or served or tasks:
+        _make_room(server, principal, owner)
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     ids = frozenset(tasks)
     listener = OpenSubscription(call.id, call.channel, principal, owner, _kinds(kinds), ids, ended)
     listener.uris = frozenset(uri for uri in served if server.updates.subscribe(listener, principal, uri))
-    listener.send("notifications/subscriptions/acknowledged", notifications=_format_accepted(kinds, listener.uris, ids))
+    accepted = _format_accepted(kinds, listener.uris, ids)
+    listener.send("notifications/subscriptions/acknowledged", notifications=accepted)
+    if accepted:
+        await _notify(server, call, listener, tasks)
+    return {"_meta": {SUBSCRIPTION: listener.id}}
+
+
+async def _notify(server: Server, call: Call, listener: OpenSubscription, tasks: dict[str, StoredTask]) -> None:
+    """Notify of changes until the subscription's end."""
+    until = call.session.until
     server.notifications.subscriptions[listener] = None
     for kept in tasks.values():  # what changed before the subscription began
         listener.send("notifications/tasks", **serialization.format_detailed_task(kept))
@@ -45,14 +57,13 @@ async def listen(server: Server, call: Call) -> dict[str, Any]:
     if server.notifications.is_ending:
         listener.end()
     try:
-        await ended
+        await listener.end_signal
     finally:
         if timer is not None:
             timer.cancel()
         del server.notifications.subscriptions[listener]
         for uri in listener.uris:
             server.updates.unsubscribe(listener, listener.principal, uri)
-    return {"_meta": {SUBSCRIPTION: listener.id}}
 
 
 def _make_room(server: Server, principal: str, owner: str) -> None:
@@ -83,7 +94,10 @@ def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
         raise InvalidRequest(f"more than {MAX_SUBSCRIPTIONS} subscriptions")
     if sum(map(len, uris)) > MAX_URIS:
         raise InvalidRequest(f"more than {MAX_URIS} characters in the URIs of 'resourceSubscriptions'")
-    return tuple(name for name in FIELDS if wanted.get(name) is True), uris
+    for name in FIELDS:
+        if not isinstance(wanted.get(name, False), (bool, NoneType)):
+            raise InvalidParams(f"{name!r} must be true or false")
+    return tuple(name for name in FIELDS if wanted.get(name)), uris
 
 
 async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:

@@ -177,7 +177,7 @@ def test_over_http_a_tasks_work_may_finish_in_the_grace_time(listen: Callable[..
     site, file = listen("--grace", "10"), tmp_path / "go"
     with spoken(site, "http", revision=STATELESS, capabilities=KNOWS) as first:
         id = created(first, "harmful_job", file=str(file))
-        listening = first.begin("subscriptions/listen", {"notifications": {}})
+        listening = first.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         first.wait(lambda said: said.get("method") == "notifications/subscriptions/acknowledged")
         site.process.send_signal(signal.SIGTERM)
         first.result(listening)  # the end has begun

@@ -430,6 +430,34 @@ def test_listen_is_acknowledged_first_and_ends_with_a_result(start: Start) -> No
     assert server.notes("notifications/cancelled")[0]["requestId"] == id
 
 
+NOTHING: list[dict[str, Any]] = [
+    {},
+    {"toolsListChanged": False, "resourcesListChanged": None},
+    {"resourceSubscriptions": []},
+    {"resourceSubscriptions": ["no://such", "nothing://x"]},
+    {"unknownListChanged": True},
+]
+
+
+@pytest.mark.parametrize("wanted", NOTHING, ids=["empty", "false", "no uris", "unknown uris", "unknown field"])
+def test_a_subscription_to_nothing_ends_after_its_acknowledgement(connect: Start, wanted: dict[str, Any]) -> None:
+    server = connect(revision=STATELESS)
+    id = server.begin("subscriptions/listen", {"notifications": wanted})
+    meta = {"io.modelcontextprotocol/subscriptionId": id}
+    assert server.result(id)["_meta"]["io.modelcontextprotocol/subscriptionId"] == id
+    acknowledged, answer = [message for message in server.messages if str(id) in str(message.get("params", message))]
+    assert acknowledged["params"] == {"_meta": meta, "notifications": {}}
+    assert answer["id"] == id
+
+
+@pytest.mark.parametrize("value", ["true", "false", "", 1, 0, [], {}])
+def test_a_list_subscription_that_is_no_boolean_is_refused(connect: Start, value: Any) -> None:
+    server = connect(revision=STATELESS)
+    for field in ("toolsListChanged", "promptsListChanged", "resourcesListChanged", "eventsListChanged"):
+        refusal = refused(server, "subscriptions/listen", {"notifications": {"toolsListChanged": True, field: value}})
+        assert (refusal.code, refusal.message) == (-32602, f"'{field}' must be true or false")
+
+
 def test_a_cancelled_subscription_is_quiet(start: Start) -> None:
     server = start(revision=STATELESS)
     id = server.begin("subscriptions/listen", {"notifications": {"toolsListChanged": True}})

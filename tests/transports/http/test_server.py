@@ -308,7 +308,7 @@ def test_a_second_of_silence_costs_nothing_even_with_open_streams(listen: Listen
         connection = site.connect()
         connection.request("GET", "/sse")
         held.append((connection, connection.getresponse()))
-        body, told = modern("subscriptions/listen", {"notifications": {}}, id=n)
+        body, told = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=n)
         held.append(stream(site, body, told))
     eventually(lambda: False, 2.0)  # past what is started late
 
