@@ -1,6 +1,7 @@
 """Verify that an endpoint wants webhooks: it must return a random challenge before anything else is sent to it.
 
-Else anyone could make this server post to others. The challenge lives as long as the request that carries it. A failure
+Else anyone could make this server post to others. The answer holds nothing else: a service that repeats what it is sent
+has agreed to nothing. The challenge lives as long as the request that carries it. A failure
 is one word: it must not become a way to read what the server can reach.
 """
 
@@ -45,7 +46,7 @@ class ChallengeRateError(Exception):
         self.wait = wait
 
 
-class ChallengeAnswer(msgspec.Struct):
+class ChallengeAnswer(msgspec.Struct, forbid_unknown_fields=True):
     challenge: str
 
 
