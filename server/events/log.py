@@ -15,6 +15,7 @@ import msgspec
 
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.samples import make_sample
+from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import (
     FLAG,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 MAX_PAYLOAD = 64 * 2**10  # bytes of JSON: an event wakes an agent, which reads the rest with a tool
 SWEEP_INTERVAL = 3_600.0  # seconds between two searches for what is too old
+MAX_TESTS = 20  # requests for test events of one principal a minute: each may post to all subscriptions
 MAX_WRITES = 1_000  # events that wait to be recorded: more of them come from a loop that never ends
 STOPPING = 1.0  # seconds for the last events to be recorded
 
@@ -49,6 +51,7 @@ class EventLog:
         self.on_change: list[Callable[[str], None]] = []  # called in the loop: a principal whose subscriptions changed
         self.publish: Callable[[str, str], None] | None = None  # tells the other replicas
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._test_rate = CallRateLimiter({ANY: MAX_TESTS})
         self._writes: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -111,10 +114,14 @@ class EventLog:
         """Record a test event with these arguments for those who wait for such an event, and return its id in a list,
         empty if nobody waits. Without arguments there is one for each set of arguments that is waited for.
 
-        - `only`: the subscriptions that it is delivered to. Raises EventError if no test fits the type, and StateError.
+        - `only`: the subscriptions that it is delivered to.
+
+        Raises EventError if no test fits the type, and after MAX_TESTS a minute. Raises StateError.
         """
         if not self.has_interest(principal):
             return []
+        if refusal := self._test_rate.count(principal):
+            raise EventError("ResourceExhausted", f"too many test events: {refusal}", limit="tests", max=MAX_TESTS)
 
         def record(connection: "Connection") -> list[str]:
             tests = [(make_test(principal, type, arguments), only)] if arguments is not None else []
