@@ -71,15 +71,18 @@ PLUGINS_LOAD = 5.0  # seconds the first request may have to wait for plugins: cl
 
 
 class App:
-    """One server with all that belongs to it. `run` serves; everything it started has ended when it returns."""
+    """One server with all that belongs to it. `run` serves; everything it started has ended when it returns.
 
-    def __init__(self, config: Config) -> None:
+    `deployment` is the id of the servers that share --redis, or "" without it.
+    """
+
+    def __init__(self, config: Config, deployment: str = "") -> None:
         self.config = config
         self.state = build.state_folder(config)
         self._use = build.lock_state(self.state)
         self.root = build.workspace_root(config)
         self.settings = Settings(hold=config.hold - min(MARGIN, config.hold / 4), any_file=not config.is_remote)
-        self.bus = self._create_bus()
+        self.bus = self._create_bus(deployment)
         self.store = open_store(self.state, config.database)
         self.keys = open_keys(self.store, read_secret(config))
         self.replicas = build.build_replicas(config, self.bus)
@@ -311,14 +314,16 @@ class App:
         self.clock.wake()
         await self.call_tasks.resume()
 
-    def _create_bus(self) -> "Bus | None":
+    def _create_bus(self, deployment: str) -> "Bus | None":
         """Return the bus of this server and its replicas, or None over stdio. Raises UsageError."""
         if not self.config.is_remote:
             return None
         from toolgate.server.bus.open_bus import create_bus  # start-up: stdio does without
+        from toolgate.server.bus.settings import BusSettings, name_prefix
 
         try:
-            return create_bus(self.config.redis, on_lost=self._note_lost)
+            settings = BusSettings(prefix=name_prefix(deployment), meets_earlier=True)
+            return create_bus(self.config.redis, settings, on_lost=self._note_lost)
         except (ValueError, ModuleNotFoundError) as error:
             raise UsageError(f"--redis: {error}") from None
 

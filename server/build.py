@@ -1,5 +1,6 @@
 """Build parts of the app that need several lines: search, rules, rate limits, cleaner, pages and folders."""
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -23,6 +24,7 @@ from toolgate.server.state import lock
 from toolgate.server.state.event_rows import EventLimits
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
+from toolgate.server.state.stores import open_store
 from toolgate.server.text import describe_os_error
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
@@ -81,6 +83,16 @@ def lock_state(state: Path) -> int:
         return lock.acquire_shared(state)
     except OSError as error:
         raise UsageError(f"--state: {describe_os_error(error)}") from None
+
+
+async def find_deployment(config: Config) -> str:
+    """Return the id of the servers that share --redis, or "" without it. Raises StateError."""
+    if config.redis is None:
+        return ""
+    from toolgate.server.state import deployment  # start-up: only replicas have it
+
+    async with contextlib.aclosing(open_store(config.state, config.database)) as store:
+        return await deployment.find_deployment(store)
 
 
 def build_replicas(config: Config, bus: "Bus | None") -> "ReplicaProcesses | None":

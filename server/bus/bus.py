@@ -205,6 +205,10 @@ class Replica(Protocol):
         """Return the names of the replicas that hold a lease, sorted. Raises BusUnreachableError."""
         ...
 
+    def list_earlier(self) -> frozenset[str]:
+        """Return the names of living replicas of an earlier release on the same state, whose keys are others."""
+        ...
+
     def holds_lease(self) -> bool:
         """Return whether no other replica can have found this one dead, as far as is known here."""
         ...

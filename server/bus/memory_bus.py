@@ -99,6 +99,9 @@ class MemoryReplica:
     async def list_names(self) -> list[str]:
         return [self.name]
 
+    def list_earlier(self) -> frozenset[str]:
+        return frozenset()
+
     def holds_lease(self) -> bool:
         return True
 

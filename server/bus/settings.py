@@ -2,6 +2,8 @@
 
 import msgspec
 
+PREFIX = "toolgate:"  # of the keys and channels of all deployments
+
 
 class StreamLimits(msgspec.Struct, frozen=True):
     """What the streams of one key hold together."""
@@ -22,10 +24,17 @@ class LeaseTimes(msgspec.Struct, frozen=True):
 
 
 class BusSettings(msgspec.Struct, frozen=True):
-    """The times and limits of one bus. `prefix` begins all its keys in Redis."""
+    """The times and limits of one bus. `prefix` begins all its keys and channels in Redis. `meets_earlier`: replicas of
+    an earlier release, whose prefix is PREFIX, may use the same database."""
 
-    prefix: str = "toolgate:"
+    prefix: str = PREFIX
+    meets_earlier: bool = False
     command: float = 1.0  # seconds that a command may take, connecting included
     max_unwritten: int = 32 * 2**20  # bytes of entries and messages that wait for Redis
     streams: StreamLimits = StreamLimits()
     lease: LeaseTimes = LeaseTimes()
+
+
+def name_prefix(deployment: str) -> str:
+    """Return the prefix of a deployment's keys and channels: several may use one Redis."""
+    return f"{PREFIX}{deployment}:"

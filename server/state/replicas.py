@@ -65,14 +65,16 @@ class ReplicaProcesses:
             group.create_task(self._look_for_dead(on_death))
 
     async def _look_for_dead(self, on_death: Callable[[], Awaitable[None]]) -> None:
-        known: set[str] = set()
+        known, earlier = set[str](), set[str]()
         while True:
             try:
                 names = await self._replica.list_names()
                 self._note_seen(names)
                 known.update(names)
-                dead = await self.find_dead(known)
+                earlier.update(self._replica.list_earlier())
+                dead = await self.find_dead(known | earlier)
                 known -= dead
+                earlier -= dead
                 self.on_living(frozenset(known))
                 if dead:
                     log.info("found dead: replica %s", ", ".join(sorted(dead)))

@@ -92,6 +92,10 @@ schema_version = _table(  # of these tables: one row
     Column("version", Integer, primary_key=True, autoincrement=False, nullable=False),
     Column("compatible_since", Integer, nullable=False),  # the first version that can use them
 )
+deployment = _table(  # the servers on this database: one row, from the first server with --redis on
+    "deployment",
+    Column("id", AnyText, primary_key=True, nullable=False),
+)
 task = _table(
     "task",
     Column("id", Integer, primary_key=True),

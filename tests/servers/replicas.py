@@ -95,11 +95,11 @@ class Replicas:
 
 @contextlib.contextmanager
 def running_replicas(
-    folder: Path, postgres: Postgres, *options: str, count: int = 2, public_url: str = ""
+    folder: Path, postgres: Postgres, *options: str, count: int = 2, public_url: str = "", **how: Any
 ) -> Generator[Replicas]:
     """Run servers with the tools of tests/plugins, and what they share. Their logs must have no traceback."""
     database = postgres.create_database()
-    with _running(folder, database, *PROBE, *options, ports=ports(count), public_url=public_url) as replicas:
+    with _running(folder, database, *PROBE, *options, ports=ports(count), public_url=public_url, **how) as replicas:
         yield replicas
         assert not replicas.tracebacks()
 

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Callable
 import msgspec
 
 from toolgate.server.bus.redis.connection import RedisConnection, RedisServer, RefusedError, Reply, pack
+from toolgate.server.bus.redis.replica import DEPLOYMENTS
 from toolgate.server.bus.redis_url import RedisUrl
-from toolgate.server.bus.settings import BusSettings
+from toolgate.server.bus.settings import PREFIX
 
 TIMEOUT = 3.0  # seconds to connect
 TRIES = 3  # questions, of which the fastest counts
@@ -25,8 +26,10 @@ class RedisDescription(msgspec.Struct, frozen=True):
 
     policy: what it evicts when its memory is full; most_memory: 0 without a limit
     saves: whether it writes its data to disk; None where it does not say
-    servers: how many hold a lease
+    servers: how many of this deployment hold a lease
     latency: seconds of a question
+    others: further deployments that use it: id → servers; "" for those of an earlier release
+    deployment: the id of this one, or ""
     """
 
     product: str
@@ -40,12 +43,17 @@ class RedisDescription(msgspec.Struct, frozen=True):
     refusal: str
     servers: int
     latency: float
+    others: dict[str, int] = {}
+    deployment: str = ""
 
 
-async def describe_redis(url: RedisUrl) -> RedisDescription:
-    """Return what Redis says. Raises BusUnreachableError, and ValueError for an invalid URL."""
+async def describe_redis(url: RedisUrl, deployment: str | None) -> RedisDescription:
+    """Return what Redis says to a server of this deployment, or to the first one of its database.
+
+    Raises BusUnreachableError, and ValueError for an invalid URL.
+    """
     async with _connect(url) as (server, connection):
-        return await _describe(server, connection)
+        return await _describe(server, connection, deployment)
 
 
 async def read_clock(url: RedisUrl, now: Callable[[], float] = time.time) -> tuple[float, float, float]:
@@ -69,7 +77,8 @@ async def _connect(url: RedisUrl) -> AsyncGenerator[tuple[RedisServer, RedisConn
         await connection.close()
 
 
-async def _describe(server: RedisServer, connection: RedisConnection) -> RedisDescription:
+async def _describe(server: RedisServer, connection: RedisConnection, deployment: str | None) -> RedisDescription:
+    servers = await _count_servers(connection)
     facts = _parse_info(await _ask(connection, "INFO"))
     product = "Valkey" if "valkey_version" in facts else "Redis"
     saving = await _ask(connection, "CONFIG", "GET", "save")
@@ -84,17 +93,18 @@ async def _describe(server: RedisServer, connection: RedisConnection) -> RedisDe
         is_cluster=facts.get("cluster_enabled") == "1",
         is_copy=facts.get("role") == "slave",
         refusal=await _try_to_write(server, connection),
-        servers=await _count_servers(connection),
+        servers=0 if deployment is None else servers.pop(deployment, 0),
         latency=await _measure(connection),
+        others=servers,
+        deployment=deployment or "",
     )
 
 
 async def _try_to_write(server: RedisServer, connection: RedisConnection) -> str:
     """Return why a script that writes, or a message, is refused, or ""."""
-    prefix = BusSettings().prefix
-    key, word = f"{prefix}doctor:{secrets.token_hex(8)}", secrets.token_hex(8)
+    key, word = f"{PREFIX}doctor:{secrets.token_hex(8)}", secrets.token_hex(8)
     try:
-        for words in (("EVAL", WRITE, 1, key, word), ("PUBLISH", f"{prefix}doctor", word)):
+        for words in (("EVAL", WRITE, 1, key, word), ("PUBLISH", f"{PREFIX}doctor", word)):
             reply = await _ask(connection, *words)
             if isinstance(reply, RefusedError):
                 return str(server.unreachable(reply))
@@ -105,12 +115,21 @@ async def _try_to_write(server: RedisServer, connection: RedisConnection) -> str
     return ""
 
 
-async def _count_servers(connection: RedisConnection) -> int:
-    """Return how many servers hold a lease: the score of each is when that ends, in milliseconds."""
+async def _count_servers(connection: RedisConnection) -> dict[str, int]:
+    """Return how many servers of each deployment hold a lease. Replicas whose prefix names none are under ""."""
     now = await _ask(connection, "TIME")
-    begin = int(now[0]) * 1000 if isinstance(now, list) else "+inf"
-    count = await _ask(connection, "ZCOUNT", f"{BusSettings().prefix}replicas", begin, "+inf")
-    return count if isinstance(count, int) else 0
+    begin = int(now[0]) * 1000 if isinstance(now, list) else "+inf"  # a lease is scored by when it ends
+    prefixes = await _ask(connection, "ZRANGEBYSCORE", DEPLOYMENTS, begin, "+inf")
+    names = [prefix.decode("utf-8", "replace") for prefix in prefixes] if isinstance(prefixes, list) else []
+    servers = dict[str, int]()
+    for name in names:
+        count = await _ask(connection, "ZCOUNT", f"{name}replicas", begin, "+inf")
+        servers[name.removeprefix(PREFIX).removesuffix(":")] = count if isinstance(count, int) else 0
+    earlier = await _ask(connection, "ZRANGEBYSCORE", f"{PREFIX}replicas", begin, "+inf")
+    upgraded = await _ask(connection, "SMEMBERS", f"{PREFIX}upgraded")
+    if isinstance(earlier, list) and isinstance(upgraded, list) and (left := set(earlier) - set(upgraded)):
+        servers[""] = len(left)
+    return servers
 
 
 async def _measure(connection: RedisConnection) -> float:

@@ -29,7 +29,9 @@ class RedisBus:
         self._commands = RedisCommands(server, settings.command)
         self._subscriptions = RedisSubscriptions(server, settings.command)
         self._write_behind = WriteBehind(self._commands, settings.streams, settings.max_unwritten)
-        self.replica = RedisReplica(self._commands, prefix, settings.lease, self._note_lost)
+        self.replica = RedisReplica(
+            self._commands, prefix, settings.lease, self._note_lost, meets_earlier=settings.meets_earlier
+        )
         self.keys = RedisKeys(self._commands, prefix)
         self.streams = RedisStreams(server, self._commands, self._write_behind, settings)
         self.topics = RedisTopics(self.replica.name, self._subscriptions, self._write_behind, prefix)

@@ -1,9 +1,9 @@
 """Hold this replica's lease in Redis, and find out which other replicas live.
 
-One sorted set has all replicas: a positive score is when the lease ends, a negative one when the replica was found
-dead, both by the clock of Redis. The verdict is final, so a process that was frozen learns of it when it renews its
-lease. When no replica has renewed for a while, Redis itself was away or lost its data: then nobody is found dead until
-all had time to return.
+One sorted set has all replicas of a deployment: a positive score is when the lease ends, a negative one when the
+replica was found dead, both by the clock of Redis. The verdict is final, so a process that was frozen learns of it
+when it renews its lease. When no replica has renewed for a while, Redis itself was away or lost its data: then nobody
+is found dead until all had time to return.
 """
 
 import asyncio
@@ -14,9 +14,11 @@ from collections.abc import Callable
 from toolgate.server.bus.bus import BusUnreachableError
 from toolgate.server.bus.redis.commands import RedisCommands
 from toolgate.server.bus.redis.connection import Reply
+from toolgate.server.bus.redis.earlier_replicas import EarlierReplicas
 from toolgate.server.bus.replica_ids import create_name, is_name
-from toolgate.server.bus.settings import LeaseTimes
+from toolgate.server.bus.settings import PREFIX, LeaseTimes
 
+DEPLOYMENTS = f"{PREFIX}deployments"  # the prefixes in use, for `toolgate doctor`; scored like replicas
 MAX_REPLICAS = 10_000  # names in Redis: clients can invent names of replicas that never were
 
 BEGIN = """
@@ -32,6 +34,10 @@ RENEW = f"""{BEGIN}
 if score < 0 then return 0 end
 redis.call('ZADD', KEYS[1], now + lease, name)
 redis.call('ZREMRANGEBYSCORE', KEYS[1], memory - now, now - memory)
+if KEYS[3] then
+    redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now)
+    redis.call('ZADD', KEYS[3], now + lease, ARGV[6])
+end
 return 1
 """
 IS_ALIVE = f"""{BEGIN}
@@ -59,8 +65,17 @@ log = logging.getLogger("toolgate.bus")
 class RedisReplica:
     """The lease of this process. `on_lost` is called once, when another replica has found this one dead."""
 
-    def __init__(self, commands: RedisCommands, prefix: str, times: LeaseTimes, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        commands: RedisCommands,
+        prefix: str,
+        times: LeaseTimes,
+        on_lost: Callable[[], None],
+        *,
+        meets_earlier: bool = False,
+    ) -> None:
         self.name = create_name()
+        self._earlier = EarlierReplicas(commands, self.name, times) if meets_earlier else None
         self._commands = commands
         self._prefix = prefix
         self._times = times
@@ -81,14 +96,21 @@ class RedisReplica:
     async def is_alive(self, name: str) -> bool:
         if not is_name(name):
             return False
-        return bool(await self._run_script(IS_ALIVE, name))
+        if name in self.list_earlier() or bool(await self._run_script(IS_ALIVE, name)):
+            return True
+        return self._earlier is not None and not await self._earlier.find_dead(name)
 
     async def find_ended(self, name: str) -> bool:
+        if name in self.list_earlier():
+            return False
         return not is_name(name) or bool(await self._run_script(FIND_ENDED, name, mail_channel(self._prefix, name)))
 
     async def list_names(self) -> list[str]:
         names: list[bytes] = await self._run_script(LIST, self.name, may_repeat=True)
         return sorted(name.decode() for name in names)
+
+    def list_earlier(self) -> frozenset[str]:
+        return frozenset() if self._earlier is None else self._earlier.list_living()
 
     async def publish_to(self, name: str, channel: str, data: bytes) -> int:
         """Publish to a replica that has a lease. Return how many processes received it. Raises BusUnreachableError."""
@@ -101,7 +123,8 @@ class RedisReplica:
         """Renew the lease. Return whether this replica holds it."""
         began = _now()
         try:
-            is_renewed = bool(await self._run_script(RENEW, self.name))
+            is_renewed = self._earlier is None or await self._earlier.renew()
+            is_renewed = bool(await self._run_script(RENEW, self.name, self._prefix)) and is_renewed
         except BusUnreachableError:
             return False
         if is_renewed:
@@ -121,6 +144,8 @@ class RedisReplica:
         if not self._is_lost:
             try:
                 await self._run_script(LEAVE, self.name)
+                if self._earlier is not None:
+                    await self._earlier.leave()
             except BusUnreachableError as error:
                 log.warning("the lease of this replica ends by itself: %s", error)
 
@@ -139,7 +164,8 @@ class RedisReplica:
     ) -> "asyncio.Future[Reply]":
         times = self._times
         spans = [round(1_000 * seconds) for seconds in (times.lease, times.pause, times.mercy, times.memory)]
-        keys = (f"{self._prefix}replicas", f"{self._prefix}mercy")
+        keys = [f"{self._prefix}replicas", f"{self._prefix}mercy"]
+        keys += [DEPLOYMENTS] if self._prefix.startswith(PREFIX) else []
         return self._commands.run("EVAL", script, len(keys), *keys, name, *spans, *words, may_repeat=may_repeat)
 
     def _lose(self) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -82,11 +82,34 @@ async def redis(config: Config) -> CheckFinding:
     try:
         from toolgate.server.bus.redis.description import describe_redis  # start-up
 
-        return judge_redis(config.redis, await describe_redis(config.redis))
+        return judge_redis(config.redis, await describe_redis(config.redis, await _read_deployment(config)))
     except ModuleNotFoundError:
         raise CheckError("a package is missing", "pip install 'toolgate[replicas]'") from None
     except (BusUnreachableError, ValueError) as error:
         raise CheckError(str(error), "start it, or correct --redis") from None
+
+
+async def _read_deployment(config: Config) -> str | None:
+    """Return the id of the servers on this database, or None. The check of the database says why it can't be read."""
+    if config.database is None:
+        return None
+    from toolgate.server.state.deployment import read_deployment  # start-up
+    from toolgate.server.state.errors import StateError
+    from toolgate.server.state.stores import open_store
+
+    async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
+        with suppress(StateError):
+            return await store.read(read_deployment)
+    return None
+
+
+def _describe_others(others: Mapping[str, int]) -> str:
+    """Return the deployments that are not this database's, for people."""
+    named = [
+        f"{format_count(servers, 'server')} of {f'deployment {id}' if id else 'an earlier release'}"
+        for id, servers in sorted(others.items())
+    ]
+    return ", ".join(named)
 
 
 def judge_redis(url: "RedisUrl", found: "RedisDescription") -> CheckFinding:
@@ -94,6 +117,7 @@ def judge_redis(url: "RedisUrl", found: "RedisDescription") -> CheckFinding:
     size = f" of {format_size(found.most_memory)}" if found.most_memory else ""
     told = f"{found.product} {found.version} at {url}; uses {format_size(found.used_memory)}{size}"
     told += f", {found.policy}; answers in {found.latency * 1000:.1f} ms; {format_count(found.servers, 'server')}"
+    told += f" of this database, deployment {found.deployment}" if found.deployment else " of this database"
     if found.product == "Redis" and found.version and _parse_version(found.version) < OLDEST:
         raise CheckError(f"older than 6.2: {told}", "upgrade it")
     if found.is_cluster:
@@ -116,6 +140,11 @@ def judge_redis(url: "RedisUrl", found: "RedisDescription") -> CheckFinding:
         ),
         (_is_in_the_clear(url), "passwords and messages cross the network in the clear", "rediss:// in --redis"),
         (found.latency > SLOW, "it is slow, and each request of a session asks it", "move it nearer to the servers"),
+        (
+            bool(found.others),
+            f"others use it, too: {_describe_others(found.others)}",
+            "nothing, if that is known: each has keys of its own; else correct --redis or --database",
+        ),
         (found.saves is True, "it writes its data to disk, which takes time and memory and is not needed", NO_SAVES),
     ]
     finding, remedy = next(((finding, remedy) for applies, finding, remedy in notes if applies), ("", ""))

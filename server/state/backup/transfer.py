@@ -171,7 +171,7 @@ def _replace_rows(target: "Connection", come: Path, before: Path, *, replace: bo
 
 def _list_tables(*, sessions: bool = False) -> list[Any]:
     """Return the tables that move, each after those that it refers to."""
-    stay = [tables.schema_version, tables.sealing_key]
+    stay = [tables.schema_version, tables.sealing_key, tables.deployment]
     stay += [] if sessions else [tables.session, tables.session_message]
     return [table for table in tables.metadata.sorted_tables if table not in stay]
 

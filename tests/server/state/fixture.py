@@ -21,6 +21,7 @@ from toolgate.server.protocol.session import ApprovalRequest
 from toolgate.server.state import approval_rows, client_rows, grant_rows, node_rows, people_rows, tables
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.deployment import find_deployment
 from toolgate.server.state.event_rows import EventFilter, EventLimits, EventRows, Occurrence
 from toolgate.server.state.key_file import KeyFile, create_file
 from toolgate.server.state.key_table import KeyTable
@@ -62,6 +63,7 @@ async def _use(folder: Path) -> None:
     await asyncio.wait_for(fired.wait(), 20)
     await TaskRows(store, clock.processes, time.time, "digest-of-the-server").add("d-1", "local", LONG, b"{}")
     await _serve(store, clock)
+    await find_deployment(store)
     await store.transact(_place)
     await store.transact(partial(_await_events, EventRows(store, EventLimits(), time.time)))
     person = await Accounts(store).add("ada", "correct horse battery")

@@ -169,7 +169,10 @@ SOUND_POSTGRES = DatabaseDescription("15.4", 15, False, tables.VERSION, 100, 0)
         ("unix:///s", {"most_memory": MIB + 1}, CheckNote, "its memory is nearly full"),
         ("unix:///s", {"version": "6.0.16"}, CheckError, "older than 6.2"),
         ("unix:///s", {"version": "6.2.0"}, str, "6.2.0"),
-        ("unix:///s", {"version": "", "policy": ""}, str, "3 servers"),
+        ("unix:///s", {"version": "", "policy": ""}, str, "3 servers of this database"),
+        ("unix:///s", {"deployment": "a1"}, str, "3 servers of this database, deployment a1"),
+        ("unix:///s", {"others": {"b2": 2}}, CheckNote, "others use it, too: 2 servers of deployment b2"),
+        ("unix:///s", {"others": {"": 1}}, CheckNote, "others use it, too: 1 server of an earlier release"),
     ],
 )
 def test_what_a_redis_says_decides(url: str, how: dict[str, Any], kind: type, said: str) -> None:
