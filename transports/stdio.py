@@ -20,6 +20,7 @@ from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.dispatcher import Dispatcher
 from toolgate.server.protocol.errors import InvalidRequest
 from toolgate.server.protocol.interruption import interrupted_answer
+from toolgate.server.protocol.message_ids import MessageEdges
 from toolgate.server.protocol.messages import Failure, Request, decode
 from toolgate.server.protocol.session import Session
 from toolgate.transports.stdout_channel import StdoutChannel, widen_pipe
@@ -29,7 +30,7 @@ log = logging.getLogger("toolgate.stdio")
 CHUNK = 64 * 1024  # bytes per read; glibc maps and unmaps memory for each buffer of 128 KiB or more
 LARGE_CHUNK = 256 * 1024  # bytes of the read after one that filled its buffer
 MAX_STARTED = 64  # messages in one turn: what they answer fits into the limits of unread output
-MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer line is refused unread
+MAX_LINE = 32 * 2**20  # an 8 MiB payload in base64 and its envelope; a longer line is refused at its end
 MAX_IN_WORK = 64 * 2**20  # bytes of messages in progress that stop the reading of input: two of the largest
 STALL = 5.0  # seconds between checks of a client that reads nothing
 FLUSH_TIME = 1.0  # seconds until a client that reads none of the last answers has gone
@@ -86,7 +87,7 @@ class StdioConnection:
         self._lines: deque[bytes] = deque()  # read but not started: the output was full
         self._part: list[bytes] = []  # the beginning of a line
         self._part_size = 0
-        self._skipping = False  # inside a line that is too long
+        self._long: MessageEdges | None = None  # of the present line, if it is too long to be kept
         self._chunk = CHUNK  # bytes of the next read
         self._reading = False
         self._at_end = False  # of the input
@@ -179,19 +180,31 @@ class StdioConnection:
             self._end_input()
             return
         *whole, rest = data.split(b"\n")
-        if whole and (self._part or self._skipping):
+        if whole and (self._part or self._long is not None):
             self._complete_line(whole.pop(0))
         self._lines += [line for line in whole if line and not line.isspace()]
-        if rest and not self._skipping:
-            self._part.append(rest)
-            self._part_size += len(rest)
-            if self._part_size > MAX_LINE:
-                self._refuse_line()
+        if rest:
+            self._add_part(rest)
         self._start_tasks()
 
+    def _add_part(self, part: bytes) -> None:
+        if self._long is not None:
+            self._long.add(part)
+            return
+        self._part.append(part)
+        self._part_size += len(part)
+        if self._part_size > MAX_LINE:
+            self._long = MessageEdges()
+            for each in self._part:
+                self._long.add(each)
+            self._part, self._part_size = [], 0
+
     def _complete_line(self, line: bytes) -> None:
-        if self._skipping:
-            self._skipping = False
+        if self._long is not None:
+            self._long.add(line)
+            error = InvalidRequest(f"a message of more than {MAX_LINE} bytes")
+            self._output.send(Failure(self._long.find_id(), error))
+            self._long = None
             return
         if self._part:
             self._part.append(line)
@@ -199,11 +212,6 @@ class StdioConnection:
             self._part, self._part_size = [], 0
         if line and not line.isspace():
             self._lines.append(line)
-
-    def _refuse_line(self) -> None:
-        self._part, self._part_size = [], 0
-        self._skipping = True
-        self._output.send(Failure(None, InvalidRequest(f"a message of more than {MAX_LINE} bytes")))
 
     def _start_tasks_soon(self) -> None:
         if not self._work_due:
@@ -239,7 +247,7 @@ class StdioConnection:
     def _end_input(self) -> None:
         """Handle the end of input; lines already read still run once the output has room."""
         self._at_end = True
-        if self._part:  # a last line without its line break
+        if self._part or self._long is not None:  # a last line without its line break
             self._complete_line(b"")
         self._pause()
         self._start_tasks()

@@ -13,6 +13,7 @@ from typing import Any
 
 from toolgate.server.calls.pending_questions import PendingQuestion, PendingQuestions
 from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.protocol.message_ids import is_id
 from toolgate.server.protocol.messages import Notification, replace_surrogates
 from toolgate.server.protocol.request_meta import TASKS, client_name
 from toolgate.server.protocol.session import LEVELS, Call, ClientRefusedError
@@ -119,7 +120,7 @@ class CallClient:
         params = call.params
         meta = params.get("_meta")
         token = meta.get("progressToken") if meta and streaming else None
-        self._token = token if type(token) in (int, str) else None
+        self._token = token if token is None or is_id(token) else None
         self._answers: dict[str, Any] = {}
         self._once_results: dict[str, Any] = {}
         if ("requestState" in params or "inputResponses" in params) and call.revision.stateless:

@@ -16,7 +16,8 @@ from toolgate.server.events.errors import EventError
 from toolgate.server.events.format import format_event
 from toolgate.server.events.log import EventLog
 from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import Id, Notification
+from toolgate.server.protocol.message_ids import Id
+from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.session import Channel
 from toolgate.server.state.event_rows import EventFilter, EventPage, Position

@@ -7,6 +7,7 @@ from typing import Any
 from toolgate.server.methods import resources
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, InvalidRequest
+from toolgate.server.protocol.message_ids import is_id
 from toolgate.server.protocol.request_meta import EVENTS, TASKS
 from toolgate.server.protocol.resource_updates import yield_in_turns
 from toolgate.server.protocol.revisions import SUPPORTED, Revision, negotiate
@@ -108,7 +109,7 @@ async def share_session(server: Server, session: Session, uris: Iterable[str]) -
 def cancel_request(session: Session, params: dict[str, Any]) -> None:
     """Handle notifications/cancelled; for an unknown or answered request it is ignored."""
     id = params.get("requestId")
-    if isinstance(id, (int, str)) and not isinstance(id, bool):
+    if is_id(id):
         session.cancel(id)
 
 

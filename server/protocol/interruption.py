@@ -1,7 +1,8 @@
 """Answer the requests that the end of the server interrupts."""
 
 from toolgate.server.protocol.errors import InternalError
-from toolgate.server.protocol.messages import Failure, Id, Outbound
+from toolgate.server.protocol.message_ids import Id
+from toolgate.server.protocol.messages import Failure, Outbound
 
 INTERRUPTED = "the server restarted during this request, which may or may not have taken effect"
 

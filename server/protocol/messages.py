@@ -1,35 +1,26 @@
 """Decode and encode JSON-RPC messages. Pure; knows nothing of methods, sessions or transports.
 
 A fault in a message is a value (`MalformedMessage`), never an exception: it is answered, and the session goes on.
-Source: JSON-RPC 2.0; MCP basic, "Messages" (ids are strings or integers and never null).
+Source: JSON-RPC 2.0; MCP basic, "Messages".
 """
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, overload
 
 import msgspec
 
 from toolgate.server.protocol.errors import InternalError, InvalidRequest, ParseError, RpcError
+from toolgate.server.protocol.message_ids import MAX_ID, Id, find_id, find_id_fault, is_id
+from toolgate.server.protocol.message_limits import Data, TooLargeError, measure
 
-Id = int | str
-
-MAX_ID = 1_024  # characters: real ids are numbers or short, and each answer repeats one
 MAX_BATCH = 256  # messages; each becomes a task
 MAX_SHOWN = 200  # characters of a decoder's complaint that an error repeats
-
-# A large message is large by its strings: a file, a picture. Decoding takes time and memory for values.
-SMALL = 16 * 1024  # bytes of a message that is not measured: the worst takes 30 ms
+SMALL = 128 * 1024  # bytes of a message that is decoded and handled in one turn: the worst decodes in 15 ms
 PLAIN = 4 * 1024  # bytes of a message that is read as a request first: what is none is decoded again
-MAX_STRUCTURE = 256 * 1024  # bytes outside of strings: 13,000 long numbers, or 87,000 objects in 30 ms
-MAX_ESCAPES = 6 * 2**20  # backslashes: more than in 32 MiB of \\uXXXX text; so many take 21 ms
-MAX_EXTREMES = 1_000  # numbers with exponents of three digits: one near the end of the range takes up to 15 µs
 MAX_LENIENT = 2**20  # bytes of a message for the lenient decoder, which has a fifth of the strict one's speed
-MAX_LENIENT_STRUCTURE = 32 * 1024  # bytes outside of its strings
-MAX_SKIMMED = 4 * 2**20  # bytes of an undecoded message in which its id is looked for
-PIECE = 2**20  # bytes measured at once: 5 ms
-NUMERALS = bytes.maketrans(b"123456789E+", b"000000000e-")
+MAX_LENIENT_STRUCTURE = 32 * 1024  # bytes of its structure
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -77,32 +68,27 @@ Inbound = Request | Notification | Response | MalformedMessage
 Outbound = Request | Notification | Result | Failure | msgspec.Raw | list[Any]
 
 
-class _AnyMessage(msgspec.Struct):
-    """The shape that all inbound messages are decoded into; the members present tell which it is."""
+class _AnyMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """The shape that all inbound messages are decoded into; the members present tell which it is.
+
+    A message with other members is decoded as any JSON: this decoder would skip them, and not check their text.
+    """
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
-    id: int | str | None | msgspec.UnsetType = msgspec.UNSET
+    id: Any = msgspec.UNSET  # a float here would be parsed by msgspec
     method: str | msgspec.UnsetType = msgspec.UNSET
     params: dict[str, Any] | None | msgspec.UnsetType = msgspec.UNSET
     result: Any = msgspec.UNSET
     error: Any = msgspec.UNSET
 
 
-class _PlainRequest(msgspec.Struct):
+class _PlainRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A request as nearly all are: the decoder checks what `_classify` would."""
 
     jsonrpc: Literal["2.0"]
     id: int | Annotated[str, msgspec.Meta(max_length=MAX_ID)]
     method: str
     params: dict[str, Any] = {}
-    result: Any = msgspec.UNSET  # ignored, but decoded: else numbers and texts in it would not be checked
-    error: Any = msgspec.UNSET
-
-
-class _MessageId(msgspec.Struct):
-    """The part that is read of a message too large to decode."""
-
-    id: int | str | None = None
 
 
 class _ErrorObject(msgspec.Struct, omit_defaults=True):
@@ -124,14 +110,23 @@ class _RequestMessage(msgspec.Struct, omit_defaults=True):
     params: dict[str, Any] = {}
 
 
-_decode = msgspec.json.Decoder(_AnyMessage).decode
-_decode_request = msgspec.json.Decoder(_PlainRequest).decode
-_decode_id = msgspec.json.Decoder(_MessageId).decode
-_decode_any = msgspec.json.Decoder().decode
+def _parse_float(text: str) -> float:
+    """Return the number that JSON spells. Near the ends of the range msgspec takes ten times as long."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("a number is out of range")
+    return value
+
+
+MEMBERS = _AnyMessage.__struct_fields__
+
+_decode = msgspec.json.Decoder(_AnyMessage, float_hook=_parse_float).decode
+_decode_request = msgspec.json.Decoder(_PlainRequest, float_hook=_parse_float).decode
+_decode_any = msgspec.json.Decoder(float_hook=_parse_float).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+def decode(data: Data) -> Inbound | list[Inbound]:
     """Decode one message, or a batch (a list, also of one). Never raises for what is in `data`."""
     if len(data) <= PLAIN:
         try:
@@ -139,22 +134,21 @@ def decode(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return _decode_measured(data)
         return Request(plain.id, plain.method, plain.params)
-    if len(data) > SMALL:
-        try:
-            for _ in _measure(data, MAX_STRUCTURE):
-                pass
-        except _TooLargeError as error:
-            return _refuse_unread(data, error)
+    try:
+        for _ in measure(data):
+            pass
+    except TooLargeError as error:
+        return _refuse_unread(data, error)
     return _decode_measured(data)
 
 
-async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+async def decode_in_turns(data: Data) -> Inbound | list[Inbound]:
     """Decode like `decode`, and let other tasks run after each piece of a large message."""
     if len(data) > SMALL:
         try:
-            for _ in _measure(data, MAX_STRUCTURE):
+            for _ in measure(data):
                 await asyncio.sleep(0)
-        except _TooLargeError as error:
+        except TooLargeError as error:
             return _refuse_unread(data, error)
         message = _decode_measured(data)
         await asyncio.sleep(0)  # decoding a large one gets its own turn
@@ -164,12 +158,11 @@ async def decode_in_turns(data: bytes | bytearray | memoryview) -> Inbound | lis
 
 def decode_value(data: bytes) -> Any:
     """Decode any JSON, within the limits of a message. Raises ValueError, RecursionError."""
-    if len(data) > SMALL:
-        try:
-            for _ in _measure(data, MAX_STRUCTURE):
-                pass
-        except _TooLargeError as error:
-            raise ValueError(str(error)) from None
+    try:
+        for _ in measure(data):
+            pass
+    except TooLargeError as error:
+        raise ValueError(str(error)) from None
     return _decode_any(data)
 
 
@@ -210,25 +203,26 @@ def _to_wire(message: Request | Notification | Result | Failure | msgspec.Raw) -
 
 
 def _classify(wire: _AnyMessage) -> Inbound:
-    given = None if wire.id is msgspec.UNSET else wire.id
+    id = None if wire.id is msgspec.UNSET else wire.id
+    fault = None if id is None else find_id_fault(id)
+    if fault is not None:
+        return MalformedMessage(None, InvalidRequest(fault))
     if wire.jsonrpc != "2.0":
-        return MalformedMessage(given, InvalidRequest("'jsonrpc' must be \"2.0\""))
-    if type(given) is str and len(given) > MAX_ID:
-        return MalformedMessage(None, InvalidRequest(f"'id' is longer than {MAX_ID} characters"))
+        return MalformedMessage(id, InvalidRequest("'jsonrpc' must be \"2.0\""))
     if isinstance(wire.method, str):
         params = wire.params or {}
         if wire.id is msgspec.UNSET:
             return Notification(wire.method, params)
-        if wire.id is None:
+        if id is None:
             return MalformedMessage(None, InvalidRequest("'id' must be a string or an integer, not null"))
-        return Request(wire.id, wire.method, params)
+        return Request(id, wire.method, params)
     if wire.result is not msgspec.UNSET or wire.error is not msgspec.UNSET:
         result = None if wire.result is msgspec.UNSET else wire.result
-        return Response(given, result, None if wire.error is msgspec.UNSET else wire.error)
-    return MalformedMessage(given, InvalidRequest("the message has no method, result or error"))
+        return Response(id, result, None if wire.error is msgspec.UNSET else wire.error)
+    return MalformedMessage(id, InvalidRequest("the message has no method, result or error"))
 
 
-def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+def _decode_measured(data: Data) -> Inbound | list[Inbound]:
     try:
         return _classify(_decode(data))
     except msgspec.ValidationError:
@@ -237,55 +231,11 @@ def _decode_measured(data: bytes | bytearray | memoryview) -> Inbound | list[Inb
         return _decode_leniently(data, error)
 
 
-class _TooLargeError(Exception):
-    """A message has too many values; the text says which."""
+def _refuse_unread(data: Data, error: TooLargeError) -> MalformedMessage:
+    return MalformedMessage(find_id(data), InvalidRequest(str(error)))
 
 
-def _measure(data: bytes | bytearray | memoryview, limit: int) -> Iterator[None]:
-    """Raise _TooLargeError for too many bytes outside of strings, too many escapes, or too many slow numbers.
-
-    Yields None after each piece. Invalid JSON is measured too; the decoder refuses it later.
-    """
-    size = escapes = extremes = begin = 0
-    is_inside = False
-    while begin < len(data):
-        if begin:
-            yield
-        piece = bytes(data[begin : begin + PIECE])
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
-            piece = piece[:-1]  # keep a backslash with the character it escapes
-        begin += len(piece)
-        if b"\\" in piece:
-            escapes += piece.count(b"\\")
-            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
-        parts = piece.split(b'"', 2 * limit)
-        outside = b" ".join(parts[is_inside::2])
-        is_inside ^= len(parts) % 2 == 0
-        size += len(outside)
-        numerals = outside.translate(NUMERALS)
-        extremes += numerals.count(b"e-000") + numerals.count(b"e000")
-        if size > limit:
-            raise _TooLargeError(f"more than {limit} bytes of a message are outside of its strings")
-        if escapes > MAX_ESCAPES:
-            raise _TooLargeError(f"more than {MAX_ESCAPES} characters of a message are escaped")
-        if extremes > MAX_EXTREMES:
-            raise _TooLargeError(f"more than {MAX_EXTREMES} numbers of a message have exponents of three digits")
-
-
-def _refuse_unread(data: bytes | bytearray | memoryview, error: _TooLargeError) -> MalformedMessage:
-    return MalformedMessage(_read_id(data) if len(data) <= MAX_SKIMMED else None, InvalidRequest(str(error)))
-
-
-def _read_id(data: bytes | bytearray | memoryview) -> Id | None:
-    """Return the id of an undecoded message, or None if it can't be read."""
-    try:
-        found = _decode_id(data).id
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if isinstance(found, int) or (found is not None and len(found) <= MAX_ID) else None
-
-
-def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbound]:
+def _decode_oddity(data: Data) -> Inbound | list[Inbound]:
     """Decode JSON that is not one message: a batch, or an error under the right id."""
     try:
         value = _decode_any(data)
@@ -294,20 +244,20 @@ def _decode_oddity(data: bytes | bytearray | memoryview) -> Inbound | list[Inbou
     return _convert_all(value, _convert)
 
 
-def _decode_leniently(data: bytes | bytearray | memoryview, error: Exception) -> Inbound | list[Inbound]:
+def _decode_leniently(data: Data, error: Exception) -> Inbound | list[Inbound]:
     """Decode what a strict decoder refuses. A lone surrogate (half an emoji, as JavaScript sends it) is replaced. A
     number out of range is refused under its message's id. Anything else is not JSON."""
     import json  # start-up; few clients send this
 
-    refusal = MalformedMessage(None, ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
+    refusal = MalformedMessage(find_id(data), ParseError(f"not a JSON message: {error}"[:MAX_SHOWN]))
     if len(data) > MAX_LENIENT or (b"\\u" not in data and b"e" not in data and b"E" not in data):
         return refusal
     try:
-        for _ in _measure(data, MAX_LENIENT_STRUCTURE):
+        for _ in measure(data, MAX_LENIENT_STRUCTURE):
             pass
-        value = msgspec.to_builtins(replace_surrogates(json.loads(bytes(data), parse_constant=_refuse_constant)))
-        return _convert_all(value, _convert_finite)
-    except (_TooLargeError, ValueError, RecursionError):
+        text = bytes(data).decode()  # json.loads would take surrogates' bytes, and UTF-16
+        return _convert_all(json.loads(text, parse_constant=_refuse_constant), _convert_lenient)
+    except (TooLargeError, ValueError, RecursionError):
         return refusal
 
 
@@ -324,20 +274,28 @@ def _refuse_constant(name: str) -> None:
 
 
 def _convert(value: Any) -> Inbound:
+    members = {name: value[name] for name in MEMBERS if name in value} if isinstance(value, dict) else value
     try:
-        return _classify(msgspec.convert(value, _AnyMessage))
+        return _classify(msgspec.convert(members, _AnyMessage))
     except (msgspec.ValidationError, RecursionError) as error:
         return _refuse_value(value, str(error))
 
 
-def _convert_finite(value: Any) -> Inbound:
-    """Convert the value, and refuse infinities: the lenient decoder makes them of numbers out of range."""
-    return _refuse_value(value, "a number is out of range") if _has_infinity(value) else _convert(value)
+def _convert_lenient(value: Any) -> Inbound:
+    """Convert a value of the lenient decoder, which makes infinities of numbers out of range. An id is not changed: its
+    answer would name another request."""
+    id = value.get("id") if isinstance(value, dict) else None
+    fault = find_id_fault(id) if isinstance(id, str) else None
+    if fault is not None:
+        return MalformedMessage(None, InvalidRequest(fault))
+    if _has_infinity(value):
+        return _refuse_value(value, "a number is out of range")
+    return _convert(msgspec.to_builtins(replace_surrogates(value)))
 
 
 def _refuse_value(value: Any, reason: str) -> MalformedMessage:
-    given = value.get("id") if isinstance(value, dict) else None
-    readable = given if type(given) is int or (type(given) is str and len(given) <= MAX_ID) else None
+    id = value.get("id") if isinstance(value, dict) else None
+    readable = id if is_id(id) and find_id_fault(id) is None else None
     return MalformedMessage(readable, InvalidRequest(f"not a JSON-RPC message: {reason}"[:MAX_SHOWN]))
 
 

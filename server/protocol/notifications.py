@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from toolgate.server.protocol import serialization
-from toolgate.server.protocol.messages import Id, Notification
+from toolgate.server.protocol.message_ids import Id
+from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.resource_updates import NotificationThrottle
 from toolgate.server.protocol.session import LEVELS, Channel, Session

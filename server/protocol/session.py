@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from toolgate.server.protocol.errors import RpcError
-from toolgate.server.protocol.messages import Id, Notification, Outbound, Request, Response
+from toolgate.server.protocol.message_ids import Id
+from toolgate.server.protocol.messages import Notification, Outbound, Request, Response
 from toolgate.server.protocol.revisions import Revision
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.services import CallerState

@@ -133,13 +133,13 @@ def test_a_transport_imports_no_tools_no_methods_and_no_other_transport() -> Non
 
 
 def test_messages_and_errors_import_only_the_standard_library_msgspec_and_each_other() -> None:
-    for name in ("messages.py", "errors.py"):
+    for name in ("messages.py", "message_ids.py", "message_limits.py", "errors.py"):
         for module in imports(ROOT / "server" / "protocol" / name):
             top = module.split(".")[0]
             assert (
                 top in STDLIB
                 or top == "msgspec"
-                or module.startswith(("toolgate.server.protocol.errors", "toolgate.server.protocol.messages"))
+                or module.startswith(("toolgate.server.protocol.errors", "toolgate.server.protocol.message"))
             ), module
 
 

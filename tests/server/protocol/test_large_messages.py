@@ -1,4 +1,4 @@
-"""The limits of large messages: how much they may hold outside of strings, and how that is measured."""
+"""The limits of large messages: how many values they may hold, and how that is measured."""
 
 import json
 import random
@@ -14,15 +14,18 @@ import pytest
 
 from tests.clients.raw_client import COMMAND, Server
 from tests.clients.raw_http_client import site, spoken
-from toolgate.server.protocol.messages import (
+from toolgate.server.protocol.message_ids import MAX_ID
+from toolgate.server.protocol.message_limits import (
     MAX_ESCAPES,
-    MAX_EXTREMES,
-    MAX_ID,
+    MAX_STRUCTURE,
+    OTHERS,
+    PIECE,
+    TooLargeError,
+    measure,
+)
+from toolgate.server.protocol.messages import (
     MAX_LENIENT,
     MAX_LENIENT_STRUCTURE,
-    MAX_STRUCTURE,
-    PIECE,
-    SMALL,
     MalformedMessage,
     Request,
     decode,
@@ -43,9 +46,9 @@ def filled(unit: bytes, size: int, last: bytes = b"0") -> bytes:
     return b"[" + unit * ((size - len(last)) // len(unit)) + last + b"]"
 
 
-def outside(data: bytes) -> int:
-    """Return the number of bytes outside of strings, without quotes."""
-    return len(STRING.sub(b" ", data))
+def structure(data: bytes) -> int:
+    """Return the number of bytes outside of strings that values are counted by."""
+    return len(STRING.sub(b" ", data).translate(None, OTHERS))
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {  # made when they are needed: 16 MiB each
@@ -55,7 +58,6 @@ HOSTILE: dict[str, Callable[[], bytes]] = {  # made when they are needed: 16 MiB
     "keys": lambda: b"{" + b",".join(b'"%x":0' % number for number in range(1_200_000)) + b"}",
     "strings": lambda: filled(b'"",', LARGEST),
     "numbers": lambda: filled(b"1.234567890123456789012345678901e-300,", LARGEST),
-    "extremes": lambda: filled(b"5e-324,", MAX_STRUCTURE - 100),
     "beyond": lambda: filled(b"1e999,", LARGEST),
     "a lone surrogate": lambda: filled(b"{},", LARGEST, b'"\\ud800"'),
 }
@@ -75,7 +77,7 @@ def test_a_refused_message_is_answered_under_its_id() -> None:
     for id in (b"7", b'"seven"'):
         found = decode(message(filled(b"{},", MAX_STRUCTURE + 100), id))
         assert found == MalformedMessage(json.loads(id), found.error)  # type: ignore[union-attr]
-        assert "outside of its strings" in found.error.message  # type: ignore[union-attr]
+        assert "objects, arrays and numbers" in found.error.message  # type: ignore[union-attr]
     assert decode(message(filled(b"{},", MAX_STRUCTURE + 100), b"[]")).id is None  # type: ignore[union-attr]
 
 
@@ -103,22 +105,56 @@ def test_all_outside_of_strings_is_counted_and_nothing_inside() -> None:
     for _ in range(10):
         words = ["".join(random.choices('ab"\\\n{[,:é😀e-300', k=random.randrange(40))) for _ in range(2_000)]
         data = message(json.dumps(words, ensure_ascii=random.random() < 0.5).encode()[:-1] + b",%s]")
-        room = MAX_STRUCTURE - outside(data) - 4
+        room = MAX_STRUCTURE - structure(data) - 4
         assert isinstance(decode(data % filled(b"{},", room)), Request)
         assert isinstance(decode(data % filled(b"{},", room + 200)), MalformedMessage)
 
 
-def test_a_small_message_may_hold_anything() -> None:
-    assert isinstance(decode(message(filled(b"5e-324,", SMALL - 100))), Request)
+@pytest.mark.parametrize("others", [b" ", b"\n", b"true", b'"', b'\\"', "é".encode(), b"e", b"1e300"])
+def test_structure_in_strings_does_not_count(others: bytes) -> None:
+    """A text of any characters is taken, and what is behind it is counted."""
+    text = json.dumps((others.decode() + "[{1,2}]") * (MAX_STRUCTURE // 4)).encode()
+    assert structure(message(text)) < 100
+    assert isinstance(decode(message(text)), Request)
+    many = message(b'{"b":' + text + b',"c":' + filled(b"{},", MAX_STRUCTURE) + b"}")
+    assert isinstance(decode(many), MalformedMessage)
 
 
-def test_ordinary_numbers_with_exponents_are_taken() -> None:
-    numbers = [random.uniform(-1, 1) * 10.0 ** -random.randrange(1, 60) for _ in range(8_000)]
-    assert isinstance(decode(message(json.dumps(numbers).encode())), Request)
-    assert isinstance(decode(message(filled(b"1E-100,", MAX_EXTREMES * 7) + b" " * SMALL)), Request)
-    for number in (b"1E-1001,", b"1e+100,", b"1E100,"):
-        found = decode(message(filled(number, MAX_EXTREMES * 24)))
-        assert isinstance(found, MalformedMessage) and "exponents" in found.error.message
+def test_a_message_is_measured_like_its_structure_alone() -> None:
+    """What is counted as if nothing were in strings never hides what is outside of them."""
+    random.seed(9)
+    for limit in (20, 200, 2_000):
+        for _ in range(300):
+            units = random.choices(
+                ['"', "\\", '"', "a", "e300", "[", "{", ",", "7", " "], k=random.randrange(2 * limit)
+            )
+            data = json.dumps([random.random(), "".join(units)] * random.randrange(3)).encode()
+            is_large = structure(data) > limit
+            if is_large:
+                with pytest.raises(TooLargeError):
+                    list(measure(data, limit))
+            else:
+                assert list(measure(data, limit)) == []
+
+
+def test_spaces_and_literals_take_no_room_of_values() -> None:
+    assert isinstance(decode(message(filled(b"true,", MAX_STRUCTURE * 4))), Request)
+    assert isinstance(decode(message(b"[" + b" " * MAX_STRUCTURE * 2 + b"]")), Request)
+    assert isinstance(decode(message(filled(b"true,", MAX_STRUCTURE * 6))), MalformedMessage)
+
+
+def test_a_message_of_the_size_of_its_limit_may_hold_anything() -> None:
+    for unit in (b"5e-324,", b"{},", b'"",', b"[],"):
+        assert isinstance(decode(message(filled(unit, MAX_STRUCTURE - 100))), Request)
+
+
+@pytest.mark.parametrize(
+    "number", ["5e-324", "1.7976931348623157e308", "1E-100", "2.2250738585072011e-308", "0.1", "1e2"]
+)
+def test_a_number_with_an_exponent_has_its_value(number: str) -> None:
+    for size in (100, 200_000):
+        found = decode(message(filled(b"%s," % number.encode(), size, number.encode())))
+        assert isinstance(found, Request) and set(found.params["a"]) == {float(number)}
 
 
 def lenient(size: int, structure: int = 0) -> Any:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from toolgate.server.protocol.message_ids import MAX_ID
 from toolgate.server.protocol.messages import (
-    MAX_ID,
     PLAIN,
     MalformedMessage,
     RepeatedMeta,

@@ -154,7 +154,7 @@ def test_lists_of_the_stateless_era_carry_caching_hints(connect: Start) -> None:
         (b"{", None, -32700),
         (b"nonsense", None, -32700),
         (b"\xff\xfe\x00", None, -32700),
-        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":"\xff"}', None, -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":"\xff"}', 1, -32700),
         (b"[" * 100_000, None, -32700),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, None, -32700),
         (b"[]", None, -32600),

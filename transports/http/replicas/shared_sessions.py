@@ -18,7 +18,8 @@ from toolgate.server.bus.bus import Bus, BusUnreachableError, NoReplyError, Unde
 from toolgate.server.bus.replica_ids import parse_id
 from toolgate.server.principal import Principal
 from toolgate.server.protocol.dispatcher import Dispatcher
-from toolgate.server.protocol.messages import Id, Inbound, Notification, Request, Response
+from toolgate.server.protocol.message_ids import Id, is_id
+from toolgate.server.protocol.messages import Inbound, Notification, Request, Response
 from toolgate.server.protocol.session import Session, hash_key
 from toolgate.server.protocol.session_record import SessionRecord, decode_record
 from toolgate.transports.http.event_stream import EventStream
@@ -247,7 +248,7 @@ class SharedSessions(Sessions):
 
     def _pass_cancellation(self, session: SharedSession, notification: Notification) -> None:
         id = notification.params.get("requestId")
-        if isinstance(id, (int, str)) and not isinstance(id, bool) and id not in session.session.in_flight:
+        if is_id(id) and id not in session.session.in_flight:
             self._publish(_Notice(session.key, "cancel", id))
 
     # -- notices of other replicas
