@@ -83,7 +83,11 @@ def of_type(annotation: Any) -> dict[str, Any]:
     """Return the self-contained schema of one type."""
     (schema,), definitions = msgspec.json.schema_components((annotation,), ref_template="#/$defs/{name}")
     if list(schema) == ["$ref"]:
-        schema = definitions.pop(schema["$ref"].removeprefix("#/$defs/"))
+        reference: str = schema["$ref"]
+        name = reference.removeprefix("#/$defs/")
+        schema = definitions.pop(name)
+        if msgspec.json.encode(reference) in msgspec.json.encode([schema, definitions]):  # the type holds itself
+            definitions[name] = schema
     if definitions:
         schema = {**schema, "$defs": definitions}
     plain: dict[str, Any] = _drop_titles(schema)
