@@ -19,6 +19,7 @@ from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable
+from toolgate.tools.api.conversion import convert_value
 
 BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description
@@ -108,7 +109,7 @@ async def list_items(client: McpClient, method: str, field: str) -> list[dict[st
 def convert(value: Any, kind: type[T], method: str) -> T:
     """Return what a server answered as this type. Raises McpClientError."""
     try:
-        return msgspec.convert(value, kind)
+        return convert_value(value, kind)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         raise McpClientError(f"the server's answer to {method} is not valid: {error}") from None
 

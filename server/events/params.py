@@ -10,6 +10,7 @@ from toolgate.server.events.errors import EventError
 from toolgate.server.protocol.errors import InvalidParams, format_name
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import EventFilter
+from toolgate.tools.api.conversion import convert_value
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.schema import measure
@@ -61,7 +62,7 @@ class SubscribeParams(UnsubscribeParams, rename="camel", kw_only=True):
 def read_params(given: dict[str, Any], kind: type[P]) -> P:
     """Return the parameters as `kind`. Raises InvalidParams that names the first wrong one."""
     try:
-        return msgspec.convert(given, kind)
+        return convert_value(given, kind)  # type: ignore[no-any-return]
     except msgspec.ValidationError as error:
         fault = FAULT.fullmatch(str(error))
         assert fault is not None

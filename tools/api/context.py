@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from toolgate.tools.api import schema as schemas
 from toolgate.tools.api.content import Continuation
+from toolgate.tools.api.conversion import convert_form
 from toolgate.tools.api.errors import ToolError, UnansweredError
 from toolgate.tools.api.services import (
     Callbacks,
@@ -207,7 +208,7 @@ class Context:
         """
         params = {"message": message, "requestedSchema": schema}
         answer = await self._ask(ELICIT, params, key, timeout)
-        return Elicited(answer.get("action", "cancel"), answer.get("content") or {})
+        return Elicited(answer.get("action", "cancel"), convert_form(answer.get("content") or {}, schema))
 
     async def sample(
         self, params: dict[str, Any], *, key: str | None = None, timeout: float | None = None

@@ -13,6 +13,7 @@ import msgspec
 from toolgate.tools.api import schema
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
+from toolgate.tools.api.conversion import convert_value, to_integers
 from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.function import DeclaredPart, Function, find_refusal
 from toolgate.tools.api.scopes import PLUGINS
@@ -171,8 +172,8 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
         casts: dict[str, Callable[[Any], Any]] = {}
         for name, declared in self.input["properties"].items():
             kind = declared.get("type")
-            if kind == "integer":
-                casts[name] = int
+            if kind == "integer" or any(type(option) is int for option in declared.get("enum", ())):
+                casts[name] = to_integers
             elif kind not in ("string", "boolean", "number") and "enum" not in declared:
                 casts[name] = self._convert(name)
         return casts
@@ -182,7 +183,7 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
 
         def convert(value: Any) -> Any:
             try:
-                return msgspec.convert(value, hint)
+                return convert_value(value, hint)
             except msgspec.ValidationError as error:
                 raise ToolError(f"{self.name}: argument {name!r}: {error}") from None
 

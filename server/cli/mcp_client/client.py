@@ -130,7 +130,7 @@ class McpClient:
 
     def _receive_answer(self, message: dict[str, Any]) -> None:
         id, result = message.get("id"), message.get("result")
-        answer = self._waiting.pop(id, None) if isinstance(id, int) else None
+        answer = self._waiting.pop(int(id), None) if isinstance(id, (int, float)) else None  # 7.0 is 7
         if answer is None or answer.done():
             return
         if isinstance(result, dict):

@@ -75,6 +75,110 @@ def test_a_null_for_an_argument_that_does_not_exist_is_refused(connect: Start) -
     assert 'no argument "colour"' in connect().error("TaskManager", {"action": "list", "query": "", "colour": None})
 
 
+WHOLE = '''
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from toolgate.tools import Context, tool
+
+
+@dataclass
+class Point:
+    x: int
+    y: int | None = None
+    weight: float = 1.5
+
+
+class Path(msgspec.Struct):
+    points: list[Point]
+    by_name: dict[str, Point] = {}
+    level: Literal[1, 2] = 1
+    parent: "Path | None" = None
+
+
+class Grade(IntEnum):
+    GOOD = 1
+
+
+class Form(TypedDict):
+    sizes: list[int]
+
+
+@tool(read_only=True)
+async def whole(
+    path: Path | None = None,
+    points: list[Point] | None = None,
+    sizes: list[int] | None = None,
+    form: Form | None = None,
+    pair: tuple[int, str] | None = None,
+    level: Literal[1, 2] = 2,
+    grade: Grade | None = None,
+    either: int | str | None = None,
+    number: int | float = 0,
+    ratio: float = 0.0,
+    anything: Any = None,
+) -> str:
+    """Say what each argument is."""
+    given = (path, points, sizes, form, pair, level, grade, either, number, ratio, anything)
+    return repr([each for each in given if each not in (None, 0)])
+
+
+@tool(read_only=True)
+async def ask(ctx: Context) -> str:
+    """Ask for numbers."""
+    properties = {"age": {"type": "integer"}, "ratio": {"type": "number"}}
+    answer = await ctx.elicit("How many?", {"type": "object", "properties": properties})
+    return repr(dict(answer.content))
+'''
+
+
+@pytest.mark.parametrize("options", [(), ("--isolate-plugins",)])
+def test_a_whole_number_is_an_integer_at_each_place_of_an_argument(
+    start: Start, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "whole.py").write_text(WHOLE)
+    server = start("-p", str(folder), *options)
+    point = "Point(x=2, y=None, weight=1.5)"
+    for arguments, said in (
+        ({"points": [{"x": 2.0}]}, f"[{point}], 2"),
+        ({"points": [{"x": 2.0, "y": 3.0, "weight": 2}]}, "[Point(x=2, y=3, weight=2.0)], 2"),
+        (
+            {"path": {"points": [{"x": 2.0}], "level": 2.0}},
+            f"Path(points=[{point}], by_name={{}}, level=2, parent=None), 2",
+        ),
+        (
+            {"path": {"points": [], "by_name": {"a": {"x": 2.0}}, "parent": {"points": []}}},
+            f"Path(points=[], by_name={{'a': {point}}}, level=1, "
+            "parent=Path(points=[], by_name={}, level=1, parent=None)), 2",
+        ),
+        ({"sizes": [1.0, 2, 3e0]}, "[1, 2, 3], 2"),
+        ({"form": {"sizes": [1.0]}}, "{'sizes': [1]}, 2"),
+        ({"pair": [1.0, "a"]}, "(1, 'a'), 2"),
+        ({"level": 1.0}, "1"),
+        ({"either": 1.0}, "2, 1"),
+        ({"either": "1.0"}, "2, '1.0'"),
+        ({"number": 1.5}, "2, 1.5"),
+        ({"ratio": 2.0, "anything": 2.0}, "2, 2.0, 2.0"),
+    ):
+        assert server.text("whole", arguments) == f"[{said}]", arguments
+    for arguments in ({"points": [{"x": 2.5}]}, {"sizes": [1.5]}, {"level": 1.5}, {"either": 1.5}):
+        assert server.error("whole", arguments)
+
+
+def test_a_whole_number_is_an_integer_in_the_answer_of_a_form(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "whole.py").write_text(WHOLE)
+    content = {"action": "accept", "content": {"age": 30.0, "ratio": 2.0}}
+    server = start("-p", str(folder), capabilities={"elicitation": {}}, answer=lambda *_: content)
+    assert server.text("ask") == "{'age': 30, 'ratio': 2.0}"
+
+
 @pytest.fixture
 def plugin(start: Start, tmp_path: Path) -> Server:
     folder = tmp_path / "plugins"
