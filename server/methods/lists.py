@@ -23,6 +23,7 @@ from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.registry import Registry
 from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.uris import parse_scheme
 
 log = logging.getLogger("toolgate.lists")
 
@@ -58,7 +59,7 @@ async def list_resources(server: Server, call: Call) -> dict[str, Any]:
     hidden = await resources.hidden_schemes(server, call.session)
 
     def is_allowed(uri: str) -> bool:
-        if uri.partition(":")[0] in hidden:
+        if parse_scheme(uri) in hidden:
             return False
         return call.session.scopes is None or call.session.allows(server.registry.scopes_of(uri))
 

@@ -20,7 +20,7 @@ from toolgate.server.server import Server
 from toolgate.tools.api.content import Contents
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound
-from toolgate.tools.api.uri_templates import MAX_URI
+from toolgate.tools.api.uris import MAX_URI, canonicalise, parse_scheme
 
 PIECE = 2**20  # characters of a text encoded at once
 
@@ -60,16 +60,17 @@ async def subscribe(server: Server, call: Call) -> dict[str, Any]:
 
 
 async def unsubscribe(server: Server, call: Call) -> dict[str, Any]:
-    session, uri = call.session, read_uri(call)
-    session.subscribed.pop(uri, None)
-    server.updates.unsubscribe(session, session.principal, uri)
+    session, canonical = call.session, canonicalise(read_uri(call))
+    for uri in [uri for uri in session.subscribed if canonicalise(uri) == canonical]:
+        del session.subscribed[uri]
+        server.updates.unsubscribe(session, session.principal, uri)
     await session.save()
     return {}
 
 
 async def find_refusal(server: Server, session: Session, uri: str) -> str | None:
     """Return why this caller may not read the resource, or None."""
-    scheme = uri.partition(":")[0].lower()
+    scheme = parse_scheme(uri)
     if not server.policy.rules or scheme not in server.registry.scheme_owners:
         return None
     return await _refuse(server, session, scheme)

@@ -17,7 +17,7 @@ from toolgate.server.protocol.resource_updates import MAX_SUBSCRIPTIONS, MAX_URI
 from toolgate.server.protocol.session import Call
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.server import KINDS, Server
-from toolgate.tools.api.uri_templates import parse_scheme
+from toolgate.tools.api.uris import parse_scheme
 
 FIELDS = {f"{kind}ListChanged": kind for kind in KINDS}  # the filter's field → the kind of list
 MAX_LISTENERS = 1_000  # per server; each costs a task
@@ -103,7 +103,7 @@ def _read_filter(call: Call) -> tuple[tuple[str, ...], list[str]]:
 async def _find_served(server: Server, call: Call, asked: list[str]) -> list[str]:
     """Return the URIs that are served to the caller."""
     hidden = await resources.hidden_schemes(server, call.session)
-    seen = [uri for uri in dict.fromkeys(asked) if parse_scheme(uri).lower() not in hidden]
+    seen = [uri for uri in dict.fromkeys(asked) if parse_scheme(uri) not in hidden]
     return [uri async for uri in yield_in_turns(seen, len) if server.registry.resource(uri) is not None]
 
 

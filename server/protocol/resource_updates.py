@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Protocol, TypeVar
 
 from toolgate.server.principal import LOCAL_NAME
+from toolgate.tools.api.uris import canonicalise
 
 log = logging.getLogger("toolgate.updates")
 
@@ -63,11 +64,11 @@ class NotificationThrottle:
 
 
 class WatchedResource:
-    """One URI of one principal with at least one subscriber."""
+    """One resource of one principal with at least one subscriber."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self.subscribers: set[Subscriber] = set()
+        self.subscribers: set[tuple[Subscriber, str]] = set()  # each with its spelling of the URI
         self.watch: asyncio.Task[None] | None = None
         self._news = NotificationThrottle(self._notify_subscribers)
 
@@ -81,8 +82,8 @@ class WatchedResource:
         self._news.end()
 
     def _notify_subscribers(self) -> None:
-        for subscriber in list(self.subscribers):
-            subscriber.notify_updated(self.uri)
+        for subscriber, uri in list(self.subscribers):
+            subscriber.notify_updated(uri)
 
 
 async def yield_in_turns(items: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
@@ -115,30 +116,32 @@ class ResourceUpdates:
 
     def subscribe(self, subscriber: Subscriber, principal: str, uri: str) -> bool:
         """Subscribe, and return whether there was room for a watch."""
-        held = self._watched.get((principal, uri))
+        key = _identify(principal, uri)
+        held = self._watched.get(key)
         if held is None:
             changes = self._watch(principal, uri)
             if changes is not None and not self._has_room(principal):
                 return False
-            held = self._watched[principal, uri] = WatchedResource(uri)
+            held = self._watched[key] = WatchedResource(uri)
             self._begin(held, principal, changes)
-        held.subscribers.add(subscriber)
+        held.subscribers.add((subscriber, uri))
         return True
 
     def unsubscribe(self, subscriber: Subscriber, principal: str, uri: str) -> None:
-        """Unsubscribe; without a subscription nothing happens."""
-        held = self._watched.get((principal, uri))
+        """Unsubscribe from this spelling of the URI; without a subscription nothing happens."""
+        key = _identify(principal, uri)
+        held = self._watched.get(key)
         if held is None:
             return
-        held.subscribers.discard(subscriber)
+        held.subscribers.discard((subscriber, uri))
         if not held.subscribers:
-            del self._watched[principal, uri]
+            del self._watched[key]
             self._stop(held, principal)
             held.end()
 
     def notify(self, principal: str, uri: str) -> None:
-        """Notify the principal's subscribers of `uri`."""
-        held = self._watched.get((principal, uri))
+        """Notify the principal's subscribers of `uri`, each by its own spelling."""
+        held = self._watched.get(_identify(principal, uri))
         if held is not None:
             held.notify()
 
@@ -162,11 +165,11 @@ class ResourceUpdates:
         self._watches.clear()
 
     async def _renew(self) -> None:
-        async for principal, uri in yield_in_turns(list(self._watched), lambda key: len(key[1])):
-            held = self._watched.get((principal, uri))
+        async for key in yield_in_turns(list(self._watched), lambda key: len(key[1])):
+            held, principal = self._watched.get(key), key[0]
             if held is not None:
                 self._stop(held, principal)
-                self._begin(held, principal, self._watch(principal, uri))
+                self._begin(held, principal, self._watch(principal, held.uri))
 
     def _has_room(self, principal: str) -> bool:
         share = MAX_WATCHES if principal == LOCAL_NAME else MAX_OWNED
@@ -201,3 +204,8 @@ class ResourceUpdates:
             except Exception:  # a plugin's, or the file is gone: the subscription stays, without further changes
                 log.warning("the watch of %s has failed", held.uri[:200], exc_info=True)
                 return
+
+
+def _identify(principal: str, uri: str) -> tuple[str, str]:
+    """Return the key of a resource of a principal, the same for each spelling of its URI."""
+    return principal, canonicalise(uri) or uri

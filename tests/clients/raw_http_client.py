@@ -1,5 +1,6 @@
 """The raw client over HTTP: a server process that listens, and the two HTTP transports as carriers of `Server`."""
 
+import base64
 import contextlib
 import http.client
 import json
@@ -189,7 +190,8 @@ class Http(Server):
         told = {"MCP-Protocol-Version": version, "Mcp-Method": str(message.get("method"))}
         field = NAMED.get(message.get("method", ""))
         if field is not None and field in message["params"]:
-            told["Mcp-Name"] = str(message["params"][field])
+            name = str(message["params"][field])
+            told["Mcp-Name"] = name if name.isascii() else f"=?base64?{base64.b64encode(name.encode()).decode()}?="
         return told
 
     def _spawn(self, method: str, data: bytes | None, headers: dict[str, str], key: Any) -> None:

@@ -6,18 +6,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from toolgate.tools.api import uri_templates
 from toolgate.tools.api.errors import CollisionError
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.scopes import READ
 from toolgate.tools.api.tool import Tool
+from toolgate.tools.api.uris import MAX_CACHED_URI, MAX_URI, canonicalise, parse_scheme
 
 Part = Tool | Prompt | Resource | EventType
 P = TypeVar("P", Tool, Prompt, Resource, EventType)
 
-MAX_CACHED_URI = 512  # characters of a URI whose match is cached; a batch may hold hundreds of URIs
 MAX_CACHED_MATCHES = 1_024  # cached URIs, a kilobyte each
 NO_SCOPES: frozenset[str] = frozenset()
 LISTING = frozenset((READ,))  # the scopes that listing needs, and reading a URI that matches nothing
@@ -37,16 +36,19 @@ class Registry:
         resources = [part for part in found if isinstance(part, Resource)]
         self.resources = _by_key(part for part in resources if not part.is_template)
         self.templates = _by_key(part for part in resources if part.is_template)
+        self._fixed = {_identify(part): part for part in self.resources.values()}
         self._match_cache: dict[str, tuple[Resource, dict[str, str]] | None] = {}
         # scheme → the first resource that owns it: every URI of the scheme needs its scope and obeys its tool's rules
         owners = [part for part in resources if part.owns_scheme]
-        self.scheme_owners = {uri_templates.parse_scheme(part.uri): part for part in reversed(owners)}
+        self.scheme_owners = {parse_scheme(part.uri): part for part in reversed(owners)}
         self._templates_by_scheme: defaultdict[str, list[Resource]] = defaultdict(list)
         for template in self.templates.values():
-            self._templates_by_scheme[uri_templates.parse_scheme(template.uri)].append(template)
-        self._scopes_by_scheme = {
-            scheme: frozenset(part.scope for part in held) for scheme, held in self._templates_by_scheme.items()
-        }
+            self._templates_by_scheme[parse_scheme(template.uri)].append(template)
+        self._fixed_schemes = frozenset(map(parse_scheme, self._fixed))
+        scopes = defaultdict[str, set[str]](set)
+        for part in resources:
+            scopes[parse_scheme(part.uri)].add(part.scope)
+        self._scopes_by_scheme = {scheme: frozenset(held) for scheme, held in scopes.items()}
 
     @property
     def parts(self) -> Iterator[Part]:
@@ -57,14 +59,14 @@ class Registry:
         return [part for part in self._parts.values() if part.kind == kind]
 
     def resource(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        """Return the resource that serves `uri` and the values of its variables, or None."""
-        if len(uri) > uri_templates.MAX_URI:
+        """Return the resource that serves `uri`, in any spelling, and the values of its variables, or None."""
+        if len(uri) > MAX_URI:
             return None
         fixed = self.resources.get(uri)
         if fixed is not None:
             return fixed, {}
         if uri not in self._match_cache:
-            found = self._match_templates(uri)
+            found = self._match(uri)
             if len(uri) > MAX_CACHED_URI:
                 return found
             if len(self._match_cache) >= MAX_CACHED_MATCHES:
@@ -72,13 +74,15 @@ class Registry:
             self._match_cache[uri] = found
         return self._match_cache[uri]
 
-    def _match_templates(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
-        templates = self._templates_by_scheme.get(uri_templates.parse_scheme(uri), ())
-        spelled = uri_templates.normalise(uri) if templates else None
-        if spelled is None:
+    def _match(self, uri: str) -> tuple[Resource, dict[str, str]] | None:
+        scheme = parse_scheme(uri)
+        canonical = canonicalise(uri) if scheme in self._scopes_by_scheme else None
+        if canonical is None:
             return None
-        for template in templates:
-            values = template.template.match_normal(spelled)
+        if canonical in self._fixed:
+            return self._fixed[canonical], {}
+        for template in self._templates_by_scheme.get(scheme, ()):
+            values = template.template.match_normal(canonical)
             if values is not None:
                 return template, values
         return None
@@ -86,20 +90,22 @@ class Registry:
     def scopes_of(self, uri: str) -> frozenset[str]:
         """Return the scopes that reading `uri` needs: its scheme's, and its resource's or template's. A URI that
         matches nothing needs the scopes of listing."""
-        if len(uri) > uri_templates.MAX_URI:
+        if len(uri) > MAX_URI:
             return LISTING
-        owner = self.scheme_owners.get(uri_templates.parse_scheme(uri).lower())
+        owner = self.scheme_owners.get(parse_scheme(uri))
         declared = [part.scope for part in (owner, self.templates.get(uri)) if part is not None]
         return self._own_scopes(uri).union(declared) or LISTING
 
     def _own_scopes(self, uri: str) -> frozenset[str]:
         """Return the scopes of the resource that serves `uri`; none if nothing does. The caller may lack them, so a URI
-        is matched only if the templates of its scheme differ in scopes. A long URI needs the scopes of all of them."""
+        is matched only if its scheme's resources differ in scopes, or some are fixed. A long URI needs the scopes of
+        all of them."""
         fixed = self.resources.get(uri)
         if fixed is not None:
             return frozenset((fixed.scope,))
-        scopes = self._scopes_by_scheme.get(uri_templates.parse_scheme(uri), NO_SCOPES)
-        if len(scopes) < 2 or len(uri) > MAX_CACHED_URI:
+        scheme = parse_scheme(uri)
+        scopes = self._scopes_by_scheme.get(scheme, NO_SCOPES)
+        if (len(scopes) < 2 and scheme not in self._fixed_schemes) or len(uri) > MAX_CACHED_URI:
             return scopes
         found = self.resource(uri)
         return NO_SCOPES if found is None else frozenset((found[0].scope,))
@@ -111,11 +117,18 @@ class Registry:
         return Registry(part for part in self.parts if not (isinstance(part, Tool) and part.name in names))
 
     def _add(self, part: Part) -> None:
-        held = self._parts.get((part.kind, part.key))
+        key = _identify(part)
+        held = self._parts.get((part.kind, key))
         if held is not None:
             what = part.kind.removesuffix("s")
             raise CollisionError(f"{what} {part.key!r} is declared twice: in {held.source} and in {part.source}")
-        self._parts[part.kind, part.key] = part
+        self._parts[part.kind, key] = part
+
+
+def _identify(part: Part) -> str:
+    """Return what must be unique among the parts of a kind: the canonical URI of a resource, the key of others."""
+    uri = canonicalise(part.key) if isinstance(part, Resource) and not part.is_template else None
+    return part.key if uri is None else uri
 
 
 def _by_key(parts: Iterable[P]) -> Mapping[str, P]:

@@ -17,6 +17,7 @@ from toolgate.tools.api.content import Contents, ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
+from toolgate.tools.api.uris import canonicalise, check_uri
 
 MAX_LISTED = 1_000  # of one template in resources/list: a person reads no longer list
 
@@ -62,10 +63,11 @@ class Resource(DeclaredPart, kw_only=True, eq=False):
         return self.template.variables if self.is_template else ()
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the values of the variables if `uri` matches, else None."""
-        if self.is_template:
-            return self.template.match(uri)
-        return {} if uri == self.uri else None
+        """Return the values of the variables if `uri` matches in any spelling, else None."""
+        canonical = canonicalise(uri)
+        if canonical is None or not self.is_template:
+            return {} if uri == self.uri or (canonical is not None and canonical == canonicalise(self.uri)) else None
+        return self.template.match_normal(canonical)
 
     def completion(self, variable: str) -> Callable[[F], F]:
         """Return a decorator for the function that suggests values for `variable`."""
@@ -93,7 +95,7 @@ class Resource(DeclaredPart, kw_only=True, eq=False):
             except uri_templates.UnusableTemplateError as error:
                 raise uri_templates.UnusableTemplateError(f"{self.uri!r}: {error}") from None
         else:
-            uri_templates.check_uri(self.uri)
+            check_uri(self.uri)
         msgspec.json.encode([*told, self.mime_type, self.annotations, self.icons, self.meta])
         if self.lists is not None and not self.is_template:
             raise TypeError(f"{self.uri} is one resource: only a template lists others")
@@ -163,7 +165,7 @@ class Resource(DeclaredPart, kw_only=True, eq=False):
 def _is_valid_link(link: ResourceLink) -> bool:
     told: list[object] = [link.uri, link.name]
     try:
-        uri_templates.check_uri(link.uri)
+        check_uri(link.uri)
     except (ValueError, TypeError):  # TypeError: a plugin may not return a string
         return False
     return all(isinstance(word, str) and word for word in told)

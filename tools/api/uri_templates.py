@@ -1,4 +1,4 @@
-"""Check and normalise URIs, and match them with URI templates (RFC 3986, RFC 6570).
+"""Match URIs with URI templates (RFC 6570).
 
 The uritemplate library only expands templates; the matching here is strict, because URIs are untrusted and values end
 up in paths. The text is cut at the template's literals from left to right: each variable ends at the first occurrence
@@ -11,30 +11,30 @@ are a match.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
-from itertools import product
-from string import hexdigits
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from toolgate.tools.api.uris import (
+    LEGAL,
+    PLAIN,
+    RESERVED,
+    SCHEME,
+    TRIPLET,
+    check_uri,
+    normalise_beginning,
+    normalise_encoding,
+)
+
 if TYPE_CHECKING:
     from uritemplate import URITemplate
 
-MAX_URI = 8 * 1024  # characters: the usual limit of HTTP servers
 MAX_TEMPLATE = 1024  # characters: it is written by hand
 MAX_VARIABLES = 32  # each is a parameter of a function
 
-RESERVED = ":/?#[]@!$&'()*+,;="  # RFC 3986 section 2.2
-PATH = "/:@!$&'()*+,;="  # section 3.3: allowed in a path; not ? and #, which would end it
-PLAIN = r"[A-Za-z0-9\-._~]"  # section 2.3: never needs percent-encoding
-ANY = rf"[{re.escape(RESERVED)}A-Za-z0-9\-._~]"
-TRIPLET = r"%[0-9A-Fa-f]{2}"
+PATH = "/:@!$&'()*+,;="  # RFC 3986 section 3.3: allowed in a path; not ? and #, which would end it
 
-# The possessive *+ gives nothing back: these can't backtrack.
-SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*+:")
-LEGAL = re.compile(rf"(?:{ANY}++|{TRIPLET})*+")
 ENCODED = re.compile(rf"(?:{PLAIN}++|{TRIPLET})*+")
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NAME = re.compile(r"[A-Za-z0-9_]++(?:\.[A-Za-z0-9_]++)*+")  # RFC 6570 section 2.3, without its %
@@ -81,6 +81,8 @@ class UriTemplate:
         if len(text) > MAX_TEMPLATE:
             raise UnusableTemplateError(f"it is longer than {MAX_TEMPLATE} characters")
         items = list(_parse_items(text))
+        if items and isinstance(items[0], str):
+            items[0] = normalise_beginning(items[0])
         self.text = text
         self._fragment = _take_last(items, "#")
         self._query = _take_last(items, "?&")
@@ -111,7 +113,7 @@ class UriTemplate:
         return None if spelled is None else self.match_normal(spelled)
 
     def match_normal(self, uri: str) -> dict[str, str] | None:
-        """Do what `match` does, for a URI from `normalise`."""
+        """Do what `match` does, for a URI with normalised percent-encoding, such as a canonical one."""
         if not uri.startswith(self.prefix):
             return None
         head, tail, part = self._split(uri)
@@ -228,30 +230,13 @@ class UriTemplate:
             raise UnusableTemplateError(f"{self._fragment} must be one variable, with no # before it")
 
 
-def check_uri(uri: str) -> None:
-    """Raise ValueError for a text that is no URI with a scheme (RFC 3986), or is too long."""
-    if len(uri) > MAX_URI:
-        raise ValueError(f"the uri is longer than {MAX_URI} characters")
-    if not SCHEME.match(uri):
-        raise ValueError("the uri has no scheme")
-    legal = LEGAL.match(uri)
-    if legal and legal.end() < len(uri):
-        raise ValueError(f"the uri holds {uri[legal.end()]!a} at {legal.end()}, which must be percent-encoded")
-
-
-def parse_scheme(uri: str) -> str:
-    """Return the URI's scheme as written, or "" if it has none."""
-    found = SCHEME.match(uri)
-    return "" if found is None else found[0][:-1]
-
-
 def normalise(uri: str) -> str | None:
     """Return the URI with normalised percent-encoding, or None if it is no URI."""
     try:
         check_uri(uri)
     except ValueError:
         return None
-    return _normal(uri)
+    return normalise_encoding(uri)
 
 
 def encode_path(path: str) -> str | None:
@@ -260,24 +245,6 @@ def encode_path(path: str) -> str | None:
     if not path.isprintable() or "\\" in path:
         return None
     return quote(path, safe=PATH)
-
-
-@cache
-def _normal_triplets() -> dict[str, str]:
-    """Return the normal form of each pair of digits after "%"."""
-    return {
-        digits: chr(int(digits, 16)) if re.match(PLAIN, chr(int(digits, 16))) else f"%{digits.upper()}"
-        for digits in map("".join, product(hexdigits, repeat=2))
-    }
-
-
-def _normal(uri: str) -> str:
-    """Normalise percent-encoding (RFC 3986 section 6.2.2): upper case, and only where needed."""
-    if "%" not in uri:
-        return uri
-    first, *others = uri.split("%")
-    triplets = _normal_triplets()
-    return first + "".join([triplets.get(each[:2], f"%{each[:2]}") + each[2:] for each in others])
 
 
 def _decode_value(operator: str, raw: str) -> str | None:
@@ -316,7 +283,7 @@ def _literal(text: str) -> str:
     legal = LEGAL.match(whole)
     if legal and legal.end() < len(whole):
         raise UnusableTemplateError(f"it holds {whole[legal.end()]!a}, which must be percent-encoded")
-    return _normal(whole)
+    return normalise_encoding(whole)
 
 
 def _expression(inside: str) -> _Expression:

@@ -130,6 +130,17 @@ def test_a_resource_that_is_not_there_has_the_revisions_own_code(connect: Start,
         assert refused(server, "resources/read", {"uri": uri}).data == {"uri": uri}
 
 
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_a_resource_is_read_by_each_spelling_of_its_uri(connect: Start, revision: str) -> None:
+    server = connect(revision=revision)
+    for uri in ("TEST://text", "test://%74ext", "Test://t%65xt"):
+        assert read(server, uri) == [{"uri": uri, "mimeType": "text/plain", "text": "words"}]
+    for uri in ("NOTE://two", "note://tw%6f"):
+        assert read(server, uri) == [{"uri": uri, "mimeType": "text/plain", "text": "the second"}]
+    for uri in ("test://TEXT", "note://Two", "note://tw\u00f6", "note://tw o"):
+        assert refused(server, "resources/read", {"uri": uri}).data == {"uri": uri}
+
+
 @pytest.mark.parametrize("uri", [None, 5, ["test://text"]])
 def test_a_uri_that_is_no_string_is_invalid_params(connect: Start, uri: Any) -> None:
     server = connect()
@@ -174,6 +185,34 @@ def test_a_subscriber_is_told_of_changes_until_it_unsubscribes(connect: Start, r
     server.call("touch", {"uri": "note://two"})
     server.wait(lambda message: message.get("params") == {"uri": "note://two"})
     assert [note["uri"] for note in server.notes(UPDATED)] == ["note://one", "note://two"]
+
+
+def test_a_subscriber_hears_the_spelling_that_it_used_and_may_end_it_by_another(connect: Start) -> None:
+    server = connect(fresh=True)
+    for uri in ("NOTE://%6fne", "test://%74ext", "TEST://text"):
+        assert server.request("resources/subscribe", {"uri": uri}) == {}
+    server.call("write_note", {"name": "one", "text": "changed"})
+    assert server.wait(lambda message: message.get("method") == UPDATED)["params"] == {"uri": "NOTE://%6fne"}
+    assert server.request("resources/unsubscribe", {"uri": "note://one"}) == {}
+    server.call("touch", {"uri": "Note://one"})
+    server.call("touch", {"uri": "Test://text"})
+    assert eventually(lambda: len(server.notes(UPDATED)) == 3)
+    assert {note["uri"] for note in server.notes(UPDATED)} == {"NOTE://%6fne", "test://%74ext", "TEST://text"}
+    assert server.request("resources/unsubscribe", {"uri": "test://text"}) == {}
+    server.call("touch", {"uri": "test://text"})
+    assert server.request("resources/subscribe", {"uri": "note://two"}) == {}
+    server.call("touch", {"uri": "note://two"})
+    server.wait(lambda message: message.get("params") == {"uri": "note://two"})
+    assert len(server.notes(UPDATED)) == 4
+
+
+def test_an_open_subscription_hears_the_spelling_that_it_named(connect: Start) -> None:
+    server = connect(fresh=True, revision=STATELESS)
+    server.begin("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["NOTE://%6fne"]}})
+    acknowledged = server.wait(lambda message: message.get("method") == "notifications/subscriptions/acknowledged")
+    assert acknowledged["params"]["notifications"] == {"resourceSubscriptions": ["NOTE://%6fne"]}
+    server.call("write_note", {"name": "one", "text": "changed"})
+    assert server.wait(lambda message: message.get("method") == UPDATED)["params"]["uri"] == "NOTE://%6fne"
 
 
 def test_an_open_subscription_is_told_of_the_resources_it_named(connect: Start) -> None:

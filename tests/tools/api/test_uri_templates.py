@@ -10,12 +10,11 @@ import pytest
 
 from toolgate.tools.api.uri_templates import (
     MAX_TEMPLATE,
-    MAX_URI,
     MAX_VARIABLES,
     UnusableTemplateError,
     UriTemplate,
-    check_uri,
 )
+from toolgate.tools.api.uris import MAX_URI, check_uri
 
 # The string variables of RFC 6570 section 3.2.
 RFC = {"dub": "me/too", "hello": "Hello World!", "half": "50%", "var": "value", "who": "fred", "empty": "", "x": "1024"}

@@ -390,10 +390,27 @@ def test_a_file_outside_the_workspace_is_not_found(connect: Start, tmp_path: Pat
     for path in paths:
         assert missing(server, f"file://{work}/{path}")
     absolute = ["file:///", "file:///etc/passwd", uri_of(tmp_path / "secret"), uri_of(tmp_path / "work-too" / "x")]
-    absolute += [f"file://localhost{work}/file", f"file:{work}/file", f"file:////etc/../{work}/file", uri_of(tmp_path)]
+    absolute += [
+        f"file://elsewhere{work}/file",
+        f"file:{work}/../secret",
+        f"file:////etc/../{work}/file",
+        uri_of(tmp_path),
+    ]
     for uri in absolute:
         assert missing(server, uri)
     assert read(server, f"file://{work}/fi%6Ce")["text"] == "mine"
+
+
+@pytest.mark.parametrize("revision", ERAS)
+def test_a_file_is_read_by_each_spelling_of_its_uri(connect: Start, tmp_path: Path, revision: str) -> None:
+    server = connect(fresh=True, revision=revision)
+    work = tmp_path / "work"
+    (work / "café x|{1}.txt").write_text("mine")
+    canonical = f"{work}/caf%C3%A9%20x%7C%7B1%7D.txt"
+    for path in (canonical, f"{work}/café x|{{1}}.txt", f"{work}/caf%c3%a9 %78%7c{{1}}.txt"):
+        for begin in ("file://", "FILE://", "file://localhost", "file://LOCALHOST", "file:"):
+            contents = read(server, f"{begin}{path}")
+            assert (contents["text"], contents["uri"]) == ("mine", f"file://{canonical}")
 
 
 def test_a_device_or_a_too_large_file_is_refused_without_being_opened(
