@@ -109,6 +109,6 @@ def test_a_name_to_sign_in_with_does_not_hold_the_loop(watched: Watched) -> None
 
 
 def test_the_watch_sees_what_holds_the_loop(watched: Watched) -> None:
-    numbers = worst.wrapped(worst.array(b"1e299,", 15_000))
+    numbers = worst.wrapped(worst.array(b"5e-324,", worst.STRUCTURE))
     seconds, _ = watched.measure(worst.in_session(watched, "full", numbers, "numbers"))
     assert seconds > 0.005
