@@ -16,6 +16,7 @@ VERSION = b"\x01"
 FORMAT = struct.Struct(">8sQ")  # the log's name, and the number
 CODE = 16  # bytes of the code
 MAX_CURSOR = 256  # characters; ours have 44
+UNKNOWN = "'cursor' was not issued by this server: start with null"
 
 
 class CursorCoder:
@@ -32,16 +33,15 @@ class CursorCoder:
 
     def parse_cursor(self, principal: str, cursor: str) -> Position:
         """Return the position. Raises InvalidParams unless the cursor was made for this principal."""
-        refusal = InvalidParams("'cursor' was not issued by this server: start with null")
         if len(cursor) > MAX_CURSOR or not cursor.isascii():
-            raise refusal
+            raise InvalidParams(UNKNOWN)
         try:
             raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         except ValueError:
-            raise refusal from None
+            raise InvalidParams(UNKNOWN) from None
         plain, code = raw[:-CODE], raw[-CODE:]
         if len(plain) != 1 + FORMAT.size or not hmac.compare_digest(code, self._code(principal, plain)):
-            raise refusal
+            raise InvalidParams(UNKNOWN)
         log, number = FORMAT.unpack(plain[1:])
         return Position(log.hex(), number)
 

@@ -25,7 +25,14 @@ from toolgate.server.protocol.session import Call, Session
 from toolgate.server.server import Server
 from toolgate.server.state.task_rows import REPEATABLE
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAskError, StillWaitingError, ToolError, UnansweredError, WrongArgumentsError
+from toolgate.tools.api.errors import (
+    CannotAskError,
+    StillWaitingError,
+    ToolError,
+    UnansweredError,
+    WrongArgumentsError,
+    drop_tracebacks,
+)
 from toolgate.tools.api.tool import Tool
 
 HEARTBEAT = 10.0  # seconds between heartbeats to a client that sent a progress token
@@ -66,15 +73,18 @@ async def execute(
             raise
         raise TimeLimitError from None
     except InputRequired as questions:
+        drop_tracebacks(questions)
         return caller.input_required(questions)
     except BaseExceptionGroup as group:  # asked inside a task group
         asked = group.subgroup(InputRequired)
         if asked is not None:
+            drop_tracebacks(group)
             return caller.input_required(InputRequired(_all_questions(asked)))
         waiting = group.subgroup(StillWaitingError)
         if waiting is None:
             raise
         caller.leave_waiting()
+        drop_tracebacks(group)
         raise _first_waiting(waiting) from None
     except CannotAskError as refusal:
         if isinstance(refusal, StillWaitingError):
@@ -153,13 +163,24 @@ async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -
             await server.call_tasks.forget(caller.call_task)
         task.cancel()
         await asyncio.wait([task])
+        _free_outcome(task)
         raise
     if caller.call_task is not None:
         return {"resultType": "task", **serialization.format_task(caller.call_task.first_row)}
     outcome: Outcome = task.result()
+    try:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+    finally:
+        del outcome  # its traceback holds this frame
+
+
+def _free_outcome(task: "asyncio.Task[Outcome]") -> None:
+    """Free the frames of work whose outcome nothing will read."""
+    outcome = None if task.cancelled() else task.result()
     if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
+        drop_tracebacks(outcome)
 
 
 def rerun(server: Server, task: CallTask, how: bytes, prepare: Callable[[Call, str | None], tuple[Tool, Work]]) -> None:
@@ -233,9 +254,12 @@ async def _run_work(server: Server, call: Call, work: Work, caller: TaskClient) 
         raise
     except BaseException as error:  # noqa: BLE001  # a plugin's, whatever it raised
         outcome = error
-    if caller.call_task is not None:
-        await _end_task(server, call, caller.call_task, outcome)
-    return outcome
+    try:
+        if caller.call_task is not None:
+            await _end_task(server, call, caller.call_task, outcome)
+        return outcome
+    finally:
+        del outcome  # the traceback of an error holds this frame
 
 
 async def _end_task(server: Server, call: Call, task: CallTask, outcome: Outcome) -> None:
@@ -258,18 +282,23 @@ async def _end_task(server: Server, call: Call, task: CallTask, outcome: Outcome
 
 def _encode_outcome(call: Call, outcome: Outcome) -> bytes | RpcError:
     """Return the result in its stored form, or the error to store."""
+    what = f"{call.method}, a task"
+    if isinstance(outcome, BaseException):
+        return _to_stored_error(what, outcome)
     try:
-        match outcome:
-            case dict():
-                result = encode_value({"resultType": "complete", **outcome})
-            case BaseException():
-                raise outcome
-    except RpcError as refusal:
-        return refusal
-    except TimeLimitError:
-        return InternalError(f"it took more than {LONGEST / 3600:g} hours and was stopped")
-    except BaseException as error:  # noqa: BLE001  # a plugin's, whatever it raised; or a result JSON can't hold
-        return log_fault(f"{call.method}, a task", error)
+        result = encode_value({"resultType": "complete", **outcome})
+    except Exception as error:  # noqa: BLE001  # a result that JSON can't hold
+        return log_fault(what, error)
     if len(result) > MAX_OUTCOME:
         return InternalError(f"the result has {len(result)} bytes, and at most {MAX_OUTCOME} are kept")
     return result
+
+
+def _to_stored_error(what: str, error: BaseException) -> RpcError:
+    """Return the error to store. One that is unknown, as a plugin's, is logged."""
+    if not isinstance(error, (RpcError, TimeLimitError)):
+        return log_fault(what, error)
+    drop_tracebacks(error)
+    if isinstance(error, RpcError):
+        return error
+    return InternalError(f"it took more than {LONGEST / 3600:g} hours and was stopped")

@@ -29,6 +29,7 @@ log = logging.getLogger("toolgate.lists")
 
 PAGE = 250  # items: few clients ask for a second page, and few servers have more
 MAX_CURSOR = 16_384  # characters; a URI of 8 KiB fits
+UNKNOWN_CURSOR = "unknown cursor: ask for the first page again"
 LISTING_TIME = 5.0  # seconds a template may take to list its resources
 
 Parts = Callable[[Registry], Mapping[str, Any]]
@@ -99,16 +100,15 @@ def page_start(cursor: object, what: str, keys: Sequence[str]) -> int:
     """Return where the page for `cursor` (None: the first) begins in the list `what`. Raises InvalidParams."""
     if cursor is None:
         return 0
-    refusal = InvalidParams("unknown cursor: ask for the first page again")
     if not isinstance(cursor, str) or len(cursor) > MAX_CURSOR:
-        raise refusal
+        raise InvalidParams(UNKNOWN_CURSOR)
     try:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
         listed, index, key = msgspec.json.decode(raw, type=tuple[str, int, str])
     except (ValueError, msgspec.MsgspecError):
-        raise refusal from None
+        raise InvalidParams(UNKNOWN_CURSOR) from None
     if listed != what or not index > 0:
-        raise refusal
+        raise InvalidParams(UNKNOWN_CURSOR)
     if index <= len(keys) and keys[index - 1] == key:
         return index
     try:

@@ -14,11 +14,11 @@ from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError
+from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError, drop_tracebacks
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.schema import NEWS
 from toolgate.tools.api.text import closest
-from toolgate.tools.api.tool import Tool
+from toolgate.tools.api.tool import Tool, create_refusal
 from toolgate.tools.workspace.workspace import Workspace
 
 MARGIN = 60.0  # seconds before a task's end: then what it followed is said to go on
@@ -37,9 +37,11 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
             return await execution.execute_or_defer(server, call, tool, work)
         return await execution.execute(server, call, work)
     except CannotAskError as refusal:
-        return await _finish(server, call, tool, _refusal(refusal.text))
-    except execution.TimeLimitError:
-        return await _finish(server, call, tool, _refusal(f"{tool.name} took too long and was stopped"))
+        output = create_refusal(refusal)
+    except execution.TimeLimitError as error:
+        drop_tracebacks(error)
+        output = _refusal(f"{tool.name} took too long and was stopped")
+    return await _finish(server, call, tool, output)
 
 
 def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
@@ -72,7 +74,7 @@ def _work(
         except UnansweredError as refusal:
             if not call.is_task:
                 raise
-            output = _refusal(refusal.text)
+            output = create_refusal(refusal)
         place = context.caller_state
         if place.save is not None and place.cwd != place.saved_cwd:  # before the answer: the client relies on it
             await place.save_cwd()
@@ -92,7 +94,7 @@ async def _follow(tool: Tool, state: str, context: Context) -> Output:
         async with limit:
             return await tool.follows(state, context)
     except ToolError as error:
-        return _refusal(error.text)
+        return create_refusal(error)
     except TimeoutError:
         if not limit.expired():
             raise
@@ -160,7 +162,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
             if tool.is_held_by_plan:  # a plan may have begun while the person was asked
                 context = await _hold_to_plan(call, tool, context)
     except ToolError as refusal:
-        return _refusal(refusal.text)
+        return create_refusal(refusal)
     try:
         return await tool.run(arguments, context)
     except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group

@@ -27,6 +27,7 @@ from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.rpc import errors, frames
 from toolgate.server.rpc.fair_room import FairRoom
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
+from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.open_file import PIECE
 
@@ -184,6 +185,7 @@ class GatewaySession:
             raise
         except Exception as error:  # noqa: BLE001  # the gateway is told; our own faults are logged
             data = errors.error_to_data(error) or _log_fault(request.name)
+            drop_tracebacks(error)
             frame = frames.encode_frame(Answer(request.number, error=data))
         room = self._find_room(request)
         if room.used - request.reserved + len(frame) > MAX_UNTAKEN:

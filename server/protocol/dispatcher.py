@@ -19,6 +19,7 @@ from toolgate.server.budget import Budget, Claim
 from toolgate.server.protocol import request_meta
 from toolgate.server.protocol.errors import InternalError, InvalidParams, InvalidRequest, MethodNotFound, RpcError
 from toolgate.server.protocol.interruption import interrupted_answer
+from toolgate.server.protocol.message_ids import Id
 from toolgate.server.protocol.messages import (
     Failure,
     Inbound,
@@ -32,6 +33,7 @@ from toolgate.server.protocol.messages import (
     encode,
 )
 from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Session
+from toolgate.tools.api.errors import drop_tracebacks
 
 log = logging.getLogger("toolgate.dispatcher")
 
@@ -172,8 +174,9 @@ class Dispatcher:
     def _send_error(self, request: Request, error: RpcError, flight: InFlightRequest, channel: Channel) -> None:
         if flight.on_unsent is not None:
             flight.on_unsent()
+        failure = create_failure(request.id, error)
         if not flight.is_cancelled:
-            channel.send(Failure(request.id, error))
+            channel.send(failure)
 
     def _send_fault(self, request: Request, flight: InFlightRequest, channel: Channel) -> None:
         self._send_error(request, log_fault(request.method, sys.exception()), flight, channel)
@@ -242,11 +245,20 @@ class Dispatcher:
                     group.create_task(self.handle_message(message, session, answers))
 
 
+def create_failure(id: Id, error: RpcError) -> Failure:
+    """Return the answer for an error that was raised. Its frames are freed: they hold the channel, which may hold the
+    answer."""
+    drop_tracebacks(error)
+    return Failure(id, error)
+
+
 def log_fault(what: str, error: BaseException | None) -> InternalError:
     """Log an unknown exception, which may hold secrets, and return an error that refers to the log line."""
     reference = os.urandom(6).hex()
     log.error("reference %s: %s failed", reference, what, exc_info=error)
     is_changed = _is_own_import_error(error)
+    if error is not None:
+        drop_tracebacks(error)
     hint = "; the server's program has changed or was removed since it started: restart it" if is_changed else ""
     return InternalError(f"internal error, reference {reference}{hint}")
 

@@ -156,7 +156,7 @@ class Session(msgspec.Struct, eq=False):
             channel.send(Notification("notifications/cancelled", {"requestId": id, "reason": "no longer needed"}))
             raise
         finally:
-            del self._asked[id]
+            del self._asked[id], answer  # it holds the error, whose traceback holds this frame
 
     def resolve_response(self, response: Response) -> None:
         """Resolve the request that this answers; an answer to nothing is dropped."""

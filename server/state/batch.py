@@ -38,15 +38,20 @@ class WriteBatch:
                 failures = await self._store.transact(partial(self._write_all, batch), alone=None)
             except Exception as error:  # noqa: BLE001  # each future gets it
                 failures = [error] * len(batch)
-            for (_, done), failure in zip(batch, failures, strict=True):
-                if done.done():
-                    continue
-                if failure is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(failure)
+            _settle(batch, failures)
+            del batch, failures  # the errors' tracebacks hold this frame
         self._work = None
 
     def _write_all(self, batch: list[Waiting], connection: "tables.Connection") -> list[Exception | None]:
         """Do each write and return its error, if any. A failed write undoes no other."""
         return [self._store.try_write(write, connection) for write, _ in batch]
+
+
+def _settle(batch: list[Waiting], failures: "list[Exception | None]") -> None:
+    for (_, done), failure in zip(batch, failures, strict=True):
+        if done.done():
+            continue
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)

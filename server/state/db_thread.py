@@ -58,6 +58,7 @@ def _do(loop: asyncio.AbstractEventLoop, done: "asyncio.Future[T]", function: Ca
         failure = error
     with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(_settle, done, result, failure)
+    del done, failure, function  # the error, whose traceback holds this frame
 
 
 def _settle(done: "asyncio.Future[Any]", result: object, failure: BaseException | None) -> None:

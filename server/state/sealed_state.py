@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LIFETIME = 15 * 60  # seconds a person may take to answer
 MAX_STATE = 32 * 2**20  # characters of a requestState: what the answers of one message can carry
+UNKNOWN = "'requestState' was not issued for this request, or has expired"
 NONCE = 12  # bytes, as GCM wants them
 VERSION = b"1"  # authenticated, so that a later format can't be confused with this one
 
@@ -70,26 +71,25 @@ class Sealer:
         """Return the sealed value. Raises InvalidParams unless it was sealed here for both, and lately."""
         from cryptography.exceptions import InvalidTag  # start-up: only the retry of a request needs it
 
-        refusal = InvalidParams("'requestState' was not issued for this request, or has expired")
         if not isinstance(state, str) or len(state) > MAX_STATE:
-            raise refusal
+            raise InvalidParams(UNKNOWN)
         try:
             raw = base64.b64decode(state.encode("ascii"), altchars=b"-_", validate=True)
             version, nonce, sealed = raw[:1], raw[1 : 1 + NONCE], raw[1 + NONCE :]
             is_ours = base64.urlsafe_b64encode(raw).decode() == state  # base64 is ambiguous: unused bits, "+"
             if version != VERSION or len(nonce) != NONCE or not is_ours:
-                raise refusal
+                raise InvalidParams(UNKNOWN)
         except ValueError:
-            raise refusal from None
+            raise InvalidParams(UNKNOWN) from None
         for cipher in self._ciphers():
             with suppress(InvalidTag):
                 plain = cipher.decrypt(nonce, sealed, _binding(principal, request))
                 break
         else:
-            raise refusal
+            raise InvalidParams(UNKNOWN)
         until, value = msgspec.json.decode(plain)
         if until is not None and self._now() > until:
-            raise refusal
+            raise InvalidParams(UNKNOWN)
         return value
 
     def refresh(self, connection: "Connection") -> None:

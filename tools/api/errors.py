@@ -52,3 +52,23 @@ class TasksUnsupportedError(CannotAskError):
 
 class CollisionError(Exception):
     """Two parts have the same name; the text names both places."""
+
+
+def drop_tracebacks(error: BaseException) -> None:
+    """Drop the tracebacks of an error that is answered, and of the errors behind it or in its group.
+
+    A traceback holds the frames of the work, and so the arguments of the call. A frame may hold the error: in a local
+    variable, a future or a task. Such a circle keeps a request's 16 MiB until the next garbage collection, which counts
+    objects, not bytes.
+    """
+    waiting: list[BaseException] = [error]
+    seen: set[int] = set()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        each.__traceback__ = None
+        waiting += [behind for behind in (each.__cause__, each.__context__) if behind is not None]
+        if isinstance(each, BaseExceptionGroup):
+            waiting += each.exceptions

@@ -9,7 +9,7 @@ import msgspec
 
 from toolgate.tools.api import schema
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.api.scopes import PLUGINS
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
 
@@ -52,7 +52,11 @@ class Function:
             refusal = find_refusal(group)
             if refusal is None:
                 raise
-            raise refusal from None
+            drop_tracebacks(group)  # Python 3.11's task group holds it
+        try:
+            raise refusal  # not above: the group, which holds it, would be its context
+        finally:
+            del refusal  # its traceback holds this frame
 
     async def _run_in_thread(self, given: Mapping[str, Any]) -> Any:
         """Return the result of a function that may block."""

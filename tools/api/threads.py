@@ -30,7 +30,10 @@ class Threads:
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         work = contextvars.copy_context().run
         threading.Thread(target=self._run, args=(lambda: work(function), answer), daemon=True).start()
-        return await answer
+        try:
+            return await answer
+        finally:
+            del answer  # it holds the error, whose traceback holds this frame
 
     def _run(self, function: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
         result, failure = None, None
@@ -42,6 +45,7 @@ class Threads:
             self._free.release()
         with contextlib.suppress(RuntimeError):  # the loop is closed, so no call waits
             answer.get_loop().call_soon_threadsafe(_settle, answer, result, failure)
+        del answer, failure, function  # the error, whose traceback holds this frame
 
 
 def _settle(answer: "asyncio.Future[Any]", result: Any, failure: BaseException | None) -> None:

@@ -14,7 +14,7 @@ from toolgate.tools.api import schema
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.conversion import convert_value, to_integers
-from toolgate.tools.api.errors import CannotAskError, ToolError
+from toolgate.tools.api.errors import CannotAskError, ToolError, drop_tracebacks
 from toolgate.tools.api.function import DeclaredPart, Function, find_refusal
 from toolgate.tools.api.scopes import PLUGINS
 
@@ -136,13 +136,19 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
             value = await self.function.start(arguments, context)
         except CannotAskError:
             raise
-        except (ToolError, ExceptionGroup) as error:
-            refusal = find_refusal(error)
-            if refusal is None:
-                raise
-            if isinstance(refusal, CannotAskError):
-                raise refusal from None
-            return Output([Text(refusal.text)], is_error=True)
+        except ToolError as error:
+            return create_refusal(error)
+        except ExceptionGroup as group:
+            refusal = find_refusal(group)
+            try:
+                if refusal is None:
+                    raise
+                if isinstance(refusal, CannotAskError):
+                    raise refusal from None
+                drop_tracebacks(group)
+                return create_refusal(refusal)
+            finally:
+                del refusal  # its traceback holds this frame
         return self._to_output(value)
 
     def _too_long(self, arguments: Mapping[str, Any]) -> str | None:
@@ -295,6 +301,12 @@ def tool(
         )
 
     return declare if function is None else declare(function)
+
+
+def create_refusal(error: ToolError) -> Output:
+    """Return the output for an error of a tool, whose frames are freed."""
+    drop_tracebacks(error)
+    return Output([Text(error.text)], is_error=True)
 
 
 def _to_json(value: Any) -> str:

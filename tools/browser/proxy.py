@@ -13,7 +13,7 @@ import contextlib
 import secrets
 from collections.abc import Generator
 
-from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.egress.connect import CHUNK, open_connection
 from toolgate.tools.egress.http import BadProxyRequestError, ProxyConnection, ProxyRequest
 from toolgate.tools.web.address_policy import AddressPolicy
@@ -166,6 +166,7 @@ class BrowserProxy:
             ticket.count_request()
             reader, writer = await open_connection(*place, self._allowed, self._resolve)
         except ToolError as error:
+            drop_tracebacks(error)  # they hold this frame, which holds the ticket
             ticket.failed[place] = error
             await connection.refuse(403 if isinstance(error, AddressRefusedError) else 502)
             return

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import is_usable_host, resolve_vetted
 from toolgate.tools.web.page import PageUnreachableError, Resolve
@@ -25,6 +26,7 @@ async def open_connection(host: str, port: int, allowed: AddressPolicy, resolve:
             async with asyncio.timeout(CONNECT / len(addresses)):
                 return await asyncio.open_connection(address, port, limit=CHUNK)
         except OSError as error:  # TimeoutError is one
+            drop_tracebacks(error)  # they hold this frame
             failure = error
     why = "no answer in time" if isinstance(failure, TimeoutError) else describe_error(failure)
     raise PageUnreachableError(f"could not connect to {host} port {port}: {why}")

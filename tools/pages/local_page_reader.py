@@ -125,8 +125,11 @@ class LocalPageReader:
         browser, self._browser = self._browser, None
         closing = [part.close() for part in (self.web, browser, self._workers) if part is not None]
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+            try:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            finally:
+                del outcome  # its traceback holds this frame
 
 
 async def _fetch(reader: LocalPageReader, request: PageRequest, *notes: str) -> LoadedPage:  # no scripts, no waiting

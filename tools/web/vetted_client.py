@@ -14,6 +14,7 @@ import certifi
 import httpcore
 import httpx
 
+from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.api.services import Page
 from toolgate.tools.web.address_policy import AddressPolicy
 from toolgate.tools.web.dns import Resolver, is_usable_host, resolve_vetted
@@ -67,6 +68,7 @@ class PinnedBackend(httpcore.AsyncNetworkBackend):
                 stream: httpcore.AsyncNetworkStream = await connect
                 return BoundedStream(stream, self._max_received)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+                drop_tracebacks(error)  # they hold this frame
                 failure = error
         raise _to_page_error(f"could not connect to {host} port {port}", failure)
 

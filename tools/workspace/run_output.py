@@ -45,7 +45,7 @@ class RunOutput:
         try:
             self._file = self._create_file()
         except OSError as error:  # the disk is full or broken: the command goes on
-            self.failure = error
+            self.failure = error.with_traceback(None)  # which holds the start of the command
         else:
             self._write_first(self._memory.read(0, MAX_HELD))
 

@@ -16,6 +16,7 @@ from typing import Any
 from toolgate.server.auth.scopes import usable_scopes
 from toolgate.server.principal import GrantKey, Principal
 from toolgate.server.protocol import request_meta
+from toolgate.server.protocol.dispatcher import create_failure
 from toolgate.server.protocol.errors import HeaderMismatch, InvalidParams, RpcError
 from toolgate.server.protocol.messages import Failure, Request
 from toolgate.server.protocol.request_meta import VERSION
@@ -73,7 +74,7 @@ class StatelessPosts:
         try:
             self._check_headers(post.headers, request)
         except RpcError as error:
-            return post.format_answer(Failure(request.id, error), 400)
+            return post.format_answer(create_failure(request.id, error), 400)
         create_stream = partial(self._create_stream, post.principal) if post.accepts.has_stream else None
         reply = PostReply(create_stream)
         post.request.ends_with_client = True
@@ -129,8 +130,11 @@ class StatelessPosts:
         method, params = request.method, request.params
         meta: Any = params.get("_meta")
         fault = find_version_fault(headers) if not isinstance(meta, dict) or VERSION not in meta else None
-        if fault is not None:
-            raise fault
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            del fault  # its traceback holds this frame
         if not isinstance(meta, dict):
             raise InvalidParams("'_meta' must be an object")
         request_meta.check_meta(meta)

@@ -1,7 +1,7 @@
 """Find the node that has a principal's workspace, and choose one at its first call. It stays there: the files do."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from toolgate.server.config.node_address import NodeAddress
@@ -26,7 +26,7 @@ class Placement:
         self._store = store
         self._names: dict[str, str] = {}  # principal → name of its node
         self._bound: dict[NodeAddress, str] = {}  # names that the database has for addresses
-        self._refusals: dict[str, ToolError] = {}  # principal → why it has none
+        self._refusals: dict[str, Callable[[], ToolError]] = {}  # principal → why it has none
 
     def find_link(self, principal: str) -> NodeLink | None:
         """Return the link to the principal's node, or None if it is not known."""
@@ -40,7 +40,7 @@ class Placement:
             return link
         name = self._names.get(principal)
         if name is None:
-            raise self._refusals.get(principal) or ToolError(UNKNOWN)
+            raise self._refusals.get(principal, partial(ToolError, UNKNOWN))()
         if any(not link.name for link in self.links):  # it may be that one
             raise WorkspaceUnreachableError(f"your workspace is on the node {name}, which does not answer: {NOTHING}")
         raise ToolError(
@@ -61,7 +61,7 @@ class Placement:
                 self._refusals.pop(principal, None)
                 while len(self._refusals) >= MAX_REFUSALS:
                     del self._refusals[next(iter(self._refusals))]
-                self._refusals[principal] = error
+                self._refusals[principal] = partial(type(error), error.text)  # not the error: it holds the request
                 raise
         return self.get_link(principal)
 

@@ -18,6 +18,7 @@ from toolgate.server.protocol.revisions import Revision
 from toolgate.server.rpc import errors, frames
 from toolgate.server.rpc.frames import create_decoder
 from toolgate.tools.api.context import Context
+from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.builtin.skills.skills import Skills
 
 log = logging.getLogger("toolgate.plugins")
@@ -152,10 +153,13 @@ async def answer_request(call: PluginCall, request: messages.ApiRequest) -> mess
             raise OverflowError(f"the answer is larger than {frames.MAX_FRAME:,} bytes")
         return messages.ApiAnswer(request.number, result)
     except InputRequired as questions:
+        drop_tracebacks(questions)
         call.questions[request.number] = questions
         return messages.ApiAnswer(request.number, ends=True)
     except Exception as error:  # noqa: BLE001  # the plugin is told; our own faults are logged
-        return messages.ApiAnswer(request.number, error=errors.error_to_data(error) or _log_fault(request.name))
+        data = errors.error_to_data(error) or _log_fault(request.name)
+        drop_tracebacks(error)
+        return messages.ApiAnswer(request.number, error=data)
 
 
 async def _perform(call: PluginCall, request: messages.ApiRequest) -> Any:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from toolgate.server.plugins.isolation.messages import EventData, PartData, PromptData, ResourceData, ToolData
 from toolgate.tools.api.completion import Completion, Completions, to_completion
-from toolgate.tools.api.content import Contents, Message, Output, ResourceLink, Text
+from toolgate.tools.api.content import Contents, Message, Output, ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError
 from toolgate.tools.api.event import EventType
@@ -16,7 +16,7 @@ from toolgate.tools.api.function import Function
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
-from toolgate.tools.api.tool import Tool
+from toolgate.tools.api.tool import Tool, create_refusal
 
 
 class RemotePlugin(Protocol):
@@ -51,7 +51,7 @@ class RemoteTool(Tool, kw_only=True, eq=False):
         except CannotAskError:
             raise
         except ToolError as error:  # from its process
-            return Output([Text(error.text)], is_error=True)
+            return create_refusal(error)
         return output
 
 

@@ -33,7 +33,7 @@ from toolgate.server.plugins.loader import PluginLoader, PluginLoadError
 from toolgate.server.rpc import errors, frames
 from toolgate.server.telemetry import logging as logs
 from toolgate.tools.api.context import Context
-from toolgate.tools.api.errors import ToolError
+from toolgate.tools.api.errors import ToolError, drop_tracebacks
 from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
@@ -163,10 +163,12 @@ class PluginWorker:
                 ended = messages.CallResult(begin.id, fault=traceback.format_exc())
         except ToolError as error:
             ended = messages.CallResult(begin.id, error=errors.error_to_data(error))
+            drop_tracebacks(error)
         except BaseException as error:  # noqa: BLE001
             questions = find_questions(error)
             fault = None if questions else traceback.format_exc()
             ended = messages.CallResult(begin.id, questions=questions, fault=fault)
+            drop_tracebacks(error)
         cwd = context.caller_state.cwd
         if cwd is not None and str(cwd) != begin.context.cwd:
             ended = msgspec.structs.replace(ended, cwd=str(cwd))
