@@ -21,8 +21,8 @@ from toolgate.server.node import messages
 from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
 from toolgate.server.node.gateway.control_messages import ControlMessages
 from toolgate.server.node.gateway.receipts import Receipts
-from toolgate.server.node.gateway.waiting_requests import WaitingRequest, WaitingRequests
-from toolgate.server.node.messages import Answer, Cancel, NodeRequest, TaskEnded, Welcome
+from toolgate.server.node.gateway.waiting_requests import NoRoomError, WaitingRequest, WaitingRequests
+from toolgate.server.node.messages import Answer, Cancel, TaskEnded, Welcome
 from toolgate.server.node.name import NODE_NAME
 from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.rpc import frames
@@ -74,7 +74,6 @@ class NodeLink:
         self.claimed_name = self.name
         self._name = secrets.token_hex(16)
         self._database = database
-        self._number = 0
         self._waiting = WaitingRequests()
         self._control = ControlMessages(self._write)
         self._receipts = Receipts(self._control.send)
@@ -110,15 +109,12 @@ class NodeLink:
             raise WorkspaceUnreachableError(f"the node at {self.address} can't be reached: nothing was done")
         loop = asyncio.get_running_loop()
         try:
-            encoded = frames.encode_exactly(arguments)
+            waiting = self._waiting.create(principal, name, arguments, is_call=is_call)
+        except NoRoomError:
+            raise ToolError(f"too much is under way to the node at {self.address}: try again") from None
         except UnicodeEncodeError:  # replaced, it would be another command or another file's name
             raise ToolError("a text holds half of a surrogate pair, which is not a character") from None
         self._start()
-        self._number += 1
-        request = NodeRequest(self._number, principal, name, encoded, is_call)
-        waiting = WaitingRequest(request, arguments.get("run_id") if is_call else None, loop.create_future())
-        if not self._waiting.fits(waiting):
-            raise ToolError(f"too much is under way to the node at {self.address}: try again")
         if not self._waiting:
             self._heard = loop.time()
         self._waiting.add(waiting)
@@ -134,6 +130,7 @@ class NodeLink:
             raise
         finally:
             self._waiting.remove(waiting)
+            del waiting  # its future holds the error, whose traceback holds this frame
         self._receipts.add_answer(answer)
         return answer
 

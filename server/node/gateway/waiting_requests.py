@@ -1,7 +1,8 @@
 """Hold requests to a node until their answers have come."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from toolgate.server.node.messages import Answer, NodeRequest
 from toolgate.server.rpc import frames
@@ -9,6 +10,10 @@ from toolgate.server.rpc.fair_room import FairRoom
 
 MAX_UNSENT = 80 * 2**20  # bytes of requests under way: the largest, and others
 MAX_WAITING = 5_000  # calls' requests under way: each that waits for output is one
+
+
+class NoRoomError(Exception):
+    """There is no room for another request."""
 
 
 class WaitingRequest:
@@ -35,6 +40,7 @@ class WaitingRequests:
     """The requests under way, within their limits."""
 
     def __init__(self) -> None:
+        self._number = 0
         self._requests: dict[int, WaitingRequest] = {}
         self._unsent = FairRoom(MAX_UNSENT)
         self._places = {True: FairRoom(MAX_WAITING), False: FairRoom(MAX_WAITING // 2)}  # of calls, and of pages
@@ -48,10 +54,20 @@ class WaitingRequests:
     def find(self, number: int) -> WaitingRequest | None:
         return self._requests.get(number)
 
-    def fits(self, waiting: WaitingRequest) -> bool:
-        """Return whether there is room for the request."""
-        places = self._places[waiting.is_call]
-        return self._unsent.fits(waiting.principal, len(waiting.frame)) and places.fits(waiting.principal, 1)
+    def create(self, principal: str, name: str, arguments: Mapping[str, Any], *, is_call: bool) -> WaitingRequest:
+        """Return a request to send, and then to add. Raises UnicodeEncodeError, and NoRoomError before it is encoded
+        where its texts alone are too large."""
+        self._require_room(principal, _measure_texts(arguments), is_call=is_call)
+        encoded = frames.encode_exactly(arguments)
+        self._require_room(principal, memoryview(encoded).nbytes, is_call=is_call)
+        self._number += 1
+        request = NodeRequest(self._number, principal, name, encoded, is_call)
+        run_id = arguments.get("run_id") if is_call else None
+        return WaitingRequest(request, run_id, asyncio.get_running_loop().create_future())
+
+    def _require_room(self, principal: str, size: int, *, is_call: bool) -> None:
+        if not (self._unsent.fits(principal, size) and self._places[is_call].fits(principal, 1)):
+            raise NoRoomError
 
     def add(self, waiting: WaitingRequest) -> None:
         self._requests[waiting.number] = waiting
@@ -63,3 +79,8 @@ class WaitingRequests:
         if self._requests.pop(waiting.number, None) is not None:
             self._unsent.release(waiting.principal, len(waiting.frame))
             self._places[waiting.is_call].release(waiting.principal, 1)
+
+
+def _measure_texts(arguments: Mapping[str, Any]) -> int:
+    """Return how many bytes the arguments have at least as JSON, without encoding them."""
+    return sum(len(value) for value in arguments.values() if isinstance(value, (str, bytes)))
