@@ -16,7 +16,7 @@ from toolgate.tools.api.resource import resource
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.shell_result import DISK_FULL, MAX_TIMEOUT, BashCall, BashResult, note_missing_cwd
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.ansi import clean_output
+from toolgate.tools.workspace.ansi import clean_in_turns
 from toolgate.tools.workspace.output_text import describe_end, shorten_command, with_notes
 from toolgate.tools.workspace.run_record import Run, Status
 from toolgate.tools.workspace.workspace import Workspace, WorkspaceUnreachableError, output_path
@@ -285,7 +285,7 @@ async def _tail(workspace: Workspace, run: Run, limit: int) -> str:
     begin = max(0, await workspace.size(run.id) - limit)
     data = await workspace.read(run.id, begin, limit)
     cut = data.find(b"\n", 0, min(MAX_LINE, limit // 2)) + 1 if begin else 0
-    text, _ = clean_output(data[cut:], final=is_final)
+    text, _ = await clean_in_turns(data[cut:], final=is_final)
     if not begin:
         return text
     path = output_path(workspace, run)

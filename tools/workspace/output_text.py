@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from toolgate.tools.workspace.ansi import OutputCleaner
+from toolgate.tools.workspace.ansi import OutputCleaner, feed_in_turns
 from toolgate.tools.workspace.run_record import Run
 
 CHUNK = 2**18  # bytes at a time, so that 64 MiB are never held at once
@@ -42,7 +42,7 @@ async def make_excerpt(read: Reader, size: int, limit: int, rest: str, *, final:
         data = await read(offset, min(CHUNK, size - offset))
         offset += len(data)
         is_over = not data or offset >= size
-        piece = cleaner.feed(data)
+        piece = await feed_in_turns(cleaner, data)
         if is_over:
             piece += cleaner.end(final=final)
         total += len(piece)
