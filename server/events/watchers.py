@@ -7,20 +7,21 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from toolgate.server.events.errors import EventError
-from toolgate.server.events.line_pattern import MAX_LINE, matches_line
 from toolgate.server.events.log import EventLog
+from toolgate.server.events.output_watch import LineMatch, OutputWatch
+from toolgate.server.protocol import asyncio_tasks
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.event_rows import FLAG, EventFilter
 from toolgate.server.state.store import StateError
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin import events as types
-from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.output_text import shorten_command
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Workspace
@@ -29,11 +30,6 @@ MAX_WATCHERS = 1_000  # of all principals
 MAX_OWN_WATCHERS = 64  # of one
 REFRESH = 30.0  # seconds between two looks at who still has interest
 SETTLE = 1.0  # seconds in which changes of files become one event
-LOOK = 30.0  # seconds between two looks for new commands, beside their announcements
-GATHER = 0.05  # seconds that output is gathered before it is looked at
-CHUNK = 64 * 2**10  # bytes of output that are looked at together
-SLICE = 256  # lines after which other work comes: 2 ms for the worst ones
-MAX_MATCHES = 100  # events of one command for one pattern: a pattern that matches every line says nothing
 MAX_ENTRIES = 1_000  # of a folder
 MAX_NAMES = 50  # in one event
 MAX_COMMAND = 200  # characters of a command
@@ -64,6 +60,7 @@ class EventWatchers:
         self._watch_path = watch_path
         self._serves = serves
         self._turn = asyncio.Lock()  # to look at output
+        self._outputs: dict[str, tuple[OutputWatch, asyncio.Task[None]]] = {}  # by principal
         self._tasks: dict[EventFilter, asyncio.Task[None]] = {}
         self._begun: dict[EventFilter, float] = {}  # when each began: its interest is stored soon after
         self._kinds = {types.output_matched.name: self._watch_output, types.files_changed.name: self._watch_files}
@@ -101,7 +98,7 @@ class EventWatchers:
 
     async def close(self) -> None:
         """End all watchers."""
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *(task for _, task in self._outputs.values())]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -167,76 +164,32 @@ class EventWatchers:
     # -- output
 
     async def _watch_output(self, wanted: EventFilter, arguments: dict[str, Any]) -> None:
-        workspace = self._open_workspace(wanted.principal)
         pattern, id = arguments["pattern"], arguments.get("id")
-        last: int | None = None  # id of the newest command that is followed
-        async with asyncio.TaskGroup() as group:
-            while True:
-                arrival = group.create_task(workspace.arrival())
-                await asyncio.sleep(0)  # it waits from now on
-                runs = [run for run in await workspace.list() if id in (None, run.id)]
-                for run in runs:
-                    is_new = last is not None and run.id > last
-                    if is_new or (last is None and run.status == "running"):
-                        begin = 0 if is_new else await workspace.size(run.id)
-                        group.create_task(self._follow_output(wanted.principal, workspace, run, pattern, begin))
-                last = max([last or 0, *(run.id for run in runs)])
-                await asyncio.wait([arrival], timeout=LOOK)
-                arrival.cancel()
-
-    async def _follow_output(self, principal: str, workspace: Workspace, run: Run, pattern: str, begin: int) -> None:
-        """Look at each line of a command's output from byte `begin`, until it has ended."""
-        count, offset, rest = 0, begin, b""
+        watch, task = self._open_output(wanted.principal)
+        watch.add(pattern, id)
         try:
-            while count < MAX_MATCHES:
-                run = await workspace.run(run.id)
-                data = await workspace.read(run.id, offset, CHUNK)
-                if data:
-                    *lines, rest = (rest + data).split(b"\n")
-                elif run.status != "running":
-                    lines, rest = [rest], b""
-                else:
-                    await workspace.wait_output(run.id, offset, LOOK, whole=True)
-                    await asyncio.sleep(GATHER)
-                    continue
-                rest = rest[-CHUNK:]
-                place = offset + len(data) - len(rest) - sum(len(line) + 1 for line in lines)
-                for text, at in await self._find_matches(pattern, lines, place, MAX_MATCHES - count):
-                    payload = types.OutputMatchPayload(run.id, shorten_command(run.command, MAX_COMMAND), pattern, text)
-                    key = f"{run.id} {run.started} {at} {pattern}"
-                    await self._log.emit(principal, types.output_matched, payload, key)
-                    count += 1
-                offset += len(data)
-                if not data:
-                    return
-        except KeyError:  # forgotten meanwhile
-            return
+            await asyncio.shield(task)  # ends only if it fails
+        finally:
+            watch.remove(pattern, id)
+            if not watch.is_used:
+                task.cancel()
+                if self._outputs.get(wanted.principal) == (watch, task):
+                    del self._outputs[wanted.principal]
 
-    async def _find_matches(self, pattern: str, lines: list[bytes], place: int, most: int) -> list[tuple[str, int]]:
-        """Return the first lines that match, and the byte where each begins; the first of all begins at `place`.
-
-        A command may write 65,000 lines at once, for each of many watchers. One of them looks at a time, and other work
-        of the event loop comes after every few lines.
-        """
-        found: list[tuple[str, int]] = []
-        async with self._turn:
-            for number, line in enumerate(lines, 1):
-                text = _clean_line(line)
-                if text and matches_line(pattern, text):
-                    found.append((text, place))
-                    if len(found) == most:
-                        break
-                place += len(line) + 1
-                if not number % SLICE:
-                    await asyncio.sleep(0)
+    def _open_output(self, principal: str) -> "tuple[OutputWatch, asyncio.Task[None]]":
+        """Return what looks at the output of a principal's commands, and its task."""
+        found = self._outputs.get(principal)
+        if found is None or found[1].done():
+            watch = OutputWatch(self._open_workspace(principal), self._turn, partial(self._emit_match, principal))
+            task = asyncio_tasks.start(asyncio.get_running_loop(), watch.run())
+            found = self._outputs[principal] = watch, task
         return found
 
-
-def _clean_line(line: bytes) -> str:
-    """Return the line as a terminal shows it, as far as it is looked at."""
-    if line.isascii() and (text := line[:MAX_LINE].decode()).isprintable():
-        return text
-    return clean_output(line[: 4 * MAX_LINE], final=True)[0].rstrip("\r\n")[:MAX_LINE]
+    async def _emit_match(self, principal: str, run: Run, match: LineMatch) -> None:
+        command = shorten_command(run.command, MAX_COMMAND)
+        payload = types.OutputMatchPayload(run.id, command, match.pattern, match.text)
+        key = f"{run.id} {run.started} {match.place} {match.pattern}"
+        await self._log.emit(principal, types.output_matched, payload, key)
 
 
 def _absolute(workspace: Workspace, path: str) -> str:

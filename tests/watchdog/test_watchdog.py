@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.watchdog import worst
+from tests.watchdog import watched_output, worst
 from tests.watchdog.watch import Ask, Watched, opened_sse, watched_site
 from toolgate.server import builtin_tools
 from toolgate.server.app import App
@@ -99,6 +99,23 @@ def test_no_large_answer_holds_the_loop(watched: Watched, kind: str) -> None:
     assert watched.too_long([asked, stream]) == []
 
 
+@pytest.mark.parametrize("kind", watched_output.OUTPUT)
+def test_no_output_holds_the_loop_however_many_patterns_watch_it(watched: Watched, kind: str) -> None:
+    for pattern in watched_output.PATTERNS:
+        watched_output.poll(watched, pattern, None)
+    _, cursor = watched_output.poll(watched, "ready", None)
+
+    def write_and_read() -> None:
+        nonlocal cursor
+        number = watched_output.write(watched, kind)
+        found = 0
+        while not found:
+            found, cursor = watched_output.poll(watched, "ready", cursor)
+        watched_output.read(watched, number)
+
+    assert watched.describe_block(kind, write_and_read) is None
+
+
 def test_a_name_to_sign_in_with_does_not_hold_the_loop(watched: Watched) -> None:
     browser = watched.target.browser()
     csrf = browser.get("/login").field("csrf")
@@ -110,5 +127,6 @@ def test_a_name_to_sign_in_with_does_not_hold_the_loop(watched: Watched) -> None
 
 def test_the_watch_sees_what_holds_the_loop(watched: Watched) -> None:
     numbers = worst.wrapped(worst.array(b"5e-324,", worst.STRUCTURE))
-    seconds, _ = watched.measure(worst.in_session(watched, "full", numbers, "numbers"))
+    ask = worst.in_session(watched, "full", numbers, "numbers")
+    seconds, _ = watched.measure(lambda: watched.send(ask))
     assert seconds > 0.005

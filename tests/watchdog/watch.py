@@ -7,8 +7,9 @@ import mmap
 import socket
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.clients.raw_client import PATIENCE
@@ -73,21 +74,24 @@ class Watched:
 
     def too_long(self, asks: Iterable[Ask]) -> list[str]:
         """Return the requests that block the loop for more than LONGEST and MOST, each time."""
-        return [told for ask in asks if (told := self._told(ask)) is not None]
+        works = [(ask.name, partial(self.send, ask)) for ask in asks]
+        return [told for name, work in works if (told := self.describe_block(name, work)) is not None]
 
-    def _told(self, ask: Ask) -> str | None:
+    def describe_block(self, name: str, work: Callable[[], object]) -> str | None:
+        """Return how long work of the server blocks the loop, if that is more than LONGEST and MOST each time."""
         for _ in range(TRIES):
-            seconds, what = self.measure(ask)
+            seconds, what = self.measure(work)
             if seconds <= LONGEST:
                 return None
             yardsticks = seconds / measure_yardstick()
             if yardsticks <= MOST:
                 return None
-        return f"{ask.name}: {yardsticks:.1f} yardsticks, {seconds * 1000:.0f} ms in {what}"
+        return f"{name}: {yardsticks:.1f} yardsticks, {seconds * 1000:.0f} ms in {what}"
 
-    def measure(self, ask: Ask) -> tuple[float, str]:
+    def measure(self, work: Callable[[], object]) -> tuple[float, str]:
+        """Return the CPU seconds of the longest callback during the work, and which it was."""
         self._memory[:] = bytes(SIZE)
-        self.send(ask)
+        work()
         self.send(Ask("after it", "GET", b"/health"))
         text = self._memory[SECONDS.size :].rstrip(b"\0").decode(errors="replace")
         return SECONDS.unpack_from(self._memory)[0], text
