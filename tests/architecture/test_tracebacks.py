@@ -14,7 +14,6 @@ ALLOWED = (  # most of these serve no requests
     "server/cli/",
     "server/config/",
     "server/node/gateway/link.py::greet_all",
-    "server/protocol/first_steps.py",  # it assigns None afterwards
     "tools/workspace/command_start.py",
 )
 FREES = ("drop_tracebacks", "log_fault")  # functions that drop the tracebacks of their argument

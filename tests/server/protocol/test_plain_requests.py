@@ -9,10 +9,8 @@ from toolgate.server.protocol.message_ids import MAX_ID
 from toolgate.server.protocol.messages import (
     PLAIN,
     MalformedMessage,
-    RepeatedMeta,
     Request,
     decode,
-    decode_repeated,
 )
 
 PLAIN_REQUEST = {"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"a": [1, None, {"b": "c"}]}}
@@ -92,36 +90,12 @@ def shape(decoded: Any) -> Any:
     return (decoded.id, type(decoded.error)) if isinstance(decoded, MalformedMessage) else decoded
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("text", [*TEXTS, *CALL_TEXTS])
 def test_a_message_means_the_same_in_each_size(text: str) -> None:
     data = text.encode("latin-1")
     small = decode(data)
     assert shape(small) == shape(decode(data + b" " * PLAIN))
     assert shape(small) == shape(decode(b" " * PLAIN + data))
-
-
-@pytest.mark.parametrize("text", CALL_TEXTS)
-def test_a_message_means_the_same_after_calls_with_one_meta(text: str) -> None:
-    usual, data = json.dumps(CALL).encode(), text.encode("latin-1")
-    known = RepeatedMeta()
-    assert decode_repeated(usual, known) is None
-    assert decode_repeated(usual, known) is None  # its value is not known yet
-    known.value = dict(META)
-    again = decode_repeated(usual, known)
-    assert again == decode(usual) and again is not None and again.params["_meta"] is known.value
-    for each in (data, data, usual, data):
-        found = decode_repeated(each, known)
-        assert found is None or shape(found) == shape(decode(each))
-    assert decode_repeated(data, RepeatedMeta()) is None
-
-
-def test_a_meta_that_changes_is_no_longer_looked_for() -> None:
-    known = RepeatedMeta()
-    for number in range(3):
-        changed = {**CALL, "params": {**CALL["params"], "_meta": {**META, "progressToken": number}}}
-        assert decode_repeated(json.dumps(changed).encode(), known) is None
-        assert known.is_stable == (number == 0)
-    assert decode_repeated(json.dumps(CALL).encode(), known) is None
 
 
 def test_a_plain_request_is_a_request() -> None:
