@@ -1,4 +1,6 @@
-"""The files for Traefik: every name in them is defined, and their routes match nginx's. Traefik itself is not run."""
+"""The files for Traefik: every name in them is defined, and their routes match nginx's.
+
+Traefik itself runs in test_proxies_smuggling.py."""
 
 import re
 from typing import Any
@@ -49,8 +51,10 @@ def test_the_labels_say_what_the_file_says() -> None:
     flush = labels["traefik.http.services.toolgate.loadbalancer.responseforwarding.flushinterval"]
     assert flush == balancer["responseForwarding"]["flushInterval"]
     assert [labels["traefik.http.routers.toolgate.middlewares"]] == router["middlewares"]
-    seconds = labels["traefik.http.middlewares.toolgate-https.headers.stsseconds"]
-    assert http["middlewares"]["toolgate-https"]["headers"] == {"stsSeconds": int(seconds)}
+    named = "traefik.http.middlewares.toolgate-headers.headers"
+    removed = {"Upgrade": labels[f"{named}.customrequestheaders.Upgrade"]}
+    headers = {"stsSeconds": int(labels[f"{named}.stsseconds"]), "customRequestHeaders": removed}
+    assert http["middlewares"]["toolgate-headers"]["headers"] == headers
     port = labels["traefik.http.services.toolgate.loadbalancer.server.port"]
     assert balancer["servers"] == [{"url": f"http://toolgate:{port}"}]
 
