@@ -72,7 +72,7 @@ class StreamSender:
         try:
             writer.begin(200, LINES + extra)
             request.watch_client(release)
-            await writer.write(OPEN if poll is None else stream.format_primer(cursor, RETRY))
+            writer.join(OPEN if poll is None else stream.format_primer(cursor, RETRY))
             whole = await _write(stream, cursor, writer, reader, has_room, keep=keep, polled=poll is not None)
         finally:
             request.watch_client(None)
@@ -130,10 +130,14 @@ async def _write(
         elif stream.pinged:
             events = [PING]
         stream.pinged = False
-        if events:
+        if events and stream.ended and waiting <= LARGE:
+            # in one write from head to end: a proxy in Go may lose what follows the first one (golang/go issue 40747)
+            writer.join(b"".join(events))
+        elif events:
             await writer.write(b"".join(events))
-            if not keep:
-                stream.forget(cursor)
         else:
+            await writer.flush()
             await stream.news.wait()
+        if events and not keep:
+            stream.forget(cursor)
     return False

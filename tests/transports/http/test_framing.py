@@ -114,6 +114,17 @@ def test_a_client_that_waits_to_send_its_body_is_refused_on_a_connection_that_cl
     assert b"\r\nconnection: close\r\n" in came
 
 
+def test_a_stream_whose_answer_is_there_comes_in_one_segment(shared: Site) -> None:
+    """Proxies written in Go may lose what comes after the first one."""
+    lines, body = list_tools("Accept")
+    head = lines + b"Accept: text/event-stream\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with shared.socket() as wire:
+        for _ in range(3):
+            wire.sendall(head + body)
+            came = wire.recv(2**20)
+            assert b"\r\n: open\r\n" in came and came.endswith(b"\r\n0\r\n\r\n")
+
+
 def test_requests_that_wait_for_an_answer_take_no_more_memory(listen: Callable[..., Site]) -> None:
     site = listen()
     data = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 120_000  # 4 MiB

@@ -37,13 +37,13 @@ class AnswerWriter:
     """
 
     __slots__ = (
-        "_head",
         "_is_chunked",
         "_is_empty",
         "_is_head",
         "_is_old",
         "_left",
         "_sink",
+        "_unsent",
         "has_begun",
         "has_ended",
     )
@@ -52,7 +52,7 @@ class AnswerWriter:
         self.has_begun = False
         self.has_ended = False
         self._sink = sink
-        self._head = b""
+        self._unsent = b""  # the head, and parts that wait for the next one
         self._is_head = is_head  # the method is HEAD
         self._is_old = is_old  # the client speaks HTTP/1.0
         self._is_chunked = False
@@ -69,25 +69,34 @@ class AnswerWriter:
         elif not self._is_old and not self._is_empty:
             self._is_chunked = True
             lines += b"transfer-encoding: chunked\r\n"
-        self._head = self._sink.begin_answer(status, lines, closes=closes) + b"\r\n"
+        self._unsent = self._sink.begin_answer(status, lines, closes=closes) + b"\r\n"
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body, and wait for a slow client. Raises RuntimeError for more than its length."""
+        self.join(data)
+        if data and not self._is_empty:
+            await self.flush()
+
+    def join(self, data: bytes) -> None:
+        """Send a part of the body together with the next part or the end. Raises RuntimeError like `write`."""
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:
                 raise RuntimeError("the body is longer than its Content-Length")
-        if self._is_empty or not data:
-            return
-        part = SEND_CHUNK % (len(data), data) if self._is_chunked else data
-        self._sink.send(self._head + part)
-        self._head = b""
-        await self._sink.drain()
+        if data and not self._is_empty:
+            self._unsent += SEND_CHUNK % (len(data), data) if self._is_chunked else data
+
+    async def flush(self) -> None:
+        """Send what was joined, and wait for a slow client."""
+        unsent, self._unsent = self._unsent, b""
+        if unsent:
+            self._sink.send(unsent)
+            await self._sink.drain()
 
     def end(self) -> None:
         """End the answer. One that is shorter than its length ends with the connection."""
         self.has_ended = True
-        last = self._head + (LAST_CHUNK if self._is_chunked else b"")
+        last = self._unsent + (LAST_CHUNK if self._is_chunked else b"")
         if last:
             self._sink.send(last)
         if self._left and not self._is_empty:
