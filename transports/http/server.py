@@ -1,6 +1,7 @@
 """Listen for HTTP with uvicorn, and shut down in order."""
 
 import asyncio
+import logging
 import resource
 import signal
 import socket
@@ -66,6 +67,7 @@ async def serve(
     """
     connections = listener.connections
     connections.lower_limit(_raise_descriptor_limit() // 2)  # the rest is for files and outgoing connections
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # its messages name no transport
     config = uvicorn.Config(
         _no_application,
         interface="asgi3",
