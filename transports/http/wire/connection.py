@@ -2,28 +2,25 @@
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextvars import Context
 from functools import partial
-from inspect import isawaitable
 from math import inf
 from typing import Any, cast
 
 from toolgate.server.budget import Claim
 from toolgate.transports.http.wire.body import MAX_UNREAD, BodyTooSlowError, ClientDisconnectedError, IncomingBody
 from toolgate.transports.http.wire.connections import ConnectionSlot
+from toolgate.transports.http.wire.exchange import Exchange
 from toolgate.transports.http.wire.head import END, MAX_HEAD, HttpError, find_control, read_head, skip_empty_lines
 from toolgate.transports.http.wire.listener import Listener
 from toolgate.transports.http.wire.request import (
-    Answer,
     HttpRequest,
-    PendingResponse,
-    StreamedResponse,
     WholeResponse,
     encode_response,
     refuse,
     status_line,
 )
-from toolgate.transports.http.wire.writer import AnswerWriter
 
 MAX_UNPARSED = 64 * 1024  # bytes behind a request; then reading stops
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -235,89 +232,12 @@ class HttpConnection(asyncio.Protocol):
         self._listener.running += 1
         self._closes = self._closes or not request.head.persists
         self.deadline = self._choose_deadline()
-        context = self._listener.copy_context()
-        try:
-            has_room = self._slot.begin_request()
-            self._closes = self._closes or not has_room
-            if has_room or self._listener.is_probe(request.head):
-                answer = context.run(self._listener.handler, request)
-            else:
-                answer = refuse(503, NO_ROOM, [(b"retry-after", b"1")])
-        except Exception as error:  # noqa: BLE001  # it is answered, and the server goes on
-            answer = _fail(request, error)
-        self._take_answer(request, context, answer)
-
-    def _take_answer(self, request: HttpRequest, context: Context, answer: Answer) -> None:
-        if type(answer) is WholeResponse:
-            self._respond(request, context, answer)
-        elif type(answer) is PendingResponse:
-            answer.then(partial(self._take_answer, request, context))
-        elif type(answer) is StreamedResponse:
-            self._listener.start(self._stream(request, answer), context)
+        has_room = self._slot.begin_request()
+        self._closes = self._closes or not has_room
+        if has_room or self._listener.is_probe(request.head):
+            Exchange(self, request, self._listener.copy_context()).begin(self._listener.handler)
         else:
-            self._listener.start(self._wait_for_answer(request, context, answer), context)
-
-    async def _wait_for_answer(self, request: HttpRequest, context: Context, answer: Any) -> None:
-        try:
-            while isawaitable(answer):
-                answer = await answer
-        except asyncio.CancelledError:
-            self._end_unanswered(request)
-            raise
-        except ClientDisconnectedError:
-            self._end_unanswered(request)
-            return
-        except Exception as error:  # noqa: BLE001  # as above
-            answer = _fail(request, error)
-        self._take_answer(request, context, answer)
-
-    def _respond(self, request: HttpRequest, context: Context, response: WholeResponse) -> None:
-        """Send a whole answer, when the request's body has ended, or at once if it is the last one."""
-        if self._request is not request:
-            return
-        body = request.incoming
-        if body is None or body.is_complete or response.closes:
-            self._send_response(request, response)
-        else:
-            self._listener.start(self._respond_after_body(request, body, response), context)
-
-    async def _respond_after_body(self, request: HttpRequest, body: IncomingBody, response: WholeResponse) -> None:
-        """Drop the rest of the body, then answer. If it does not end, the connection closes."""
-        self._closes = not await body.drop() or self._closes
-        if self._request is request:
-            self._send_response(request, response)
-
-    def _send_response(self, request: HttpRequest, response: WholeResponse) -> None:
-        if response.closes:
-            self._closes = True
-        elif self._closes or self.is_last:
-            self._closes = True
-            response = WholeResponse(response.status, response.lines, response.body, closes=True)
-        self._principal = request.principal
-        self._listener.count(response.status)
-        is_head = request.head.method == "HEAD"
-        self.send(encode_response(response, self._listener.common, request.lines, is_head=is_head))
-        self.end_answer()
-
-    async def _stream(self, request: HttpRequest, answer: StreamedResponse) -> None:
-        """Write an answer in parts."""
-        head = request.head
-        writer = AnswerWriter(_RequestSink(self, request), is_head=head.method == "HEAD", is_old=head.version == "1.0")
-        response = refuse(500, FAILED, closes=True)  # if nothing is written
-        try:
-            await answer.write(writer)
-        except asyncio.CancelledError:
-            self._end_unanswered(request)
-            raise
-        except ClientDisconnectedError:
-            self._end_unanswered(request)
-        except Exception as error:  # noqa: BLE001  # as above
-            response = _fail(request, error)
-        if self._request is request and not writer.has_ended:
-            if writer.has_begun:
-                self._end_unanswered(request)
-            else:
-                self._send_response(request, response)
+            self.send_response(request, refuse(503, NO_ROOM, [(b"retry-after", b"1")], closes=True))
 
     # -- bodies
 
@@ -372,6 +292,23 @@ class HttpConnection(asyncio.Protocol):
 
     # -- answers
 
+    def start(self, work: Coroutine[Any, Any, None], context: Context) -> None:
+        """Run a part of an exchange in a task."""
+        self._listener.start(work, context)
+
+    def send_response(self, request: HttpRequest, response: WholeResponse) -> None:
+        """Send a whole answer, and end the request."""
+        if response.closes:
+            self._closes = True
+        elif self._closes or self.is_last:
+            self._closes = True
+            response = WholeResponse(response.status, response.lines, response.body, closes=True)
+        self._principal = request.principal
+        self._listener.count(response.status)
+        is_head = request.head.method == "HEAD"
+        self.send(encode_response(response, self._listener.common, request.lines, is_head=is_head))
+        self.end_answer()
+
     def begin_answer(self, request: HttpRequest, status: int, lines: bytes, *, closes: bool) -> bytes:
         """Return the head of an answer that is written in parts, without its empty line."""
         self._closes = self._closes or closes or self.is_last
@@ -403,11 +340,6 @@ class HttpConnection(asyncio.Protocol):
         if self._unparsed:
             self._loop.call_soon(self._go_on)
 
-    def _end_unanswered(self, request: HttpRequest) -> None:
-        """End a request whose answer can't be completed."""
-        if self._request is request:
-            self._transport.abort()
-
     def _go_on(self) -> None:
         """Begin the next request, if the client has read the answers before it."""
         if (
@@ -417,8 +349,7 @@ class HttpConnection(asyncio.Protocol):
         ):
             if self._unparsed:
                 self._begin_request()
-            if self._body is None:
-                self._update_reading()
+            self._update_reading()
 
     def send(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -492,42 +423,3 @@ class HttpConnection(asyncio.Protocol):
         if self._body is not None:
             return now + limits.body
         return now + limits.idle if self._request is None else inf
-
-
-class _RequestSink:
-    """The connection as the answer to one request sees it. Once the client has gone, nothing is sent."""
-
-    __slots__ = ("_connection", "_request")
-
-    def __init__(self, connection: HttpConnection, request: HttpRequest) -> None:
-        self._connection = connection
-        self._request = request
-
-    @property
-    def is_lost(self) -> bool:
-        return self._request.is_lost
-
-    def begin_answer(self, status: int, lines: bytes, *, closes: bool) -> bytes:
-        return self._connection.begin_answer(self._request, status, lines, closes=closes)
-
-    def send(self, data: bytes) -> None:
-        if not self._request.is_lost:
-            self._connection.send(data)
-
-    async def drain(self) -> None:
-        if not self._request.is_lost:
-            await self._connection.drain()
-
-    def end_answer(self) -> None:
-        if not self._request.is_lost:
-            self._connection.end_answer()
-
-    def abort(self) -> None:
-        if not self._request.is_lost:
-            self._connection.abort()
-
-
-def _fail(request: HttpRequest, error: Exception) -> WholeResponse:
-    """Log an error, and return the answer to its request."""
-    log.error("%s %s failed", request.head.method, request.head.raw_path.decode("ascii"), exc_info=error)
-    return refuse(500, FAILED, closes=True)

@@ -60,12 +60,19 @@ class AnswerWriter:
         self._left: int | None = None  # bytes to come, if that is known
 
     def begin(self, status: int, lines: bytes, length: int | None = None, *, closes: bool = False) -> None:
-        """Begin the answer. `lines` are its header lines, without those of its length."""
+        """Begin the answer. `lines` are its header lines, without those of its length.
+
+        This and the other methods raise RuntimeError where the answer has begun or ended before: what follows would be
+        read as another answer.
+        """
+        if self.has_begun:
+            raise RuntimeError("the answer has begun")
         self.has_begun = True
         self._is_empty = self._is_head or status in (204, 304)
         if length is not None:
             self._left = length
-            lines += b"content-length: %d\r\n" % length
+            if status != 204:  # RFC 9110 section 8.6
+                lines += b"content-length: %d\r\n" % length
         elif not self._is_old and not self._is_empty:
             self._is_chunked = True
             lines += b"transfer-encoding: chunked\r\n"
@@ -79,6 +86,7 @@ class AnswerWriter:
 
     def join(self, data: bytes) -> None:
         """Send a part of the body together with the next part or the end. Raises RuntimeError like `write`."""
+        self._check_open()
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:
@@ -95,6 +103,7 @@ class AnswerWriter:
 
     def end(self) -> None:
         """End the answer. One that is shorter than its length ends with the connection."""
+        self._check_open()
         self.has_ended = True
         last = self._unsent + (LAST_CHUNK if self._is_chunked else b"")
         if last:
@@ -103,3 +112,7 @@ class AnswerWriter:
             self._sink.abort()
         else:
             self._sink.end_answer()
+
+    def _check_open(self) -> None:
+        if not self.has_begun or self.has_ended:
+            raise RuntimeError("the answer has not begun, or has ended")
