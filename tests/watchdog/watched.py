@@ -10,6 +10,7 @@ import struct
 import sys
 import time
 from asyncio import events
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,25 @@ def watch_callbacks(path: Path) -> None:
 def watch_routes(path: Path) -> None:
     from starlette.routing import Router
 
-    begin = Router.__init__
+    from toolgate.transports.http.front import Front
 
-    def noted(router: Router, *given: Any, **options: Any) -> None:
-        begin(router, *given, **options)
-        path.write_text(json.dumps([route.path for route in router.routes]))  # type: ignore[attr-defined]
+    routes: list[str] = []
+    begin_router, begin_front = Router.__init__, Front.__init__
 
-    Router.__init__ = noted  # type: ignore[method-assign]
+    def note_router(router: Router, *given: Any, **options: Any) -> None:
+        begin_router(router, *given, **options)
+        note(route.path for route in router.routes)  # type: ignore[attr-defined]
+
+    def note_front(front: Front, endpoints: Any, *given: Any, **options: Any) -> None:
+        begin_front(front, endpoints, *given, **options)
+        note(endpoints)
+
+    def note(paths: Iterable[str]) -> None:
+        routes.extend(paths)
+        path.write_text(json.dumps(routes))
+
+    Router.__init__ = note_router  # type: ignore[method-assign]
+    Front.__init__ = note_front  # type: ignore[method-assign]
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ import secrets
 import msgspec
 
 from toolgate.server.protocol.interruption import RequestIds
+from toolgate.server.protocol.message_ids import is_id
 
 MAX_IDS = 128  # bytes of request ids in a name, which every event repeats
 UNKNOWN = "x"  # stands for longer ids; no JSON has this base64
@@ -78,4 +79,6 @@ def _unpack_ids(packed: str) -> RequestIds | None:
         return None
     data = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
     asked: RequestIds = msgspec.json.decode(data, type=RequestIds)
+    if not all(map(is_id, asked if isinstance(asked, list) else [asked])):
+        raise ValueError("an id is not a string or an integer")
     return asked

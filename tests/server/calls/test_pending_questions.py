@@ -361,7 +361,7 @@ def test_questions_wait_only_where_a_person_can_sign_in(
             metrics=app._build_metrics(),
         )
         assert app.server.questions.url is None
-        site.application("http://127.0.0.1:8080")
+        site.create_listener("http://127.0.0.1:8080")
         assert app.server.questions.url == url
         await app.close()
 

@@ -219,7 +219,7 @@ def test_call_and_tools_ask_a_running_server_by_its_url(tmp_path: Path) -> None:
         assert names(listed.stdout.partition("\n\n")[0]) == THIRTEEN
         assert "\nPrompts:\n" in listed.stdout and "\nResources:\n" in listed.stdout
         lost = run(tmp_path, "tools", "--url", f"{base}/nothing-here")
-        assert (lost.returncode, lost.stdout) == (1, "") and "404" in lost.stderr
+        assert (lost.returncode, lost.stdout) == (1, "") and f"Streamable HTTP is at {url}" in lost.stderr
 
 
 class OfSessions(http.server.BaseHTTPRequestHandler):

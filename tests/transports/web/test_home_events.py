@@ -71,7 +71,7 @@ def test_a_stream_behind_a_signing_in_proxy_is_soon_renewed(monkeypatch: pytest.
 
     async def body() -> None:
         async with asyncio.timeout(PATIENCE):
-            scope = {"method": "GET", "path": "/events", "toolgate.headers": {}, "type": "http"}
+            scope = {"method": "GET", "path": "/events", "headers": [], "type": "http"}
             await home_events.HomeEvents(cast(HomePage, _Home()), recheck=0.01)(scope, asyncio.Event().wait, send)  # type: ignore[arg-type]
 
     asyncio.run(body())
