@@ -12,51 +12,10 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.clients.raw_http_client import POSTED, Site
+from tests.clients.segments import USED, exchange, receive_rest
 from tests.transports.test_streamable_http import modern
 
 INNER = b"GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n"  # a request inside a body, or behind a broken one
-USED = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-
-def exchange(site: Site, *parts: bytes, used: bool = False) -> tuple[list[int], bytes]:
-    """Return the statuses of all answers, and what came, until the server closes the connection. Each part is a
-    segment of its own."""
-    with site.socket() as wire:
-        wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if used:
-            wire.sendall(USED)
-            assert b'"ok"' in receive_answer(wire)
-        for part in parts:
-            wire.sendall(part)
-            wire.settimeout(0.1)
-            try:
-                first = wire.recv(65_536)
-            except TimeoutError:
-                first = b""
-            except ConnectionResetError:
-                return [], b""
-            if first:
-                break
-        wire.settimeout(PATIENCE)
-        came = first + receive_rest(wire)
-    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3})", came)], came
-
-
-def receive_answer(wire: socket.socket) -> bytes:
-    came = b""
-    while b"\r\n\r\n" not in came or not came.endswith(b"}"):
-        part = wire.recv(65_536)
-        assert part
-        came += part
-    return came
-
-
-def receive_rest(wire: socket.socket) -> bytes:
-    came = bytearray()
-    with contextlib.suppress(ConnectionResetError):  # the server closed while this side was sending
-        while part := wire.recv(65_536):
-            came += part
-    return bytes(came)
 
 
 UPGRADES = ["Connection: Upgrade\r\nUpgrade: x", "Connection: keep-alive, upgrade\r\nUpgrade: websocket"]
