@@ -226,6 +226,7 @@ class StdioConnection:
             if not self._lines or output.is_full or self._size_in_work >= MAX_IN_WORK:
                 break
             line = self._lines.popleft()
+            output.waits_for_more = bool(self._lines or self._tasks)
             task = asyncio_tasks.start(self._loop, self._dispatcher.handle(line, self._session, output))
             self._tasks[task] = len(line)
             self._size_in_work += len(line)

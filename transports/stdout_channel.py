@@ -44,6 +44,7 @@ class StdoutChannel:
         self.taken_size = 0  # bytes taken by it, ever
         self.on_room: Any = None  # called when input may be read again
         self.on_break: Any = None
+        self.waits_for_more = True  # other answers may come in this turn of the event loop
         self._loop = loop
         self._sink = sink
         self._lines: list[bytes] = []  # to be written, each without its line break
@@ -71,7 +72,7 @@ class StdoutChannel:
             line = encode(refuse_too_large(message))
         self._lines.append(line)
         self.unread_size += len(line) + 1
-        if self.unread_size >= BATCH and self._idle.is_set():
+        if self._idle.is_set() and (self.unread_size >= BATCH or not self.waits_for_more):
             self.flush()
         elif not self._is_flush_due:
             self._is_flush_due = True
