@@ -134,8 +134,9 @@ Handler = Callable[[HttpRequest], Answer]
 
 def format_lines(headers: HeaderLines) -> bytes:
     """Return header lines as they are sent. Raises ValueError for a name or value that breaks out of its line."""
-    lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-    if lines and not _is_well_formed(lines):
+    each = [b"%b: %b\r\n" % header for header in headers]
+    lines = b"".join(each)
+    if _count_fields(lines) != len(each):
         raise ValueError("a header is malformed")
     return lines
 
@@ -165,11 +166,12 @@ def status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
-def _is_well_formed(lines: bytes) -> bool:
-    begin = 0
+def _count_fields(lines: bytes) -> int:
+    """Return the number of header lines, or -1 if one is malformed."""
+    begin = count = 0
     while begin < len(lines):
         field = FIELD.match(lines, begin)
         if field is None:
-            return False
-        begin = field.end()
-    return True
+            return -1
+        begin, count = field.end(), count + 1
+    return count
