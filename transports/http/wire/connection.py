@@ -121,7 +121,10 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep the connection open for an answer that is due, if its request is complete and allows that."""
         request = self._request
-        is_due = bool(self._unparsed) if request is None else not request.ends_with_client
+        if request is None:
+            is_due = bool(self._unparsed) and self._scanned == self._begin  # not an unfinished head
+        else:
+            is_due = not request.ends_with_client
         if not is_due or self._body is not None or self._is_lingering:
             self._lose_client()
             return False
