@@ -13,6 +13,7 @@ from tests.clients.raw_http_client import Site
 from tests.clients.segments import USED, exchange
 from tests.transports.http.wire.cases import CASES, NEXT, Case, head
 from tests.transports.http.wire.fake_transport import FakeClient, cut, run_client
+from tests.transports.http.wire.handlers import echo, read_and_describe
 from toolgate.transports.http.wire.body import MAX_UNREAD, BodyTooSlowError
 from toolgate.transports.http.wire.connection import MAX_UNPARSED
 from toolgate.transports.http.wire.listener import ConnectionLimits
@@ -34,27 +35,6 @@ def places(data: bytes) -> Iterator[int]:
         return
     end = data.find(b"\r\n\r\n") + 4 if b"\r\n\r\n" in data else len(data) // 2
     yield from (5, 22, 23, 24, end - 3, end - 2, end - 1, end, end + 1, len(data) - 1)
-
-
-def echo(request: HttpRequest) -> Answer:
-    """Answer with what the handler sees of a request."""
-    if request.body is not None:
-        return describe(request, request.body)
-    return read_and_describe(request)
-
-
-async def read_and_describe(request: HttpRequest) -> Answer:
-    content, more = await request.read()
-    while more:
-        part, more = await request.read()
-        content += part
-    return describe(request, content)
-
-
-def describe(request: HttpRequest, content: bytes) -> WholeResponse:
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers.items()}
-    seen = {"path": request.head.path, "body": content.decode("latin-1"), "headers": headers}
-    return WholeResponse(200, b"", json.dumps(seen).encode())
 
 
 def descriptions(client: FakeClient) -> list[dict[str, Any]]:
