@@ -363,11 +363,12 @@ class HttpConnection(asyncio.Protocol):
         if self._is_answering:
             self._transport.abort()
             return
+        is_head = self._request is not None and self._request.head.method == "HEAD"
         self._keep(b"")
         self._lose_client()
         self._listener.count(fault.status)
         response = refuse(fault.status, str(fault), closes=True)
-        self.send(encode_response(response, self._listener.common, b"", is_head=False))
+        self.send(encode_response(response, self._listener.common, b"", is_head=is_head))
         self._close_after_client()
 
     # -- the end

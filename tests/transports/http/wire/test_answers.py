@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.transports.http.wire.cases import NEXT, head
+from tests.transports.http.wire.cases import CHUNKED, NEXT, head
 from tests.transports.http.wire.fake_transport import FakeClient, run_client
 from tests.transports.http.wire.handlers import HANDLERS, any_kind, fail_at_once, fail_in_stream, fail_later
 from toolgate.transports.http.wire.asgi import Receive, Scope, Send, answer_with
@@ -95,6 +95,15 @@ def test_an_answer_to_head_has_no_body(kind: int) -> None:
         assert b"{" not in client.answers
         assert client.answers.endswith(b"\r\n\r\n")
         assert not client.is_closed
+
+    run_client(work, any_kind)
+
+
+def test_a_refused_body_of_head_is_answered_without_a_body() -> None:
+    async def work(client: FakeClient) -> None:
+        await client.send(head(CHUNKED, "HEAD /health HTTP/1.1") + b"x\r\n")
+        assert client.statuses == [400]
+        assert client.answers.endswith(b"\r\n\r\n")
 
     run_client(work, any_kind)
 
