@@ -2,7 +2,7 @@
 
 Enter at `listener` and `connection`, which uvicorn makes for each socket. It imports no other room of the transports.
 
-    socket > HttpConnection > read_head > Head > handler(HttpRequest) > Answer > HttpConnection > socket
+    socket > HttpConnection > read_head > Exchange > handler(HttpRequest) > Answer > Exchange > HttpConnection > socket
 
 - One request at a time. What follows it stays unparsed, 64 KiB at most; then reading stops.
 - The handler is a plain function, called when the head is there. Its answer is a `WholeResponse` (sent at once), a

@@ -24,7 +24,6 @@ from toolgate.transports.http.wire.request import (
 
 MAX_UNPARSED = 64 * 1024  # bytes behind a request; then reading stops
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-FAILED = "an internal error occurred; the server's log has the details"
 NO_ROOM = "too many connections: try again later"
 
 log = logging.getLogger("toolgate.http")
