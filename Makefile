@@ -10,7 +10,7 @@ endif
 VERSIONS := 3.12 3.13
 
 .PHONY: setup demo test soak agents frameworks peers chromium sandbox proxies utilities image packages-of-tests requirements tested soaked benched \
-	conformance help check check-deploy reference pictures mutants walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
+	conformance help check check-deploy reference pictures mutants fuzz walk bench lock clean $(VERSIONS:%=test-%) $(VERSIONS:%=core-%)
 
 setup: .venv/.run ## install the project into .venv; the command is .venv/bin/toolgate
 
@@ -167,6 +167,18 @@ pictures: .venv/.dev ## make the pictures of the pages and the terminal in docs/
 mutants: .venv/.dev ## find changed lines that no test notices; takes hours (MUTANTS="--each 5 server/auth")
 	$(BIN)/python -m tests.mutants $(MUTANTS)
 
+# Atheris and its bytecode are for one version of Python. It sees the packages of .venv
+.venv-fuzz/.installed: tests/fuzz/atheris.lock | .venv/.dev
+	$(BIN)/python -m venv --clear .venv-fuzz
+	$(call INSTALL,$<,.venv-fuzz/bin)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		>"$$(.venv-fuzz/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+	@touch $@
+
+FUZZ := -max_total_time=3600
+fuzz: .venv-fuzz/.installed ## fuzz the HTTP connection for an hour (FUZZ=-max_total_time=60)
+	.venv-fuzz/bin/python -m tests.fuzz $(FUZZ)
+
 walk: .venv/.dev ## trace the path of a call, and count what a reader has to look up
 	$(BIN)/python -m tests.architecture.walk
 
@@ -184,7 +196,7 @@ lock: .venv/.run ## resolve the dependencies again: versions and hashes, no addr
 	echo uv | $(LOCK) - -o requirements-uv.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra replicas pyproject.toml - -o requirements.lock
 	echo 'setuptools>=77' | $(LOCK) --extra browser --extra traces --extra replicas --extra dev pyproject.toml - -c requirements.lock -o requirements-dev.lock
-	for each in tests/interop/frameworks/*.in tests/bench/peers/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
+	for each in tests/interop/frameworks/*.in tests/bench/peers/*.in tests/fuzz/*.in; do $(LOCK) $$each -o $${each%.in}.lock; done
 	for folder in interop agents bench/peers; do (cd tests/$$folder && PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only) || exit 1; done
 
 clean: ## remove what make has installed or built
