@@ -167,7 +167,7 @@ def test_no_request_is_parsed_while_its_client_leaves_an_answer_unread() -> None
 
 
 def test_each_deadline_is_that_of_its_state() -> None:
-    limits = ConnectionLimits(head=10, body=20, quiet=30, idle=40, unread=50, linger=60)
+    limits = ConnectionLimits(head=1_000, body=2_000, idle=3_000, unread=4_000, linger=5_000)
     pending: list[PendingResponse] = []
 
     def handler(request: HttpRequest) -> Answer:
@@ -180,27 +180,28 @@ def test_each_deadline_is_that_of_its_state() -> None:
         loop = asyncio.get_running_loop()
 
         def seconds() -> float:
-            return client.connection.deadline - loop.time()
+            """Return the time that the client has, to a thousand seconds."""
+            return round(client.connection.deadline - loop.time(), -3)
 
-        assert 9 < seconds() <= 10  # for the first head
+        assert seconds() == 1_000  # for the first head
         await client.send(head())
         assert seconds() == float("inf")  # it is answering
         pending[-1].set(WholeResponse(200))
         await client.settle()
-        assert 39 < seconds() <= 40
+        assert seconds() == 3_000
         await client.send(b"GET")
-        assert 9 < seconds() <= 10
+        assert seconds() == 1_000
         await client.send(b" /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\n")
-        assert 19 < seconds() <= 20
+        assert seconds() == 2_000
         client.transport.reads = False
         await client.send(b"abc" + head())
         pending[-1].set(WholeResponse(200, b"", b"a" * 100_000))
         await client.settle()
-        assert 49 < seconds() <= 50
+        assert seconds() == 4_000
         client.transport.take()
         client.transport.reads = True
         await client.send(b"!!!\r\n\r\n")
-        assert 59 < seconds() <= 60
+        assert seconds() == 5_000
         client.connection.expire()
         assert client.transport.is_aborted
 
