@@ -10,6 +10,7 @@ from tests.transports.http.wire.cases import CASES, CHUNKED, head
 FAILED = {
     "a head of two faults is cut": head("Origin: a\r\norigin: b\r\n", "GET /health HTTP/0.1")[:-1] + b"\xc3",
     "the body of HEAD is refused": head(CHUNKED, "HEAD /health HTTP/1.1") + b"0\r\na\0: b\r\n\r\n",
+    "a line end is half in a body": head("Content-Length: 3\r\n") + b"ab\r\nGET",
 }
 
 

@@ -79,7 +79,7 @@ class ChunkDecoder:
         if max(end, len(self.rest) if end < 0 else 0) > MAX_HEAD:
             raise HttpError(431, f"the trailer has more than {MAX_HEAD} bytes")
         if end < 0:
-            if find_control(self.rest, max(0, self._scanned - 1)):
+            if find_control(self.rest, 0, self._scanned):
                 raise HttpError(400, "the trailer is malformed")
             self._scanned = len(self.rest)
             return

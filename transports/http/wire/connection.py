@@ -220,7 +220,7 @@ class HttpConnection(asyncio.Protocol):
         """Wait for the rest of a head. Raises HttpError."""
         if end >= 0 or len(data) - begin > MAX_HEAD:
             raise HttpError(431, f"the head has more than {MAX_HEAD} bytes")
-        if find_control(data, max(begin, self._scanned - 1)):
+        if find_control(data, begin, self._scanned):
             raise HttpError(400, "the head has a control character")
         if self._has_ended:
             self._close()

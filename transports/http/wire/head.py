@@ -115,9 +115,12 @@ def skip_empty_lines(data: bytes, begin: int) -> int:
     return begin if match is None else match.end()
 
 
-def find_control(data: bytes, begin: int = 0) -> bool:
-    """Return whether an unfinished head has a byte that no head has. Its client may wait for an answer."""
-    return CONTROL.search(data, begin) is not None
+def find_control(data: bytes, begin: int, scanned: int) -> bool:
+    """Return whether an unfinished head, which begins at `begin`, has a byte that no head has. Its client may wait for
+    an answer. The bytes before `scanned` were searched earlier.
+    """
+    is_bare = data.startswith(b"\n", begin)  # what precedes it belongs to a body
+    return is_bare or CONTROL.search(data, max(begin, scanned - 1)) is not None
 
 
 def _parse_fields(data: bytes, begin: int) -> list[tuple[bytes, bytes]]:
