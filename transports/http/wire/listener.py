@@ -67,7 +67,7 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
         self._sent_at = 0.0  # loop time of the last write
-        self._sender: asyncio.Transport | None = None
+        self._sender = 0  # `id` of the transport that wrote last
 
     def copy_context(self) -> Context:
         return self._context.copy()
@@ -96,8 +96,8 @@ class Listener:
         now = loop.time()
         if self._waiting:
             self._waiting.append((transport, data))
-        elif len(data) > MAX_QUEUED or transport is self._sender or now - self._sent_at >= 0.001:
-            self._sender, self._sent_at = transport, now
+        elif len(data) > MAX_QUEUED or id(transport) == self._sender or now - self._sent_at >= 0.001:
+            self._sender, self._sent_at = id(transport), now
             transport.write(data)
         else:
             self._waiting.append((transport, data))
