@@ -63,7 +63,7 @@ class SandboxedEnvironment:
         self._proxy: SandboxProxy | None = None
         self._group: Group | None = None
         self._process: SandboxProcess | None = None
-        self._cwd_folder_identity: tuple[int, int] | None = None  # which folder that is
+        self._cwd_folder = -1  # a descriptor of it: while that is open, no other folder gets its inode number
         self._is_stale = False  # the running sandbox has another one
         self._given: Mapping[str, str] | None = None
         self._variables: Mapping[str, str] | None = None
@@ -93,7 +93,7 @@ class SandboxedEnvironment:
     def refresh(self) -> None:
         """Make lost folders again. A running sandbox keeps the old ones, so it ends as soon as it is idle; until then
         its commands record no directory."""
-        if _identity(self._spool / CWD_FOLDER) != self._cwd_folder_identity:
+        if not self._has_cwd_folder():
             self._make_folders()
             self._is_stale = True
         if self._is_stale:
@@ -172,6 +172,7 @@ class SandboxedEnvironment:
             await asyncio.wait(self._closing)
         if self._group is not None:
             await asyncio.to_thread(self._group.close)
+        self._close_cwd_folder()
 
     def _make_folders(self) -> None:
         places = self._spool / CWD_FOLDER
@@ -183,7 +184,22 @@ class SandboxedEnvironment:
             os.chown(places, self.uid, self.uid, follow_symlinks=False)
             os.chown(self._spool, -1, self.uid, follow_symlinks=False)
             self._spool.chmod(0o710)
-        self._cwd_folder_identity = _identity(places)
+        self._close_cwd_folder()
+        self._cwd_folder = os.open(places, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
+    def _has_cwd_folder(self) -> bool:
+        """Return whether the folder is the one that was made here: another part of the server may make it again."""
+        if self._cwd_folder < 0:
+            return False
+        try:
+            return os.path.samestat(os.fstat(self._cwd_folder), os.lstat(self._spool / CWD_FOLDER))
+        except FileNotFoundError:
+            return False
+
+    def _close_cwd_folder(self) -> None:
+        descriptor, self._cwd_folder = self._cwd_folder, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     def _choose_uid(self) -> int | None:
         if self._sandbox.uids is None:
@@ -205,12 +221,3 @@ class SandboxedEnvironment:
         closing = asyncio.ensure_future(work)
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return device and inode number, or None if there is no folder."""
-    try:
-        found = folder.lstat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino

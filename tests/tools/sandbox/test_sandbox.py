@@ -190,6 +190,25 @@ def test_folders_that_are_removed_under_a_server_are_made_again(folder: Path, le
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("level", ["bwrap", "uid"])
+def test_a_folder_that_another_part_made_again_is_made_again(folder: Path, level: str) -> None:
+    """It may have the inode number of the lost one."""
+
+    async def body() -> None:
+        places = folder / "spools" / "ada" / "places"
+        unmeasured = Limits(workspace=0, entries=0)
+        async with workspace(folder, sandbox(level, limits=unmeasured)) as mine:
+            for name in ("one", "two", "three"):
+                task = await mine.start(f"mkdir -p {name}; cd {name}")
+                assert await mine.wait(task, BOUND)
+                landed = await mine.read_cwd(task)
+                assert landed is not None and landed.name == name
+                shutil.rmtree(places)
+                places.mkdir(mode=0o700)
+
+    asyncio.run(body())
+
+
 def test_a_user_with_running_processes_is_not_assigned(
     folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
 ) -> None:
