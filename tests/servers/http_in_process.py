@@ -81,10 +81,6 @@ class Exchange:
         else:
             await answer.write(AnswerWriter(self, is_head=False, is_old=True))  # as it is, without chunks
 
-    @property
-    def is_lost(self) -> bool:
-        return self._request.is_lost
-
     def begin_answer(self, status: int, lines: bytes, *, closes: bool) -> bytes:
         self.status = status
         self.headers = dict(line.split(b": ", 1) for line in lines.split(b"\r\n") if line)

@@ -70,7 +70,7 @@ class Front:
         self._shared = frozenset(shared)
         self._single = single
         self._trusts = trusts
-        self._find_known_route = lru_cache(1_024)(self._find_route)  # saves a twentieth of a small call
+        self._find_known_route = lru_cache(1_024)(self._find_route)  # clients repeat their heads
 
     def __call__(self, request: HttpRequest) -> Answer:
         id = self._choose_id(request)

@@ -54,7 +54,6 @@ class HttpConnection(asyncio.Protocol):
         "client",
         "deadline",
         "is_last",
-        "is_lost",
     )
 
     def __init__(self, listener: Listener, *, server_state: Any, _loop: Any = None, **_settings: Any) -> None:
@@ -79,7 +78,6 @@ class HttpConnection(asyncio.Protocol):
         self.client = ""
         self.deadline = inf
         self.is_last = False  # the next answer is
-        self.is_lost = False
 
     # -- from the event loop
 
@@ -94,7 +92,6 @@ class HttpConnection(asyncio.Protocol):
         self._listener.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.is_lost = True
         self._server_state.connections.discard(self)
         self._listener.discard(self)
         self._slot.release()

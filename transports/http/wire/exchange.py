@@ -130,10 +130,6 @@ class Exchange:
 
     # -- what an answer is written to
 
-    @property
-    def is_lost(self) -> bool:
-        return self._request.is_lost
-
     def begin_answer(self, status: int, lines: bytes, *, closes: bool) -> bytes:
         return self._connection.begin_answer(self._request, status, lines, closes=closes)
 

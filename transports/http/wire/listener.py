@@ -121,6 +121,6 @@ class Listener:
         loop = asyncio.get_running_loop()
         self.common = f"date: {formatdate(usegmt=True)}\r\n".encode()
         now = loop.time()
+        self._timer = loop.call_later(self.limits.tick, self._tick) if self._open else None  # whatever fails below
         for connection in [connection for connection in self._open if connection.deadline < now]:
             connection.expire()
-        self._timer = loop.call_later(self.limits.tick, self._tick) if self._open else None

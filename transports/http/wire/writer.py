@@ -9,11 +9,6 @@ LAST_CHUNK = b"0\r\n\r\n"
 class ResponseSink(Protocol):
     """The connection, as an answer sees it."""
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether nothing more can be sent."""
-        ...
-
     def begin_answer(self, status: int, lines: bytes, *, closes: bool) -> bytes:
         """Return the head of an answer, without its empty line."""
         ...
