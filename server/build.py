@@ -13,7 +13,7 @@ import msgspec
 
 from toolgate.server.config.load import Config, check_utf8
 from toolgate.server.config.secret_file import read_secret
-from toolgate.server.policy.call_policy import CallPolicy, own_name_only
+from toolgate.server.policy.call_policy import CallPolicy, RateLimiter, own_name_only
 from toolgate.server.policy.rate_limit import CallRateLimiter
 from toolgate.server.policy.rule_check import ACCOUNT, PRINCIPAL, Callers, RuleNames
 from toolgate.server.policy.rules import Rules, parse_rules
@@ -231,14 +231,14 @@ def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") 
         remembered = RememberedApprovals(store, in_sessions=in_sessions)
         nonces = nonces or Nonces(MemoryKeys())
     most = call_limits(config)
-    limiter = shared = None
+    limiter: RateLimiter | None = None
     if most is not None:
-        limiter = CallRateLimiter(most)
+        limiter = local = CallRateLimiter(most)
         if bus is not None and config.redis is not None:
             from toolgate.server.policy.shared_rate_limit import SharedRateLimiter  # start-up: only replicas have it
 
-            shared = SharedRateLimiter(most, limiter, bus)
-    return CallPolicy(rules, find_names, limiter, nonces, remembered, shared)
+            limiter = SharedRateLimiter(most, local, bus)
+    return CallPolicy(rules, find_names, limiter, nonces, remembered)
 
 
 def build_cleaner(

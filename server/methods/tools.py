@@ -27,9 +27,10 @@ MARGIN = 60.0  # seconds before a task's end: then what it followed is said to g
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
     tool, arguments = _read_call(server, call)
-    if server.policy.has_limit(tool.scope):
-        too_many = await server.policy.count_call(call, tool.scope)
+    if server.policy.limiter is not None:
+        too_many = await server.policy.limiter.admit(call.session.principal, tool.scope)
         if too_many is not None:
+            call.decision = "limited"
             return await _finish(server, call, tool, _refusal(too_many))
     work = _work(server, call, tool, arguments)
     try:

@@ -1,18 +1,17 @@
 """Decide whether a call may run: by the rules, the caller's names, approvals and the rate limit."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
+from toolgate.server.policy.rate_limit import ANY
 from toolgate.server.policy.rules import Rule, RuleCaller, Rules, Verdict
 from toolgate.server.protocol.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from toolgate.server.policy.nonces import Nonces
     from toolgate.server.policy.remembered_approvals import RememberedApprovals
-    from toolgate.server.policy.shared_rate_limit import SharedRateLimiter
     from toolgate.server.protocol.session import Call, Session
     from toolgate.tools.api.tool import Tool
 
@@ -22,37 +21,30 @@ async def own_name_only(principal: str) -> frozenset[str]:
     return frozenset((principal,))
 
 
+class RateLimiter(Protocol):
+    async def admit(self, principal: str, scope: str = ANY) -> str | None:
+        """Count a call, or return why it is refused, without counting it."""
+        ...
+
+
 class CallPolicy(msgspec.Struct):
     """What applies to all calls of a server. `find_names(principal)` returns all names that rules may use for a
-    principal. `limiter` is None without a limit."""
+    principal. `limiter` counts calls, here or over all replicas; None: calls have no limit."""
 
     rules: Rules = msgspec.field(default_factory=Rules)
     find_names: Callable[[str], Awaitable[frozenset[str]]] = own_name_only
-    limiter: CallRateLimiter | None = None
+    limiter: RateLimiter | None = None
     nonces: "Nonces | None" = None  # for approvals
     remembered: "RememberedApprovals | None" = None  # approvals for longer than one call
-    shared_limiter: "SharedRateLimiter | None" = None  # over all replicas, in place of `limiter`
 
     async def verdict(self, session: "Session", tool: "Tool", values: Mapping[str, Any]) -> tuple[Verdict, Rule | None]:
         """Return the verdict on a call of `tool`, and the rule behind it. Raises StateError."""
         return self.rules.verdict(tool, values, RuleCaller(await self.find_names(session.principal), session))
 
-    def has_limit(self, scope: str) -> bool:
-        """Return whether calls of `scope` are counted."""
-        return self.limiter is not None and self.limiter.has_limit(scope)
-
-    async def count_call(self, call: "Call", scope: str) -> str | None:
-        """Count a call, and return why it is refused, or None."""
-        if self.shared_limiter is not None:
-            refusal = await self.shared_limiter.count(call.session.principal, scope)
-        else:
-            refusal = None if self.limiter is None else self.limiter.count(call.session.principal, scope)
-        if refusal is not None:
-            call.decision = "limited"
-        return refusal
-
     async def require_rate(self, call: "Call", scope: str = ANY) -> None:
         """Count a request whose result can't carry a refusal. Raises InvalidRequest if it is one too many."""
-        refusal = await self.count_call(call, scope)
-        if refusal is not None:
-            raise InvalidRequest(refusal)
+        if self.limiter is not None:
+            refusal = await self.limiter.admit(call.session.principal, scope)
+            if refusal is not None:
+                call.decision = "limited"
+                raise InvalidRequest(refusal)

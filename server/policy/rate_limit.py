@@ -67,14 +67,12 @@ class CallRateLimiter:
         self._minutes: dict[tuple[str, str], SlidingWindow] = {}  # by principal and scope, for recent callers
         self._swept = now()
 
-    def has_limit(self, scope: str) -> bool:
-        """Return whether calls of `scope` are limited, by a limit of its own or by that of all."""
-        return ANY in self._most or scope in self._most
+    async def admit(self, principal: str, scope: str = ANY) -> str | None:
+        """Like `count`, as a limiter whose counts are elsewhere has it."""
+        return self.count(principal, scope)
 
     def count(self, principal: str, scope: str = ANY) -> str | None:
         """Count a call, or return why it is refused, without counting it."""
-        if not self.has_limit(scope):
-            return None
         now = self._now()
         self._sweep(now)
         held = list(self._windows_of(principal, scope))

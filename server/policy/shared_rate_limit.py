@@ -58,7 +58,7 @@ class SharedRateLimiter:
         self._allowances: dict[tuple[str, str], _Allowance] = {}  # by principal and scope
         self._swept = now()
 
-    async def count(self, principal: str, scope: str = ANY) -> str | None:
+    async def admit(self, principal: str, scope: str = ANY) -> str | None:
         """Count a call, or return why it is refused, without counting it."""
         taken: list[tuple[_Allowance, float]] = []
         try:

@@ -25,16 +25,16 @@ def test_calls_at_two_replicas_count_together(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
         both = [limiter(one), limiter(two)]
         for replica in both:
-            assert await replica.count("ada", "tools:execute") is None
+            assert await replica.admit("ada", "tools:execute") is None
         for replica in both:
             assert "2 calls of tools:execute in a minute are allowed" in str(
-                await replica.count("ada", "tools:execute")
+                await replica.admit("ada", "tools:execute")
             )
         for number in range(3):
-            assert await both[number % 2].count("ada", "tools:read") is None
+            assert await both[number % 2].admit("ada", "tools:read") is None
         for replica in both:
-            assert "5 calls in a minute are allowed; try again in" in str(await replica.count("ada"))
-            assert await replica.count("bob") is None
+            assert "5 calls in a minute are allowed; try again in" in str(await replica.admit("ada"))
+            assert await replica.admit("bob") is None
 
     run_pair(check)
 
@@ -42,7 +42,7 @@ def test_calls_at_two_replicas_count_together(run_pair: Run) -> None:
 def test_of_calls_at_once_none_is_one_too_many(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
         both = [limiter(one), limiter(two)]
-        counts = await asyncio.gather(*(both[number % 2].count("ada") for number in range(40)))
+        counts = await asyncio.gather(*(both[number % 2].admit("ada") for number in range(40)))
         assert counts.count(None) == 5
 
     run_pair(check)
@@ -57,7 +57,7 @@ def test_without_redis_each_replica_counts_for_itself() -> None:
         bus = MemoryBus(BusSettings())
         bus.keys = Away()
         here = limiter(bus)
-        counts = [await here.count("ada") for _ in range(6)]
+        counts = [await here.admit("ada") for _ in range(6)]
         assert counts[:5] == [None] * 5 and "5 calls" in str(counts[5])
 
     asyncio.run(check())
@@ -68,12 +68,12 @@ def test_a_replica_reserves_a_hundredth_and_lets_no_call_too_many_through(run_pa
         most = {ANY: 1_000}
         both = [SharedRateLimiter(most, CallRateLimiter(most), bus, patience=PATIENCE) for bus in (one, two)]
         key = "calls ada "
-        assert await both[0].count("ada") is None
+        assert await both[0].admit("ada") is None
         assert await one.keys.get(key) == b"10"
         for _ in range(9):
-            assert await both[0].count("ada") is None
+            assert await both[0].admit("ada") is None
         assert await one.keys.get(key) == b"10"
-        counts = [await both[number % 2].count("ada") for number in range(1_001)]
+        counts = [await both[number % 2].admit("ada") for number in range(1_001)]
         assert counts.count(None) == 990
         assert await two.keys.get(key) == b"1000"
 
@@ -84,9 +84,9 @@ def test_of_many_calls_at_once_each_is_counted_once(run_pair: Run) -> None:
     async def check(one: Bus, two: Bus) -> None:
         most = {ANY: 400, "tools:read": 300}
         both = [SharedRateLimiter(most, CallRateLimiter(most), bus, patience=PATIENCE) for bus in (one, two)]
-        counts = await asyncio.gather(*(both[number % 2].count("ada", "tools:read") for number in range(1_000)))
+        counts = await asyncio.gather(*(both[number % 2].admit("ada", "tools:read") for number in range(1_000)))
         assert counts.count(None) == 300
-        rest = await asyncio.gather(*(both[number % 2].count("ada") for number in range(1_000)))
+        rest = await asyncio.gather(*(both[number % 2].admit("ada") for number in range(1_000)))
         assert rest.count(None) == 100
 
     run_pair(check)
@@ -98,12 +98,12 @@ def test_a_reservation_ends_with_its_minute() -> None:
         bus = MemoryBus(BusSettings())
         bus.keys = MemoryKeys(lambda: time[0])
         here, there = (SharedRateLimiter(most, CallRateLimiter(most), bus, lambda: time[0]) for _ in range(2))
-        assert await here.count("ada") is None and len(here) == 1
+        assert await here.admit("ada") is None and len(here) == 1
         time[0] = 61.0
-        assert [await there.count("ada") for _ in range(200)] == [None] * 200
-        assert "200 calls in a minute are allowed; try again in 60 s" in str(await here.count("ada"))
+        assert [await there.admit("ada") for _ in range(200)] == [None] * 200
+        assert "200 calls in a minute are allowed; try again in 60 s" in str(await here.admit("ada"))
         time[0] = 122.0
-        assert await here.count("bob") is None
+        assert await here.admit("bob") is None
         assert len(here) == 1
 
     asyncio.run(check())
