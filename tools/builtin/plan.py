@@ -56,7 +56,6 @@ async def plan_mode(
     Bash runs read-only: look at files and git with it. Reading and TaskManager work. exit writes goal and open tasks to
     plan_file, if one was given. status and json tell the state; reset drops the plan unwritten.
     """
-    refuse_control_characters(goal=goal, plan_file=plan_file)
     goal, plan_file = (goal or "").strip(), (plan_file or "").strip() or None
     match action:
         case "enter":
@@ -76,6 +75,7 @@ async def plan_mode(
 
 
 async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
+    refuse_control_characters(goal=goal, plan_file=plan_file)
     state = await ctx.plan.state()
     if state.active:
         raise ToolError(f"a plan is active already ({one_line(state.goal)}): exit or reset it first")
@@ -92,6 +92,7 @@ async def _enter(ctx: Context, goal: str, plan_file: str | None) -> Output:
 
 
 async def _exit(ctx: Context, plan_file: str | None) -> Output:
+    refuse_control_characters(plan_file=plan_file)
     state = await ctx.plan.state()
     if not state.active:
         raise ToolError("no plan is active: enter one first")
