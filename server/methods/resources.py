@@ -71,14 +71,14 @@ async def unsubscribe(server: Server, call: Call) -> dict[str, Any]:
 async def find_refusal(server: Server, session: Session, uri: str) -> str | None:
     """Return why this caller may not read the resource, or None."""
     scheme = parse_scheme(uri)
-    if not server.policy.rules or scheme not in server.registry.scheme_owners:
+    if not server.policy.rules.can_refuse or scheme not in server.registry.scheme_owners:
         return None
     return await _refuse(server, session, scheme)
 
 
 async def hidden_schemes(server: Server, session: Session) -> frozenset[str]:
     """Return the schemes whose resources this caller may not see."""
-    if not server.policy.rules:
+    if not server.policy.rules.can_refuse:
         return frozenset()
     schemes = server.registry.scheme_owners
     return frozenset([scheme for scheme in schemes if await _refuse(server, session, scheme) is not None])

@@ -137,12 +137,10 @@ class Rules:
         self._deny = deny
         self._allow = allow
         self._approve = approve
+        self.can_refuse = bool(deny or approve)  # an exemption alone changes nothing
         kinds = {split_kind(rule.caller)[0] for rule in self._all}
         self.names_people = not LOOKED_UP_KINDS.isdisjoint(kinds)
         self.names_accounts = PASSWORD.prefix in kinds
-
-    def __bool__(self) -> bool:
-        return bool(self._deny or self._approve)  # an exemption alone changes nothing
 
     def verdict(self, tool: "Tool", arguments: Mapping[str, Any], caller: RuleCaller) -> tuple[Verdict, Rule | None]:
         """Return the verdict on the call, and the rule behind it, or None."""
