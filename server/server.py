@@ -123,7 +123,11 @@ class ServicePool:
         self._notices = {
             name: notices
             for name, notices in self._notices.items()
-            if notices or name == principal or name in sessions or name in self._of_principals or name in self._in_use
+            if notices.by_key
+            or name == principal
+            or name in sessions
+            or name in self._of_principals
+            or name in self._in_use
         }
         self._max_notices = 2 * max(len(self._notices), MAX_PRINCIPALS)
 

@@ -71,7 +71,7 @@ class SharedNotices:
 
     def give_back(self, principal: str, notices: Notices) -> None:
         """Let the next result at any replica deliver what is left."""
-        if notices:
+        if notices.by_key:
             self._begin_push(principal, notices)
 
     def _receive(self, data: bytes) -> None:

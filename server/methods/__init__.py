@@ -77,15 +77,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
         methods = {name: replace(row, function=server.trace(row.function)) for name, row in methods.items()}
     server.call_tasks.rerun = partial(tools.rerun_call, server)
     handlers = {"notifications/initialized": lifecycle.mark_ready, "notifications/cancelled": lifecycle.cancel_request}
-
-    def finish_answer(answer: Any, call: Call) -> Any:
-        """Return an answer as its revision requires; an encoded one is finished already."""
-        revision = call.session.revision  # none yet where a ping came before initialize
-        if revision is None or not revision.result_types or not isinstance(answer, dict):
-            return answer
-        return serialization.add_result_type(answer, server.identity(revision))
-
-    return Dispatcher(methods, handlers, finish_answer)
+    return Dispatcher(methods, handlers, partial(serialization.finish_answer, identity=server.identity))
 
 
 async def _answer_events(server: Server, call: Call) -> dict[str, Any]:

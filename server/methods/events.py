@@ -55,7 +55,7 @@ def answers(function: Callable[[Server, Call], Awaitable[Answer]]) -> Callable[[
         try:
             return await function(server, call)
         except EventError as error:
-            raise error.to_rpc(is_declared=call.session.has_extension(EVENTS)) from None
+            raise error.to_rpc(is_declared=EVENTS in call.session.extensions) from None
         except StateError as error:
             raise InternalError(str(error)) from None
 
@@ -110,7 +110,7 @@ async def stream(server: Server, call: Call) -> Answer:
         wanted,
         session.right,
         is_shared=session.owner != LOCAL.owner,
-        is_declared=session.has_extension(EVENTS),
+        is_declared=EVENTS in session.extensions,
     )
     call.params.clear()  # frees memory: a thousand streams may stay open for days
     timer = None
@@ -156,7 +156,7 @@ async def unsubscribe(server: Server, call: Call) -> Answer:
     arguments = {name: value for name, value in (params.arguments or {}).items() if value is not None}
     wanted = EventFilter(call.session.principal, params.name, encode_canonical(arguments).decode())
     found = await subscriptions.unsubscribe(wanted, call.session.owner, params.delivery.url)
-    if not found and call.session.has_extension(EVENTS):
+    if not found and EVENTS in call.session.extensions:
         raise EventError("NotFound", "there is no such subscription", kind="subscription")
     return {}
 

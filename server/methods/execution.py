@@ -63,11 +63,12 @@ async def execute(
         server.note_use(call.session.principal)
     if server.prepare is not None:
         await server.prepare(call.session.principal)
-    timer.watch(task)
     if caller.wants_progress:
         caller.start_heartbeat(FIRST_BEAT, HEARTBEAT)
+    timer.watch(task)
+    services = server.services.of_session(call.session)
     try:
-        return await work(Context(server.services.of_session(call.session), caller))
+        result = await work(Context(services, caller))
     except asyncio.CancelledError:
         if not timer.release(task):
             raise
@@ -95,6 +96,10 @@ async def execute(
     finally:
         timer.release(task)
         caller.end()
+    place = services.caller_state
+    if place.save is not None and place.cwd != place.saved_cwd:  # before the answer: the client relies on it
+        await place.save_cwd()
+    return result
 
 
 async def execute_or_refuse(
@@ -147,7 +152,7 @@ class _SilentChannel:
 
 def can_become_task(call: Call, tool: Tool) -> bool:
     """Return whether a call can become a task: the client knows tasks, and the tool allows or can request it."""
-    return (tool.as_task or tool.function.context is not None) and call.session.has_extension(TASKS)
+    return (tool.as_task or tool.function.context is not None) and TASKS in call.session.extensions
 
 
 async def execute_or_defer(server: Server, call: Call, tool: Tool, work: Work) -> dict[str, Any]:

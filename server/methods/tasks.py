@@ -41,7 +41,7 @@ async def cancel_task(server: Server, call: Call) -> dict[str, Any]:
 
 def require_extension(call: Call) -> None:
     """Raise MissingClientCapability unless the client declares tasks."""
-    if not call.session.has_extension(TASKS):
+    if TASKS not in call.session.extensions:
         required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
         raise MissingClientCapability(f"the client did not declare {TASKS}", required)
 

@@ -65,7 +65,7 @@ def _work(
             if follows is not None:
                 output = await _follow(tool, follows, context)
             else:
-                if tool.is_held_by_plan or server.policy.rules:
+                if tool.is_held_by_plan or server.policy.rules.can_refuse:
                     output = await run_tool(server, call, tool, arguments, context)
                 else:
                     output = await tool.run(arguments, context)
@@ -76,9 +76,6 @@ def _work(
             if not call.is_task:
                 raise
             output = create_refusal(refusal)
-        place = context.caller_state
-        if place.save is not None and place.cwd != place.saved_cwd:  # before the answer: the client relies on it
-            await place.save_cwd()
         if server.shared_notices is not None:
             return await _finish(server, call, tool, output)
         return _format_result(server, call, tool, output)
@@ -114,16 +111,14 @@ async def _finish(server: Server, call: Call, tool: Tool, output: Output) -> dic
 def _format_result(server: Server, call: Call, tool: Tool, output: Output) -> dict[str, Any]:
     """Return the result. A task's has no news: it may be read never, or more than once."""
     call.output = output
-    revision, structured = call.revision, output.structured
-    if structured is not None and not serialization.is_structured(tool, revision, full=server.full_structure):
-        structured = None
-    if not call.is_task:
-        principal, shared = call.session.principal, server.shared_notices
-        notices = server.services.notices(principal)
-        if notices:
-            output, structured = _add_news(notices, call, tool, output, structured)
-            if shared is not None:
-                shared.give_back(principal, notices)
+    session, revision, shared = call.session, call.session.revision, server.shared_notices
+    assert revision is not None  # a call comes after initialize
+    notices = None if call.is_task else server.services.notices(session.principal)
+    structured = serialization.choose_structured(output, tool, revision, full=server.full_structure)
+    if notices is not None and notices.by_key:
+        output, structured = _add_news(notices, call, tool, output, structured)
+        if shared is not None:
+            shared.give_back(session.principal, notices)
     return serialization.format_output(output, revision, structured)
 
 
@@ -158,7 +153,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
     try:
         if tool.is_held_by_plan:
             context = await _hold_to_plan(call, tool, context)
-        if server.policy.rules:
+        if server.policy.rules.can_refuse:
             context = await approval.require_approval(server, call, tool, arguments, context)
             if tool.is_held_by_plan:  # a plan may have begun while the person was asked
                 context = await _hold_to_plan(call, tool, context)
@@ -167,7 +162,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
     try:
         return await tool.run(arguments, context)
     except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group
-        if server.policy.rules:
+        if server.policy.rules.can_refuse:
             await approval.carry_approval(server, call, context)
         raise
 

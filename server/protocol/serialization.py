@@ -8,6 +8,7 @@ import msgspec
 
 from toolgate.server.protocol.request_meta import SERVER
 from toolgate.server.protocol.revisions import REVISIONS, SUPPORTED, Revision
+from toolgate.server.protocol.session import Call
 from toolgate.server.protocol.task import StoredTask
 from toolgate.tools.api.content import Audio, Content, Contents, EmbeddedResource, Message, Output, ResourceLink, Text
 from toolgate.tools.api.event import EventType
@@ -96,6 +97,22 @@ def is_structured(offered: Tool, revision: Revision, *, full: bool) -> bool:
     if (offered.lean and not full) or not revision.structured or offered.output is None:
         return False
     return revision.any_structured or offered.output.get("type") == "object"
+
+
+def finish_answer(answer: Any, call: Call, *, identity: Callable[[Revision], dict[str, Any]]) -> Any:
+    """Return an answer as its revision requires; an encoded one is finished already. `identity(revision)` is the
+    server's."""
+    revision = call.session.revision  # none yet where a ping came before initialize
+    if revision is None or not revision.result_types or not isinstance(answer, dict):
+        return answer
+    return add_result_type(answer, identity(revision))
+
+
+def choose_structured(answer: Output, offered: Tool, revision: Revision, *, full: bool) -> Any:
+    """Return the structured content that a client of `revision` gets, or None."""
+    if answer.structured is None or not is_structured(offered, revision, full=full):
+        return None
+    return answer.structured
 
 
 def format_output(answer: Output, revision: Revision, structured: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -91,6 +91,7 @@ class Session(msgspec.Struct, eq=False):
     revision: Revision | None = None
     meta: dict[str, Any] | None = None
     capabilities: dict[str, Any] = {}
+    extensions: Collection[str] = ()  # those that the client declared, if its revision has any
     log_level: int | None = DEFAULT_LEVEL
     ready: bool = False  # after notifications/initialized: may get unasked messages
     in_flight: dict[Id, InFlightRequest] = {}
@@ -128,6 +129,8 @@ class Session(msgspec.Struct, eq=False):
             session.in_flight = self.in_flight
         session.revision = revision
         session.capabilities = capabilities
+        declared = capabilities.get("extensions") if revision.extensions else None
+        session.extensions = declared if isinstance(declared, dict) else ()
         session.log_level = log_level
         return session
 
@@ -190,12 +193,6 @@ class Session(msgspec.Struct, eq=False):
     def accepts_log(self, rank: int) -> bool:
         """Return whether a log message of level `rank` that answers no request may be sent."""
         return self.ready and self.channel is not None and self.log_level is not None and rank >= self.log_level
-
-    def has_extension(self, extension: str) -> bool:
-        """Return whether the client declared `extension`, and its revision has extensions."""
-        declared = self.capabilities.get("extensions")
-        has_any = self.revision is not None and self.revision.extensions and isinstance(declared, dict)
-        return has_any and extension in declared  # type: ignore[operator]  # an object: looked at just now
 
 
 def create_key(size: int) -> str:

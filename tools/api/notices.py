@@ -30,19 +30,16 @@ class Notices:
     def __init__(self) -> None:
         self.on_added: Callable[[str], None] | None = None
         self.on_dropped: Callable[[str], None] | None = None
-        self._held: dict[str, Notice] = {}
+        self.by_key: dict[str, Notice] = {}  # oldest first
         self._times: dict[str, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._held)
 
     def add(self, key: str, text: str, scope: str) -> None:
         """Keep `text` under `key`. A later notice replaces one with the same key, and is counted."""
-        self._held.pop(key, None)
-        self._held[key] = Notice(text, scope)
+        self.by_key.pop(key, None)
+        self.by_key[key] = Notice(text, scope)
         self._times[key] = self._times.get(key, 0) + 1
-        while len(self._held) > MAX_NOTICES:
-            self._remove(next(iter(self._held)))
+        while len(self.by_key) > MAX_NOTICES:
+            self._remove(next(iter(self.by_key)))
         if self.on_added is not None:
             self.on_added(key)
 
@@ -54,21 +51,21 @@ class Notices:
 
     def export(self) -> dict[str, CountedNotice]:
         """Remove and return all notices, oldest first."""
-        held = {key: CountedNotice(*notice, self._times[key]) for key, notice in self._held.items()}
-        self._held, self._times = {}, {}
+        held = {key: CountedNotice(*notice, self._times[key]) for key, notice in self.by_key.items()}
+        self.by_key, self._times = {}, {}
         return held
 
     def put(self, exported: Mapping[str, CountedNotice]) -> None:
         """Add notices as another server had them."""
         for key, notice in exported.items():
-            self._held.setdefault(key, Notice(notice.text, notice.scope))
+            self.by_key.setdefault(key, Notice(notice.text, notice.scope))
             self._times[key] = self._times.get(key, 0) + notice.times
 
     def take(self, may_hear: Callable[[str], bool] = lambda _: True) -> dict[str, Notice]:
         """Remove and return the notices whose scope `may_hear` allows, oldest first."""
         taken = {
             key: notice if self._times[key] == 1 else notice._replace(text=f"{notice.text} ({self._times[key]} times)")
-            for key, notice in self._held.items()
+            for key, notice in self.by_key.items()
             if may_hear(notice.scope)
         }
         for key in taken:
@@ -78,9 +75,9 @@ class Notices:
     def restore(self, taken: dict[str, Notice]) -> None:
         """Put back notices that could not be delivered."""
         for key, notice in taken.items():
-            if key not in self._held:
+            if key not in self.by_key:
                 self.add(key, *notice)
 
     def _remove(self, key: str) -> None:
-        self._held.pop(key, None)
+        self.by_key.pop(key, None)
         self._times.pop(key, None)

@@ -65,7 +65,7 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
         self.stops = call
         return call
 
-    @property
+    @cached_property
     def is_held_by_plan(self) -> bool:
         """Whether an active plan refuses the tool, or has it change nothing: it acts on the world, not only on the
         planner's notes."""
