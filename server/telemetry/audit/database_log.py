@@ -79,6 +79,7 @@ class DatabaseLog:
         if len(self._waiting) >= self._max_waiting:
             self._lost += 1
             return
+        entry.time = format_time(self.now())
         self._waiting.append(entry)
         if self._work is None:
             self._work = asyncio.get_running_loop().create_task(self._run(), name="audit log")

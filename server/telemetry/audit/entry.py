@@ -43,7 +43,7 @@ class ChainKey:
 
 
 class AuditEntry(msgspec.Struct):
-    """A call. `seq` and `prev` are set when the entry is written."""
+    """A call. The log sets `time` when the entry is added, `seq` and `prev` when it is written."""
 
     seq: int
     time: str  # ISO 8601, UTC, of its end

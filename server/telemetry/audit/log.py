@@ -79,6 +79,7 @@ class AuditLog:
         if len(self._waiting) >= MAX_WAITING and (self._failing or self.write() is not None):
             self._lost += 1
             return
+        entry.time = format_time(time.time())
         self._waiting.append(entry)
         if self._due is None:
             self._since = monotonic()

@@ -16,7 +16,7 @@ from toolgate.server.protocol.session import Call, short_hash
 from toolgate.server.protocol.task import StoredTask
 from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
-from toolgate.server.telemetry.audit.entry import AuditEntry, format_time
+from toolgate.server.telemetry.audit.entry import AuditEntry
 from toolgate.server.telemetry.audit.log import AuditLog
 from toolgate.tools.api.content import Audio, Content, EmbeddedResource, Image, Output, Text
 from toolgate.tools.api.schema import measure
@@ -40,7 +40,7 @@ class EntryLog(Protocol):
         ...
 
     def add(self, entry: AuditEntry) -> None:
-        """Write the entry soon. Never blocks, and never fails."""
+        """Write the entry soon, with the time of now. Never blocks, and never fails."""
         ...
 
     async def aclose(self) -> None:
@@ -130,7 +130,7 @@ class AuditRecorder:
         self._log.add(
             AuditEntry(
                 seq=0,
-                time=format_time(self._log.now()),
+                time="",
                 principal=principal,
                 client=_clean_name(client),
                 session=short_hash(key) if key else "",

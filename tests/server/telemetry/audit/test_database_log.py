@@ -71,7 +71,7 @@ def log_in(store: PostgresStore, **options: Any) -> DatabaseLog:
 async def write(log: DatabaseLog, *names: str) -> str:
     """Write entries a millisecond apart, and return the chain's id."""
     for name in names:
-        log.add(msgspec.structs.replace(entry(name), time=format_time(log.now())))
+        log.add(entry(name))
         await asyncio.sleep(0.001)
     while log._has_lines():
         await asyncio.sleep(0.005)
@@ -240,7 +240,7 @@ def test_two_servers_write_at_once_by_the_clock_of_the_database(run: Callable[[B
 
         async def work(log: DatabaseLog, name: str) -> None:
             for number in range(250):
-                log.add(msgspec.structs.replace(entry(f"{name}{number}"), time=format_time(log.now())))
+                log.add(entry(f"{name}{number}"))
                 await asyncio.sleep(0)
             await log.aclose()
 
