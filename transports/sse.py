@@ -18,7 +18,7 @@ from toolgate.server.protocol.messages import Request, decode_in_turns, encode
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http.bearer import SignedInHandler
 from toolgate.transports.http.event_stream import EventStream
-from toolgate.transports.http.post import ACCEPTED
+from toolgate.transports.http.post import ACCEPTED, is_json
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stream_response import LARGE
 from toolgate.transports.http.transport import Endpoint, RunningMessages, TransportServices, refuse_for_now
@@ -116,7 +116,7 @@ class SseTransport:
         session = self.sessions.find(id, principal)
         if session is None and (self._forwarder is None or parse_id(id) is None):
             return self._refuse_unknown()
-        if not bodies.is_json(request.head):
+        if not is_json(request.head):
             return refuse(415, "Content-Type must be application/json, without a Content-Encoding")
         body = await self._bodies.read_or_refuse(principal.name, request)
         if isinstance(body, WholeResponse):

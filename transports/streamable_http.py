@@ -20,7 +20,7 @@ from toolgate.server.state.store import StateError
 from toolgate.transports.http import body as bodies
 from toolgate.transports.http.bearer import SignedInHandler
 from toolgate.transports.http.event_stream import MAX_RESUMED, EventStream
-from toolgate.transports.http.post import ACCEPTED, CALLED_OFF, Post, PostReply, ReplyForms, parse_accept
+from toolgate.transports.http.post import ACCEPTED, CALLED_OFF, Post, PostReply, ReplyForms, is_json, parse_accept
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.stateless import StatelessPosts
 from toolgate.transports.http.stream_response import PULSE, StreamSender
@@ -88,12 +88,12 @@ class StreamableHttpTransport:
 
     def _post(self, principal: Principal, request: HttpRequest) -> Answer:
         head = request.head
-        if not bodies.is_json(head):
+        if not is_json(head):
             return refuse(415, "Content-Type must be application/json, without a Content-Encoding")
         forms = parse_accept(head.headers.get(b"accept"))
         if forms is ReplyForms.NEITHER:
             return refuse(406, "Accept must list application/json, text/event-stream or (best) both")
-        data = bodies.take_small_body(request)
+        data = request.take_body(bodies.SMALL)
         if data is None:
             return self._read_and_answer(principal, forms, request)
         return self._answer(Post(principal, forms, decode(data), None, request, self.budgets.answers))

@@ -4,7 +4,9 @@ import pytest
 
 from tests.architecture import walk
 
-MOST_ROOMS = {"stdio": 10, "http": 17}
+MOST_ROOMS = {"stdio": 10, "http": 16}
+MOST_FILES = {"stdio": 22, "http": 36}
+MOST_CHANGES = {"stdio": 44, "http": 80}
 
 
 @pytest.mark.parametrize("name", walk.PATHS)
@@ -12,3 +14,5 @@ def test_the_page_has_the_path_of_a_real_call(name: str) -> None:
     steps = walk.trace(walk.PATHS[name])
     assert set(walk.read_path(name)) == set(walk.files(steps)), "run: make walk"
     assert len(walk.folders(steps)) <= MOST_ROOMS[name]
+    assert len(walk.files(steps)) <= MOST_FILES[name]
+    assert walk.count_changes(steps) <= MOST_CHANGES[name]

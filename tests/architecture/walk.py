@@ -4,6 +4,8 @@ Starts real servers, calls `PlanMode status` on them, and takes the shortest of 
 not in each: their timers were due. Writes the paths into CONTRIBUTING.md, and prints them with the counts.
 """
 
+import contextlib
+import json
 import re
 import sys
 import tempfile
@@ -15,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.architecture import names, rooms
 from tests.clients.raw_client import served
+from tests.clients.raw_http_client import POSTED
 from tests.server.auth.minted_tokens import request, session, signed_site
 
 TRACED = Path(__file__).with_name("traced_server.py")
@@ -41,17 +44,22 @@ def trace_stdio(folder: Path) -> list[Step]:
 
 
 def trace_http(folder: Path) -> list[Step]:
-    """Return the functions that one call runs over Streamable HTTP with a token, in order."""
+    """Return the functions that one call runs over Streamable HTTP with a token, in order.
+
+    The calls come on one connection, as those of a session do: what opens it is no part of a call.
+    """
     out = folder / "trace"
     with signed_site(folder, command=_traced(out)) as signed:
         token = signed.token()
-        headers = {"authorization": f"Bearer {token}", "mcp_session_id": session(signed, token)}
+        headers = {**POSTED, "Authorization": f"Bearer {token}", "Mcp-Session-Id": session(signed, token)}
+        with contextlib.closing(signed.site.connect()) as connection:
 
-        def call() -> None:
-            response, _, _ = signed.site.ask("POST", "/mcp", request("tools/call", CALL), **headers)
-            assert response.status == 200
+            def call() -> None:
+                connection.request("POST", "/mcp", json.dumps(request("tools/call", CALL)), headers)
+                response = connection.getresponse()
+                assert response.status == 200 and response.read()
 
-        spans = _times(call)
+            spans = _times(call)
     return _shortest(out, spans)
 
 
@@ -92,10 +100,15 @@ def folders(steps: list[Step]) -> list[str]:
     return list(dict.fromkeys(rooms.room(step.path) for step in steps))
 
 
+def count_changes(steps: list[Step]) -> int:
+    """Return how often a path goes from one file to another."""
+    return sum(one.path != other.path for one, other in pairwise(steps))
+
+
 def summarize(steps: list[Step]) -> str:
     """Return one line of figures."""
-    changes = sum(one.path != other.path for one, other in pairwise(steps))
-    return f"{len(folders(steps))} rooms, {len(files(steps))} files, {len(steps)} calls, {changes} changes of file"
+    counts = f"{len(folders(steps))} rooms, {len(files(steps))} files, {len(steps)} calls"
+    return f"{counts}, {count_changes(steps)} changes of file"
 
 
 def format_table(steps: list[Step]) -> str:

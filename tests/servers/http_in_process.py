@@ -63,7 +63,14 @@ class Exchange:
         self._started = asyncio.Event()
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
-        self.task = asyncio.create_task(self._answer(handler))
+        self.task = asyncio.create_task(self._answer_and_release(handler))
+
+    async def _answer_and_release(self, handler: SignedInHandler) -> None:
+        try:
+            await self._answer(handler)
+        finally:
+            if self._request.on_end is not None:
+                self._request.on_end()
 
     async def _answer(self, handler: SignedInHandler) -> None:
         answer: Any = handler(user(self._request.headers), self._request)

@@ -6,7 +6,6 @@ import msgspec
 
 from toolgate.server.budget import Budget, Claim
 from toolgate.transports.http.wire.body import BodyTooSlowError
-from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, refuse
 
 MAX_BODY = 16 * 2**20  # bytes: an 8 MiB message in base64 and its envelope
@@ -28,21 +27,6 @@ class Body(msgspec.Struct, frozen=True):
 
     data: bytes
     claim: Claim | None = None
-
-
-def is_json(head: Head) -> bool:
-    """Return whether the body is declared as JSON without compression: nothing is decompressed, so no bomb works."""
-    kind = head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    return kind == b"application/json" and head.headers.get(b"content-encoding", b"identity").lower() == b"identity"
-
-
-def take_small_body(request: HttpRequest) -> bytes | None:
-    """Return a small body that came whole with its head, or None: it is to be read."""
-    body = request.body
-    if body is None or len(body) > SMALL:
-        return None
-    request.body = b""
-    return body
 
 
 class BodyReader:
@@ -73,8 +57,8 @@ class BodyReader:
         length = request.head.length
         if length is not None and length > limit:
             raise BodyTooLargeError
-        data = take_small_body(request)
-        if data is not None and len(data) <= limit:
+        data = request.take_body(min(SMALL, limit))
+        if data is not None:
             return Body(data)
         claim = self._budget.claim(principal)
         task = asyncio.current_task()

@@ -32,6 +32,7 @@ from toolgate.server.protocol.messages import (
 from toolgate.server.protocol.revisions import REVISIONS, WITH_SESSION
 from toolgate.server.protocol.session import Channel
 from toolgate.transports.http.event_stream import ANSWER_TYPES, EventStream
+from toolgate.transports.http.wire.head import Head
 from toolgate.transports.http.wire.request import Answer, HttpRequest, PendingResponse, WholeResponse, refuse
 
 SESSION_VERSIONS = frozenset(name.encode() for name in WITH_SESSION)
@@ -240,6 +241,12 @@ def _is_about_question(message: Outbound) -> bool:
     return isinstance(message, Request) or (
         isinstance(message, Notification) and message.method == "notifications/cancelled"
     )
+
+
+def is_json(head: Head) -> bool:
+    """Return whether the body is declared as JSON without compression: nothing is decompressed, so no bomb works."""
+    kind = head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    return kind == b"application/json" and head.headers.get(b"content-encoding", b"identity").lower() == b"identity"
 
 
 def parse_accept(accept: bytes | None) -> ReplyForms:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
+from types import CoroutineType
 from typing import Any, Protocol
 
 import msgspec
@@ -26,15 +27,7 @@ from toolgate.transports.http.bearer import ScopeCheck, SignedInHandler
 from toolgate.transports.http.event_stream import EventStream
 from toolgate.transports.http.post import Post, PostReply
 from toolgate.transports.http.sessions import Sessions
-from toolgate.transports.http.wire.request import (
-    Answer,
-    HttpRequest,
-    PendingResponse,
-    StreamedResponse,
-    WholeResponse,
-    refuse,
-)
-from toolgate.transports.http.wire.writer import AnswerWriter
+from toolgate.transports.http.wire.request import Answer, HttpRequest, WholeResponse, refuse
 
 ENDING = "the server is shutting down"
 MAX_REQUESTS = 3_072  # of known principals at once: other connections stay free for strangers and pages
@@ -174,47 +167,19 @@ class Endpoint:
         holder = self._requests.enter(principal.name)
         if holder is None:
             return refuse_for_now("too many requests at once")
-        leave = partial(self._requests.leave, holder, 1)
+        request.on_end = partial(self._requests.leave, holder, 1)
         try:
             answer = handle(principal, request)
-        except BaseException as error:
-            leave()
-            if isinstance(error, BusUnreachableError):
-                return refuse_for_now(str(error))
-            raise
-        return _call_after(answer, leave)
+        except BusUnreachableError as error:
+            return refuse_for_now(str(error))
+        return _wait_or_refuse(answer) if isinstance(answer, CoroutineType) else answer
 
 
-def _call_after(answer: Answer, leave: Callable[[], None]) -> Answer:
-    """Call `leave` when all of the answer is formed, or written if it is streamed."""
-    if type(answer) is WholeResponse:
-        leave()
-        return answer
-    if type(answer) is PendingResponse:
-        return answer.change(partial(_call_after, leave=leave))
-    if type(answer) is StreamedResponse:
-        return StreamedResponse(partial(_write_and_call, answer, leave))
-    assert isinstance(answer, Awaitable)
-    return _wait_and_call(answer, leave)
-
-
-async def _write_and_call(answer: StreamedResponse, leave: Callable[[], None], writer: AnswerWriter) -> None:
+async def _wait_or_refuse(answer: Awaitable[Answer]) -> Answer:
     try:
-        await answer.write(writer)
-    finally:
-        leave()
-
-
-async def _wait_and_call(pending: Awaitable[Answer], leave: Callable[[], None]) -> Answer:
-    try:
-        answer = await pending
+        return await answer
     except BusUnreachableError as error:
-        leave()
         return refuse_for_now(str(error))
-    except BaseException:
-        leave()
-        raise
-    return _call_after(answer, leave)
 
 
 class Transport(Protocol):

@@ -234,7 +234,7 @@ class HttpConnection(asyncio.Protocol):
         has_room = self._slot.begin_request()
         self._closes = self._closes or not has_room
         if has_room or self._listener.is_probe(request.head):
-            Exchange(self, request, self._listener.copy_context()).begin(self._listener.handler)
+            Exchange(self, request, self._listener.context.copy()).begin(self._listener.handler)
         else:
             self.send_response(request, refuse(503, NO_ROOM, [(b"retry-after", b"1")], closes=True))
 
@@ -303,7 +303,7 @@ class HttpConnection(asyncio.Protocol):
             self._closes = True
             response = WholeResponse(response.status, response.lines, response.body, closes=True)
         self._principal = request.principal
-        self._listener.count(response.status)
+        self._listener.answered[response.status] += 1
         is_head = request.head.method == "HEAD"
         self.send(encode_response(response, self._listener.common, request.lines, is_head=is_head))
         self.end_answer()
@@ -315,7 +315,7 @@ class HttpConnection(asyncio.Protocol):
             self._closes = True
         self._is_answering = True
         self._principal = request.principal
-        self._listener.count(status)
+        self._listener.answered[status] += 1
         end = b"connection: close\r\n" if self._closes else b""
         return b"".join((status_line(status), self._listener.common, lines, request.lines, end))
 
@@ -362,7 +362,7 @@ class HttpConnection(asyncio.Protocol):
         is_head = self._request is not None and self._request.head.method == "HEAD"
         self._keep(b"")
         self._lose_client()
-        self._listener.count(fault.status)
+        self._listener.answered[fault.status] += 1
         response = refuse(fault.status, str(fault), closes=True)
         self.send(encode_response(response, self._listener.common, b"", is_head=is_head))
         self._close_after_client()

@@ -75,9 +75,11 @@ class Exchange:
             while isawaitable(answer):
                 answer = await answer
         except asyncio.CancelledError:
+            self._release()
             self.abort()
             raise
         except ClientDisconnectedError:
+            self._release()
             self.abort()
             return
         except Exception as error:  # noqa: BLE001  # as above
@@ -86,6 +88,7 @@ class Exchange:
 
     def _respond(self, response: WholeResponse) -> None:
         """Send a whole answer when the request's body has ended, or at once if it is the last one."""
+        self._release()
         body = self._request.incoming
         if self._request.is_lost:
             return
@@ -115,6 +118,8 @@ class Exchange:
             self.abort()
         except Exception as error:  # noqa: BLE001  # as above
             response = self._fail(error)
+        finally:
+            self._release()
         if self._request.is_lost or writer.has_ended:
             return
         if writer.has_begun:
@@ -127,6 +132,12 @@ class Exchange:
         head = self._request.head
         log.error("%s %s failed", head.method, head.raw_path.decode("ascii"), exc_info=error)
         return refuse(500, FAILED, closes=True)
+
+    def _release(self) -> None:
+        """Release what the request holds until its answer is whole."""
+        on_end, self._request.on_end = self._request.on_end, None
+        if on_end is not None:
+            on_end()
 
     # -- what an answer is written to
 

@@ -1,6 +1,7 @@
 """Hold what all connections of one server share: the handler, the limits, the clock and the writes of one turn."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection
 from contextvars import Context, copy_context
 from email.utils import formatdate
@@ -58,19 +59,16 @@ class Listener:
         self.answers = answers
         self.probes = frozenset(probes)
         self.limits = limits or ConnectionLimits()
-        self.answered: dict[int, int] = {}  # by status
+        self.answered: Counter[int] = Counter()  # by status
         self.running = 0  # requests, open streams included
         self.common = b""  # header lines of all answers
         self.tasks: set[asyncio.Task[Any]] = set()
         self._open: set[TimedConnection] = set()
-        self._context = copy_context()
+        self.context = copy_context()  # each request gets a copy
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[asyncio.Transport, bytes]] = []
         self._sent_at = 0.0  # loop time of the last write
         self._sender = 0  # `id` of the transport that wrote last
-
-    def copy_context(self) -> Context:
-        return self._context.copy()
 
     def add(self, connection: TimedConnection) -> None:
         """Watch the deadline of a connection."""
@@ -84,9 +82,6 @@ class Listener:
     def is_probe(self, head: Head) -> bool:
         """Return whether a request is answered however many connections there are."""
         return head.path in self.probes and not head.query
-
-    def count(self, status: int) -> None:
-        self.answered[status] = self.answered.get(status, 0) + 1
 
     def send(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport, data: bytes) -> None:
         """Write an answer: at once if it is the first in a millisecond, else with others at the end of the turn.

@@ -23,6 +23,7 @@ class HttpRequest:
     - `lines`: header lines that its answer has beside its own.
     - `principal`: the name of the sender, once it is known.
     - `ends_with_client`: whether its client's last byte means that it has gone. Else the answer is still sent.
+    - `on_end`: called once, when the answer is whole, or written if it is streamed, or will not come.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class HttpRequest:
         "incoming",
         "is_lost",
         "lines",
+        "on_end",
         "principal",
     )
 
@@ -45,6 +47,7 @@ class HttpRequest:
         self.lines = b""
         self.principal = ""
         self.ends_with_client = False
+        self.on_end: Callable[[], object] | None = None
         self.is_lost = False  # its client has gone
         self._on_disconnect: Callable[[], object] | None = None
 
@@ -61,6 +64,14 @@ class HttpRequest:
             return await self.incoming.read()
         body, self.body = self.body or b"", b""
         return body, False
+
+    def take_body(self, limit: int) -> bytes | None:
+        """Take a body of at most `limit` bytes that came whole with its head, or return None: it is to be read."""
+        body = self.body
+        if body is None or len(body) > limit:
+            return None
+        self.body = b""
+        return body
 
     def watch_client(self, on_disconnect: Callable[[], object] | None) -> None:
         """Call `on_disconnect` when the client disconnects, or now if it has. None ends the watch."""

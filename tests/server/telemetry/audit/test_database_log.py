@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tests.server.telemetry.audit.test_log import entry
@@ -21,7 +20,7 @@ from toolgate.server.state.postgres_store import PostgresStore
 from toolgate.server.telemetry.audit import chain_verifier, chains, database_log
 from toolgate.server.telemetry.audit.checker import AuditVerdict, parse_entry
 from toolgate.server.telemetry.audit.database_log import DatabaseLog
-from toolgate.server.telemetry.audit.entry import ChainKey, format_time
+from toolgate.server.telemetry.audit.entry import ChainKey
 
 KEY = b"k" * 32
 SIGNER = ChainKey(KEY)

@@ -1,6 +1,7 @@
 """The kinds of answer of a connection: whole, pending, in parts, awaited, and those that fail."""
 
 import logging
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +28,24 @@ def test_each_kind_of_answer_describes_the_request(kind: int) -> None:
         assert client.statuses == [200, 200]
 
     run_client(work, any_kind)
+
+
+@pytest.mark.parametrize("body", [b"abc", b"a"])
+@pytest.mark.parametrize("handler", [*HANDLERS, fail_at_once, fail_later, fail_in_stream])
+def test_a_request_ends_once_whatever_becomes_of_its_answer(handler: Any, body: bytes) -> None:
+    ends: list[bytes] = []
+
+    def note_end(request: HttpRequest) -> Answer:
+        request.on_end = partial(ends.append, request.head.path.encode())
+        answer: Answer = handler(request)
+        return answer
+
+    async def work(client: FakeClient) -> None:
+        await client.send(head("Content-Length: 3\r\n", "POST /one HTTP/1.1") + body)
+        await client.hang_up()
+        assert ends == [b"/one"]
+
+    run_client(work, note_end)
 
 
 def send_bad_header(request: HttpRequest) -> Answer:
