@@ -33,6 +33,7 @@ from toolgate.server.protocol.messages import (
     encode,
 )
 from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Session
+from toolgate.server.state_budget import enter_call
 from toolgate.tools.api.errors import drop_tracebacks
 
 log = logging.getLogger("toolgate.dispatcher")
@@ -137,6 +138,7 @@ class Dispatcher:
         task = asyncio.current_task()
         assert task is not None
         flight = InFlightRequest(task)
+        budget = enter_call()
         try:
             method, call = self._prepare_call(request, session, channel)
             call.flight = flight
@@ -170,6 +172,8 @@ class Dispatcher:
             raise
         except BaseException:  # noqa: BLE001  # a bug, here or in a plugin, whatever it raised
             self._send_fault(request, flight, channel)
+        finally:
+            budget.leave()
 
     def _send_error(self, request: Request, error: RpcError, flight: InFlightRequest, channel: Channel) -> None:
         if flight.on_unsent is not None:

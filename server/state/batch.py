@@ -1,11 +1,16 @@
 """Write small changes that come at the same time in one transaction."""
 
 import asyncio
+import time
 from collections.abc import Callable
+from contextvars import Context
 from functools import partial
 
 from toolgate.server.state import tables
+from toolgate.server.state.commit_gate import UNCHANGED
+from toolgate.server.state.errors import StateSilentError, state_silent_error
 from toolgate.server.state.store import Store
+from toolgate.server.state_budget import current_budget, start_budget
 
 Write = Callable[["tables.Connection"], None]
 Waiting = tuple[Write, "asyncio.Future[None]"]
@@ -14,7 +19,8 @@ Waiting = tuple[Write, "asyncio.Future[None]"]
 class WriteBatch:
     """Collect writes during a transaction, and run them in order in the next one.
 
-    Other transactions may run meanwhile, so what a write does must not depend on what it read.
+    Other transactions may run meanwhile, so what a write does must not depend on what it read. Each transaction has the
+    budget of a call, since calls wait for it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -25,22 +31,32 @@ class WriteBatch:
     def add(self, write: Write) -> "asyncio.Future[None]":
         """Return a future that is done when `write(connection)` is committed, or fails with StateError."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        budget, began = current_budget(), time.monotonic()
+        if budget is not None:
+            done.add_done_callback(lambda _: budget.spend(time.monotonic() - began))
         self._waiting.append((write, done))
         if self._work is None:
-            self._work = asyncio.get_running_loop().create_task(self._write())
+            self._work = asyncio.get_running_loop().create_task(self._write(), context=Context())
         return done
 
     async def _write(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
             failures: list[Exception | None]
+            start_budget()
             try:
                 failures = await self._store.transact(partial(self._write_all, batch), alone=None)
             except Exception as error:  # noqa: BLE001  # each future gets it
                 failures = [error] * len(batch)
+                if isinstance(error, StateSilentError):  # those that came meanwhile have waited, too
+                    self._refuse_waiting()
             _settle(batch, failures)
             del batch, failures  # the errors' tracebacks hold this frame
         self._work = None
+
+    def _refuse_waiting(self) -> None:
+        batch, self._waiting = self._waiting, []
+        _settle(batch, [state_silent_error(UNCHANGED) for _ in batch])
 
     def _write_all(self, batch: list[Waiting], connection: "tables.Connection") -> list[Exception | None]:
         """Do each write and return its error, if any. A failed write undoes no other."""

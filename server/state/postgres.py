@@ -1,5 +1,6 @@
 """Connect to PostgreSQL by asyncpg, and describe its errors. Nothing imports it without --database."""
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
 from typing import Any
@@ -24,9 +25,16 @@ SETTINGS = {
     "application_name": PROGRAM,
     "lock_timeout": "2s",  # as long as SQLite waits for another process
     "statement_timeout": "10s",
-    "idle_in_transaction_session_timeout": "10s",  # a frozen process would hold its locks
+    "idle_in_transaction_session_timeout": "5s",  # a frozen process would hold its locks
     "client_encoding": "UTF8",
 }
+ABANDONED = """
+SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES
+  ('client_connection_check_interval', '1s'),  -- a statement ends after its client has gone; since PostgreSQL 14
+  ('tcp_keepalives_idle', '5s'), ('tcp_keepalives_interval', '2s'), ('tcp_keepalives_count', '3'),
+  ('tcp_user_timeout', '10s')
+) AS wanted (name, value) USING (name)
+"""
 HELD_LOCKS = """
 SELECT (classid::bigint << 32) | objid::bigint AS number FROM pg_locks
 WHERE locktype = 'advisory' AND granted AND objsubid = 1
@@ -69,6 +77,12 @@ async def connect(url: DatabaseUrl) -> Any:
     return await asyncpg.connect(url.secret, timeout=CONNECT, server_settings=SETTINGS)
 
 
+async def notice_end(connection: Any) -> None:
+    """Have PostgreSQL notice within seconds that a connection of the driver has ended, also beyond a lost network."""
+    with contextlib.suppress(asyncpg.PostgresError):  # its platform lacks one of them: the other limits hold
+        await connection.execute(ABANDONED)
+
+
 def open_engine(connect: Callable[[], Awaitable[Any]]) -> AsyncEngine:
     """Return an engine with a pool of what `connect` returns."""
     engine = create_async_engine(
@@ -89,20 +103,24 @@ def _refuse_closed(connection: Any, _record: object, _proxy: object) -> None:
         raise DisconnectionError
 
 
-def lock_statement(name: str | None) -> TextClause:
+def lock_statement(name: str | None, seconds: float | None = None) -> TextClause:
     """Return the statement that waits for the locks of a transaction, which ends with them.
 
-    All but "everything" share that one, and have their own.
+    All but "everything" share that one, and have their own. Each later statement of the transaction may last `seconds`.
     """
     everything = f"({lock_number(EVERYTHING)})"
+    values: dict[str, int | str] = {}
     if name == EVERYTHING:
-        return text(f"SELECT pg_advisory_xact_lock{everything}")
-    shared = f"SELECT pg_advisory_xact_lock_shared{everything}"
-    return (
-        text(shared)
-        if name is None
-        else text(f"{shared}, pg_advisory_xact_lock(:name)").bindparams(name=lock_number(name))
-    )
+        calls = [f"pg_advisory_xact_lock{everything}"]
+    else:
+        calls = [f"pg_advisory_xact_lock_shared{everything}"]
+        if name is not None:
+            calls.append("pg_advisory_xact_lock(:name)")
+            values["name"] = lock_number(name)
+    if seconds is not None:
+        calls.append("set_config('statement_timeout', :milliseconds, true)")
+        values["milliseconds"] = str(max(1, round(seconds * 1000)))
+    return text(f"SELECT {', '.join(calls)}").bindparams(**values)
 
 
 async def fetch_held_locks(connection: Any) -> set[int]:

@@ -14,8 +14,10 @@ from typing import Any
 from toolgate.server.state import postgres
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
+from toolgate.server.state_budget import bounded_wait
 
 PAUSE = 0.5  # seconds between two tries to connect again
+ANSWER = 2.0  # seconds for an answer; the connection stays, since its end would mark this process as dead
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ class PostgresProcesses:
         self._connection: Any = None
         self._entering = asyncio.Lock()
         self._reading = asyncio.Lock()  # a connection carries out one statement at a time
+        self._next_reading: asyncio.Task[set[int]] | None = None  # that did not begin yet
+        self._readings: set[asyncio.Task[set[int]]] = set()  # two at most: the one under way, and the next
         self._return: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -46,9 +50,8 @@ class PostgresProcesses:
         if not others:
             return others
         try:
-            await self._enter()
-            async with self._reading:
-                held = await postgres.fetch_held_locks(self._connection)
+            async with bounded_wait(ANSWER):
+                held = await asyncio.shield(self._read_soon())
         except postgres.CONNECT_ERRORS as error:
             log.warning("it is not known which servers live: %s", postgres.describe_error(error))
             return frozenset()
@@ -56,10 +59,31 @@ class PostgresProcesses:
 
     def close(self) -> None:
         self._closed = True
+        for reading in self._readings:
+            reading.cancel()
         if self._return is not None:
             self._return.cancel()
         if not self._is_away():
             self._connection.terminate()
+
+    def _read_soon(self) -> "asyncio.Task[set[int]]":
+        """Return a reading that begins from now on: an earlier one may not know a process that has just started."""
+        if self._next_reading is None:
+            reading = self._next_reading = asyncio.get_running_loop().create_task(self._read_held())
+            self._readings.add(reading)
+            reading.add_done_callback(self._end_reading)
+        return self._next_reading
+
+    async def _read_held(self) -> set[int]:
+        async with self._reading:
+            self._next_reading = None
+            await self._enter()
+            return await postgres.fetch_held_locks(self._connection)
+
+    def _end_reading(self, reading: "asyncio.Task[set[int]]") -> None:
+        self._readings.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # its callers may have gone, and nobody else looks at it
 
     def _is_away(self) -> bool:
         return self._connection is None or self._connection.is_closed()
@@ -71,7 +95,8 @@ class PostgresProcesses:
                 return
             raw = await postgres.connect(self._url)
             try:
-                await raw.execute("SELECT pg_advisory_lock($1)", postgres.lock_number(_lock_name(self._name)))
+                async with asyncio.timeout(postgres.CONNECT):
+                    await raw.execute("SELECT pg_advisory_lock($1)", postgres.lock_number(_lock_name(self._name)))
             except BaseException:
                 raw.terminate()
                 raise

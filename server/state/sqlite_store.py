@@ -4,6 +4,7 @@ A finished transaction survives `kill -9`, and several processes may use one fil
 nothing imports it before the first transaction. A flag answers the most common question without one.
 """
 
+import asyncio
 import logging
 import os
 import time
@@ -12,8 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
 from toolgate.server.state.db_thread import DatabaseThread
-from toolgate.server.state.errors import StateError, newer_state_error
+from toolgate.server.state.errors import StateError, newer_state_error, state_silent_error
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sqlite import (
     compatible_since_of_raw,
@@ -27,6 +29,7 @@ from toolgate.server.state.sqlite import (
 )
 from toolgate.server.state.store import Subject, make_private_folder
 from toolgate.server.state.tables import VERSION
+from toolgate.server.state_budget import current_budget
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RootTransaction
@@ -63,7 +66,7 @@ class SqliteStore:
         return str(self.folder)
 
     async def read(self, function: "Callable[[Connection], T]") -> T:
-        return await self.transact(function, alone=None)
+        return await self._run(function, None)
 
     async def transact(
         self, function: "Callable[[Connection], T]", *, alone: Subject | tuple[Subject, str] | None = "everything"
@@ -72,11 +75,7 @@ class SqliteStore:
         from its first statement. A cancelled caller's transaction runs to its end once it has begun.
         """
         del alone
-        if self._closed:
-            raise StateError("the server is shutting down: its state is closed")
-        if self._worker is None:
-            self._worker = DatabaseThread("state")
-        return await self._worker.run(partial(self._transact, function, time.monotonic() + BUSY))
+        return await self._run(function, CommitGate())
 
     def try_write(self, write: "Callable[[Connection], None]", connection: "Connection") -> Exception | None:
         raw: Any = connection.connection.driver_connection  # SQLAlchemy's own savepoints cost more than a write
@@ -150,17 +149,49 @@ class SqliteStore:
     async def aclose(self) -> None:
         self.close()
 
+    async def _run(self, function: "Callable[[Connection], T]", gate: CommitGate | None) -> T:
+        """Run a transaction in the thread, a read without a `gate`. A call waits as long as its budget allows.
+
+        The thread may be in a system call that does not return, as on a disk that hangs: only its caller is released.
+        """
+        if self._closed:
+            raise StateError("the server is shutting down: its state is closed")
+        if self._worker is None:
+            self._worker = DatabaseThread("state")
+        budget = current_budget()
+        began = time.monotonic()
+        if budget is None:
+            return await self._worker.run(partial(self._transact, function, gate, began + BUSY))
+        seconds = budget.remaining()
+        work = self._worker.run(partial(self._transact, function, gate, began + min(BUSY, seconds)))
+        timer = asyncio.get_running_loop().call_later(seconds, self._give_up, work, gate)
+        work.add_done_callback(lambda _: timer.cancel())
+        try:
+            return await work
+        finally:
+            budget.spend(time.monotonic() - began)
+
+    def _give_up(self, work: "asyncio.Future[Any]", gate: CommitGate | None) -> None:
+        if not work.done():
+            outcome = UNCHANGED if gate is None else gate.abandon()
+            log.error("the state database %s did not answer in time; %s", self.path, outcome)
+            work.set_exception(state_silent_error(outcome))
+            work.exception()  # its caller may have been cancelled, and nobody else looks at it
+
     def _mark(self, kind: str, key: str) -> Path:
         return self.folder / "flags" / flag_file(kind, key)
 
-    def _transact(self, function: "Callable[[Connection], T]", until: float) -> T:
+    def _transact(self, function: "Callable[[Connection], T]", gate: CommitGate | None, until: float) -> T:
         import sqlite3  # start-up
 
         from sqlalchemy.exc import DBAPIError
 
         try:
             with self._begin(until) as transaction:
-                return function(transaction.connection)
+                result = function(transaction.connection)
+                if gate is not None:
+                    gate.enter_commit()
+                return result
         except (DBAPIError, sqlite3.Error, UnicodeEncodeError) as error:  # the driver raises the others, too
             raise self._to_state_error(error) from error
 

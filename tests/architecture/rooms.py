@@ -32,6 +32,7 @@ ORDER = (
     "server/run_loop.py",
     "server/watch.py",
     "server/budget.py",
+    "server/state_budget.py",
     "server/principal.py",
     "server/bus",
     "server/protocol",

@@ -5,6 +5,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -68,6 +69,21 @@ class Postgres:
             self.process.wait(20)
             self.process = None
 
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Stop all of its processes for a while: connections stay open, new ones are made, and nothing answers."""
+        assert self.process is not None
+        os.kill(self.process.pid, signal.SIGSTOP)  # first: it starts the others
+        pids = [self.process.pid, *_list_children(self.process.pid)]
+        for pid in pids[1:]:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in reversed(pids):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def run_sql(self, *statements: str, database: str = "postgres") -> str:
         """Run statements, and return what they print."""
         words = [find_program("psql"), "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", str(self.folder), "-p", str(self.port)]
@@ -97,6 +113,10 @@ class Postgres:
     def to_tcp(self, url: str, password: str = PASSWORD) -> str:
         """Return the URL of the same database by TCP, where the password counts."""
         return f"postgresql://{ADMIN}:{password.replace('@', '%40')}@127.0.0.1:{self.port}/{_parse_name(url)}"
+
+
+def _list_children(parent: int) -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def _parse_name(url: str) -> str:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
+from toolgate.server.state_budget import start_budget
 from toolgate.server.telemetry.log_format import LOG_CONTEXT, LogContext
 from toolgate.transports.http import cors
 from toolgate.transports.http.wire.head import MAX_CACHED, Head
@@ -75,6 +76,7 @@ class Front:
     def __call__(self, request: HttpRequest) -> Answer:
         id = self._choose_id(request)
         LOG_CONTEXT.set(LogContext(id.decode("ascii")))
+        start_budget()
         head = request.head
         route = self._find_known_route(head) if head.size <= MAX_CACHED else self._find_route(head)
         request.lines = b"%b: %b\r\n%b" % (REQUEST_ID_HEADER, id, route.lines)

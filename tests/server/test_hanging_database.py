@@ -1,0 +1,149 @@
+"""PostgreSQL takes connections and answers nothing: calls that need it end by their budget, and others go on."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.raw_client import PATIENCE
+from tests.servers.postgres import Postgres
+from toolgate.server.state.commit_gate import UNKNOWN
+from toolgate.server.state.database_url import parse_database_url
+from toolgate.server.state.postgres_store import PostgresStore
+from toolgate.server.state.store import StateError
+from toolgate.server.state.todos import TodoStore
+from toolgate.server.state_budget import start_budget
+
+END = 3.0  # seconds in which a call ends
+
+
+def run_one(url: str, body: Any) -> Any:
+    async def bounded() -> Any:
+        store = PostgresStore(Path("/nowhere"), parse_database_url(url))
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await body(store)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(bounded())
+
+
+async def create(store: PostgresStore, name: str = "x") -> float:
+    """Create a to-do as a call of its own does. Return its seconds, or raise StateError."""
+    start_budget()
+    began = time.monotonic()
+    with contextlib.suppress(StateError):
+        await TodoStore(store, "a", "").create(name)
+    return time.monotonic() - began
+
+
+async def list_todos(store: PostgresStore) -> list[str]:
+    start_budget()
+    return [todo.name for todo in await TodoStore(store, "a", "").all()]
+
+
+@contextlib.asynccontextmanager
+async def answerless_commits(port: int) -> AsyncIterator[tuple[int, asyncio.Event]]:
+    """Yield the port of a proxy that passes everything on to PostgreSQL, and an event: once it is set, nothing comes
+    back from a commit on."""
+    is_lossy = asyncio.Event()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server_reader, to_server = await asyncio.open_connection("127.0.0.1", port)
+        is_silent = asyncio.Event()
+
+        async def forward() -> None:
+            while data := await reader.read(65_536):
+                if b"COMMIT;" in data and is_lossy.is_set():
+                    is_silent.set()
+                to_server.write(data)
+
+        async def answer() -> None:
+            while data := await to_server_reader.read(65_536):
+                if not is_silent.is_set():
+                    writer.write(data)
+
+        answering = asyncio.create_task(answer())
+        try:
+            await forward()
+        finally:
+            answering.cancel()
+            to_server.close()
+            writer.close()
+
+    server = await asyncio.start_server(carry, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1], is_lossy
+    finally:
+        server.close()
+
+
+async def wait_until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not is_true():
+            await asyncio.sleep(0.02)
+
+
+def test_a_flood_of_calls_ends_in_time_and_the_pool_serves_again(postgres: Postgres) -> None:
+    async def body(store: PostgresStore) -> None:
+        await create(store)
+        with postgres.hanging():
+            took = await asyncio.gather(*(asyncio.create_task(create(store)) for _ in range(100)))
+            assert max(took) < END
+            await wait_until(lambda: store.count_transactions() == (0, 0))
+        took = await asyncio.gather(*(asyncio.create_task(create(store)) for _ in range(100)))
+        assert max(took) < END
+        assert len(await list_todos(store)) == 101
+
+    run_one(postgres.create_database(), body)
+
+
+def test_a_commit_without_an_answer_is_not_known_and_not_repeated(postgres: Postgres) -> None:
+    async def body(store: PostgresStore) -> None:
+        await create(store)
+        async with answerless_commits(postgres.port) as (port, is_lossy):
+            url = postgres.to_tcp(store.url.secret).replace(str(postgres.port), str(port))
+            far = PostgresStore(Path("/nowhere"), parse_database_url(url))
+            await far.prepare()
+            is_lossy.set()
+            start_budget()
+            with pytest.raises(StateError, match=UNKNOWN):
+                await TodoStore(far, "a", "").create("once")
+            await far.aclose()
+        assert (await list_todos(store)).count("once") == 1
+
+    run_one(postgres.create_database(), body)
+
+
+def test_what_was_given_up_before_its_commit_is_never_applied(postgres: Postgres) -> None:
+    """PostgreSQL reads all that was sent when it goes on."""
+
+    async def body(store: PostgresStore) -> None:
+        await create(store)
+        with postgres.hanging():
+            start_budget()
+            with pytest.raises(StateError, match="nothing was changed"):
+                await TodoStore(store, "a", "").create("lost")
+        await create(store, "later")
+        assert await list_todos(store) == ["x", "later"]
+
+    run_one(postgres.create_database(), body)
+
+
+def test_the_transactions_of_a_call_share_one_budget(postgres: Postgres) -> None:
+    async def body(store: PostgresStore) -> None:
+        await create(store)
+        with postgres.hanging():
+            start_budget()
+            began = time.monotonic()
+            for _ in range(5):
+                with pytest.raises(StateError, match="does not answer"):
+                    await TodoStore(store, "a", "").create("x")
+            assert time.monotonic() - began < END
+
+    run_one(postgres.create_database(), body)
