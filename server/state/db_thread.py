@@ -25,7 +25,7 @@ class DatabaseThread:
         self._thread.start()
 
     def run(self, function: Callable[[], T]) -> "asyncio.Future[T]":
-        """Return a future with what `function` returns or raises. Done or cancelled before its turn, it is not called."""
+        """Return a future with what `function` returns or raises. If that is done before its turn, it is not called."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._waiting.add(done)

@@ -7,11 +7,13 @@ takes effect here within that time, and a denial in this process at once (`deny`
 """
 
 import asyncio
+import contextlib
 import logging
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextvars import Context
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +24,8 @@ from toolgate.server.auth import scopes
 from toolgate.server.auth.tokens import jose
 from toolgate.server.auth.tokens.jose import InvalidTokenError, JoseKey, UnknownKeyError
 from toolgate.server.principal import Principal
+from toolgate.server.state_budget import bounded_wait, start_budget
+from toolgate.tools.api.errors import ToolError
 
 if TYPE_CHECKING:  # start-up: not needed with an external issuer
     from toolgate.server.auth.tokens.signing_keys import SigningKeys
@@ -37,6 +41,8 @@ EXPIRY_MARGIN = 5  # seconds that clients are told less: they count from the ans
 LEEWAY = 5.0  # seconds a token of ours may be from the future: replicas' clocks nearly agree
 FRESH = 5.0  # seconds between two reads of keys and denials
 RETRY = 1.0  # seconds between two reads for an unknown key: anyone can name one
+PATIENCE = 0.25  # seconds to wait for a read: a state that does not answer must not hold those who don't need it
+WITHOUT_KEYS = 3.0  # seconds to wait for the first read, which ends within them
 MAX_VERIFIED = 10_000  # cached tokens, about 10 MiB; a client uses one an hour
 MAX_NAME = 1_024  # characters of a subject or client
 
@@ -163,7 +169,8 @@ class OwnTokens:
         self.minted_count = 0  # tokens, since the start
         self._verified = TokenCache()
         self._refreshed_at = float("-inf")  # last read of keys and denials
-        self._refreshing = asyncio.Lock()
+        self._reading: asyncio.Task[bool] | None = None
+        self._reading_since = 0.0
         self.announce: Callable[[Collection[str]], None] = lambda _: None  # called with the ids that are denied here
 
     async def mint(self, subject: str, client: str, granted: Iterable[str]) -> AccessToken:
@@ -225,7 +232,8 @@ class OwnTokens:
         try:
             claims = self._read(token)
         except UnknownKeyError:
-            await self._refresh(RETRY)  # its key may be brand-new
+            if not await self._refresh(RETRY):  # its key may be brand-new
+                raise UnavailableError(RETRY) from None
             claims = self._read(token)
         if self._now() >= claims["exp"]:  # no leeway, so that a denial can be dropped at the expiry
             raise InvalidTokenError("the token has expired")
@@ -261,25 +269,45 @@ class OwnTokens:
         if any(issued > moment + LEEWAY for moment in retired):
             raise InvalidTokenError("the token was issued after its key ended")
 
-    async def _refresh(self, age: float) -> None:
-        """Read keys and denials, unless that was done less than `age` seconds ago. If the state can't be read, the
-        known ones stay in use."""
-        async with self._refreshing:
-            now = self._now()
-            if 0 <= now - self._refreshed_at < age:  # a clock may be set back
-                return
-            try:
-                keys, denied = await self._source.public(), set(await self._list_denied())
-            except Exception:
+    async def _refresh(self, age: float) -> bool:
+        """Read keys and denials, unless that was done less than `age` seconds ago. Return whether they were read.
+
+        If the state can't be read, the known ones stay in use, and requests wait `PATIENCE` seconds for it at most.
+        """
+        if 0 <= self._now() - self._refreshed_at < age:  # a clock may be set back
+            return True
+        loop = asyncio.get_running_loop()
+        if self._reading is None:
+            self._reading = loop.create_task(self._read_state(), context=Context())  # no call's budget bounds it
+            self._reading_since = loop.time()
+        reading = self._reading
+        patience = PATIENCE if self._keys else WITHOUT_KEYS
+        with contextlib.suppress(TimeoutError):
+            async with bounded_wait(max(0.0, self._reading_since + patience - loop.time())):
+                await asyncio.wait([reading])
+        return reading.done() and not reading.cancelled() and reading.result()
+
+    async def _read_state(self) -> bool:
+        """Read keys and denials, and return whether that succeeded."""
+        start_budget()  # the requests that begin later wait for another reading
+        try:
+            keys, denied = await self._source.public(), set(await self._list_denied())
+        except Exception as error:
+            if isinstance(error, ToolError):
+                log.warning("keys and revoked tokens could not be read, the known ones stay in use: %s", error)
+            else:
                 log.exception("keys and revoked tokens could not be read: the known ones stay in use")
-                self._refreshed_at = now - FRESH + RETRY  # again soon, but not at every request
-                return
-            fresh, kids = denied - self._denied, {key.kid for key in keys}
-            if kids != {key.kid for key in self._keys}:
-                self._verified.keep(kids)
-            self._verified.deny(fresh)
-            self._keys, self._denied = keys, denied
-            self._refreshed_at = self._now()
+            self._refreshed_at = self._now() - FRESH + RETRY  # again soon, but not at every request
+            return False
+        finally:
+            self._reading = None
+        fresh, kids = denied - self._denied, {key.kid for key in keys}
+        if kids != {key.kid for key in self._keys}:
+            self._verified.keep(kids)
+        self._verified.deny(fresh)
+        self._keys, self._denied = keys, denied
+        self._refreshed_at = self._now()
+        return True
 
 
 def principal_from_claims(claims: dict[str, Any]) -> Principal:
