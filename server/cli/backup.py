@@ -24,8 +24,16 @@ from toolgate.server.progress import TerminalProgress, terminal_progress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
 from toolgate.server.state.backup import read, write
-from toolgate.server.state.backup.manifest import BackupError, Manifest
-from toolgate.server.state.backup.restore import defer_signals, replace_state, staging_folder, sync_folder
+from toolgate.server.state.backup.manifest import DATABASE, BackupError, Manifest
+from toolgate.server.state.backup.restore import (
+    OF_PEOPLE,
+    defer_signals,
+    list_people,
+    replace_state,
+    staging_folder,
+    sync_folder,
+    undo_unfinished,
+)
 from toolgate.server.state.stores import open_store
 from toolgate.server.text import describe_os_error, escape_unprintable
 from toolgate.tools import ToolError
@@ -34,6 +42,7 @@ from toolgate.tools.workspace.run_output import FULL
 DONE, FAULT = 0, 1
 STREAM = "-"  # standard input or output
 TEMP_PREFIX = ".toolgate-backup-"
+SHOWN = 5  # names of people's folders in a message
 STALE = 86_400.0  # seconds: no backup takes a day
 
 
@@ -49,9 +58,15 @@ def backup(config: Config, *, file: str, with_workspaces: bool) -> int:
     return _run(config, lambda progress: write_to(config, file, with_workspaces, progress))
 
 
-def restore(config: Config, *, file: str, replace: bool) -> int:
-    """Restore the state from a file. Raises UsageError."""
+def restore(config: Config, *, file: str | None, replace: bool, undo: bool = False) -> int:
+    """Restore the state from a file, or undo a restore that was interrupted. Raises UsageError."""
     refuse_other_owner(config)
+    if undo:
+        if file is not None or replace:
+            raise UsageError("restore: --undo takes neither FILE nor --replace: it only puts back what was there")
+        return _run(config, lambda _: _undo_restore(config.state))
+    if file is None:
+        raise UsageError("restore: FILE is missing: a backup, or - for standard input")
     if file == STREAM and sys.stdin.isatty():
         raise UsageError("restore: a terminal can't give a backup: name a file, or use a pipe")
     if config.state.exists() and not config.state.is_dir():
@@ -171,16 +186,41 @@ def _restore_from(config: Config, file: str, replace: bool, progress: TerminalPr
             _report_restore(state, manifest, aside)
 
 
+def _undo_restore(state: Path) -> None:
+    if not state.is_dir():
+        raise BackupError(f"--state: there is no folder {state}")
+    if undo_unfinished(state):
+        print(f"the interrupted restore was undone: {state} has what it had before")
+    else:
+        print(f"no restore of {state} was interrupted: nothing was changed")
+
+
 def _report_restore(state: Path, manifest: Manifest, aside: Path | None) -> None:
     print(f"restored to {state}: {_summarize(manifest)}")
     if aside is not None:
-        print(f"the previous state is in {aside}: remove it when it is no longer needed", file=sys.stderr)
+        print(_describe_replaced(aside), file=sys.stderr)
     if manifest.missing:
         names = ascii(", ".join(manifest.missing))[1:-1]
         print(f"missing, since it could not be packed: {names}", file=sys.stderr)
     if manifest.schema is not None:
         warning = "access that was revoked since that backup is valid again: toolgate token revoke all ends all access"
         print(warning, file=sys.stderr)
+
+
+def _describe_replaced(aside: Path) -> str:
+    """Return what lies in the folder of what was replaced, and what to do with it."""
+    people, rest = list_people(aside), sorted(set(os.listdir(aside)) - set(OF_PEOPLE))
+    lines: list[str] = []
+    if rest:
+        secret = "; it holds keys or passwords, so keep it private" if {"keys", DATABASE} & set(rest) else ""
+        lines.append(f"what the backup replaced is in {aside}: {', '.join(rest)}{secret}")
+    if people:
+        named = ", ".join(people[:SHOWN]) + (", …" if len(people) > SHOWN else "")
+        lines.append(f"people's files that the backup replaced are in {aside}: {escape_unprintable(named)}")
+        lines.append("that is the only copy of them: toolgate doctor shows how to move them back")
+    else:
+        lines.append("no file of a person was moved")
+    return "\n".join(lines)
 
 
 def _summarize(manifest: Manifest) -> str:

@@ -72,7 +72,8 @@ HEALTH_NODE = Option("node", "check the node at this address", parse_node_addres
 CONFIDENTIAL = Option("confidential", "give the client a secret, for clients that can keep one", parse_bool)
 DROP_OLD = Option("drop-old", "end all access tokens; for when a key may have leaked", parse_bool)
 WITH_WORKSPACES = Option("with-workspaces", "include people's workspaces; no server may run", parse_bool)
-REPLACE = Option("replace", "replace the state, and move the old one to STATE/replaced-TIME", parse_bool)
+REPLACE = Option("replace", "move what the backup replaces to STATE/replaced-TIME; the rest stays", parse_bool)
+UNDO_RESTORE = Option("undo", "put back what was there before a restore that was interrupted", parse_bool)
 JSON = Option("json", "print one JSON object, for programs", parse_bool)
 JSON_LINES = Option("json", "print a JSON object on each line, for programs", parse_bool)
 OUTPUT = Option("output", "save the image in the answer to this file", metavar="FILE")
@@ -274,8 +275,8 @@ COMMANDS = {
             "restore the state from a backup (- is standard input)",
             "backup:restore",
             KEYS_TOO,
-            "FILE",
-            (REPLACE,),
+            "[FILE]",
+            (REPLACE, UNDO_RESTORE),
         ),
         Command("help", "explain a command", "help:show_help", (), "[COMMAND…]"),
         Command("version", "print the version", "help:show_version"),

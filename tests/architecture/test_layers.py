@@ -66,6 +66,7 @@ DOORS = {
     "tools/builtin/skills/files.py": "skills, as above",
     "tools/builtin/skills/skills.py": "skills, as above, and their cache in the state folder",
     "tools/workspace/run_output.py": "the output of the workspace's commands",
+    "tools/workspace/state_file.py": "files of the state folder, for those that keep something there",
     "tools/workspace/spool.py": "the runs of the workspace's commands, and where their output is",
     "tools/workspace/process_tree.py": "the processes below the program that starts them",
     "tools/workspace/command_start.py": "the workspace's processes: it prepares the program that starts them",

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from toolgate.tools.workspace.spool import open_regular
+from toolgate.tools.workspace.state_file import open_regular
 
 MAX_PATH = 4096  # bytes, the system's limit of a path
 FILE, OWN = "TOOLGATE_CWD_FILE", "TOOLGATE_BASH_ENV"  # where to record, and the given BASH_ENV; neither is left to see

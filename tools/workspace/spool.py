@@ -26,6 +26,7 @@ import msgspec
 from toolgate.tools.workspace.run_output import FileOutput
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.safe_walk import open_folder
+from toolgate.tools.workspace.state_file import open_regular, write_regular
 
 KEPT = 50  # ended runs: a list that a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
@@ -329,25 +330,6 @@ def remove_cwd_files(folder: Path, before: float, living: Container[str] = ()) -
             is_kept = found.st_ctime >= before or entry.name.rpartition("-")[0] in living
             if not is_kept and not stat.S_ISDIR(found.st_mode):
                 os.unlink(entry.name, dir_fd=opened)
-
-
-def write_regular(path: Path | str, data: bytes) -> None:
-    """Write a regular file. Raises OSError, also when the disk has no room for all of it."""
-    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    try:
-        if os.write(descriptor, data) < len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    finally:
-        os.close(descriptor)
-
-
-def open_regular(path: Path | str, flags: int) -> int:
-    """Open a regular file, never blocking on others: a restored backup may be tampered with. Raises OSError."""
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return descriptor
 
 
 def _remove_folder(path: Path | str, *, ignore_errors: bool = False) -> None:

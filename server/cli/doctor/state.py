@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
-from toolgate.server.state import key_file
+from toolgate.server.state import key_file, lock
 from toolgate.server.text import describe_os_error
 
 if TYPE_CHECKING:
@@ -147,6 +147,8 @@ def _check_folder(folder: Path) -> str:
             f"{folder} belongs to another user",
             f"chown it, or name another with --state (its owner is uid {found.st_uid})",
         )
+    if lock.find_unfinished(folder) is not None:
+        raise CheckError(f"{folder} is half restored", lock.UNFINISHED)
     for path in (folder, folder / "keys", folder / "state.db", *(folder / "keys").glob("*")):
         private = 0o066 if path == folder else 0o077  # at level `uid`, sandbox users pass through it
         if path.exists() and stat.S_IMODE(path.stat().st_mode) & private:

@@ -27,7 +27,7 @@ from toolgate.server.state import (
     working_directories,
 )
 from toolgate.server.state.backup.manifest import DATABASE, BackupError
-from toolgate.server.state.backup.restore import make_aside_folder, replace_state
+from toolgate.server.state.backup.restore import begin_replacement, finish_replacement, make_aside_folder
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.key_table import NAMES, KeyTable
 from toolgate.server.state.sealing_keys import SEALED, has_keys
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection
 
 BATCH = 500  # rows in memory at a time
+ROWS = "postgresql"  # a folder for rows, where the state folder had a database, too
 WITHIN = 3_600.0  # seconds for all of them
 
 
@@ -85,8 +86,8 @@ def replace_both(
 ) -> Path | None:
     """Replace the rows in PostgreSQL and the contents of the state folder by the backup in STAGING/come.
 
-    Return the folder with the previous contents and rows, if there were any: without `replace` there are none. A
-    failure changes neither. Raises BackupError, StateError and OSError.
+    Return the folder with what they replaced, if anything: without `replace` there is nothing. A failure changes
+    neither: the journal of the moves ends after the rows are stored. Raises BackupError, StateError and OSError.
     """
     come, before = staging / "come", staging / "before"
 
@@ -104,21 +105,29 @@ def replace_both(
                     table.from_files(rows, _take_keys(come / "keys"))
                 return _replace_files(come, before, state, keys)
 
-            return await store.transact(replace_all)
+            aside = await store.transact(replace_all)
+            finish_replacement(come)
+            return aside
 
     return asyncio.run(work())
 
 
 def _replace_files(come: Path, before: Path, state: Path, keys: Mapping[str, bytes]) -> Path | None:
-    """Replace the contents of the state folder. Return the folder with the previous ones, rows and `keys`."""
+    """Replace what the backup has in the state folder. Return the folder with that, and with earlier rows and `keys`.
+
+    If the state folder had a database of its own, the rows are in a folder beside that.
+    """
+    with_database = (come / DATABASE).exists()
     (come / DATABASE).unlink(missing_ok=True)
     shutil.rmtree(come / "flags", ignore_errors=True)  # files of SQLite
-    aside = replace_state(come, state)
+    aside = begin_replacement(come, state, with_database=with_database)
     if before.exists():
         aside = aside or make_aside_folder(state)
-        (before / DATABASE).rename(aside / DATABASE)
+        place = aside / ROWS if os.path.lexists(aside / DATABASE) else aside
+        place.mkdir(mode=0o700, exist_ok=True)
+        (before / DATABASE).rename(place / DATABASE)
         for name, key in keys.items():
-            key_file.create_file(aside / "keys" / name, key)
+            key_file.create_file(place / "keys" / name, key)
     return aside
 
 
