@@ -9,12 +9,13 @@ import zlib
 from pathlib import Path
 from typing import IO, NoReturn
 
-from toolgate.server.workspaces import sparse_files
+from toolgate.server.workspaces import folder_names, sparse_files
 from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError, ArchiveTotals
+from toolgate.server.workspaces.folder_names import FolderName
 from toolgate.tools.workspace.safe_walk import FOLDER
 
 # What reading an archive may raise
-DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, IndexError, OverflowError, RecursionError)
+DAMAGED = (tarfile.TarError, zlib.error, EOFError, ValueError, LookupError, OverflowError, RecursionError)
 LONGER = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 
 CHUNK = 1 << 16
@@ -68,7 +69,9 @@ class _Unpacker:
         self.tar = tar
         self.root = root
         self.files_only = files_only
-        self.path = ""  # of the open folder, with a slash at the end
+        self.folders = folder_names.UnpackedFolders()
+        self.folder: FolderName | None = None  # the open one, None for the root
+        self.way: list[str] = []  # the names of the folders down to it
         self.here = -1
         self.packed = ArchiveTotals()
 
@@ -85,18 +88,20 @@ class _Unpacker:
     def _add(self, entry: ArchiveEntry) -> None:
         parent, name = self._parts(entry.name)
         self._count(entry)
+        folder = self.folders.find(parent, entry, folder_names.IN_FOLDER)
         if self.files_only and not (entry.isreg() or entry.isdir()):
             return
-        self._go_to(parent)
+        self._go_to(folder)
         mode = entry.mode & 0o777
         if entry.isdir():
+            self.packed.count_names(self.folders.add(folder, name, entry))
             os.mkdir(name, mode | 0o700, dir_fd=self.here)
         elif entry.issym():
             os.symlink(entry.linkname, name, dir_fd=self.here)
         elif entry.isfifo():
             os.mkfifo(name, mode, dir_fd=self.here)
         elif entry.islnk():
-            self._link(entry.linkname, parent, name)
+            self._link(entry, folder, name)
         elif entry.isreg():
             self._file(entry, name, mode)
         else:
@@ -105,10 +110,9 @@ class _Unpacker:
     def _count(self, entry: ArchiveEntry) -> None:
         if entry.issparse() or entry.size < 0:  # with holes, a few bytes could become a file of any length
             raise ArchiveError(NEVER)
-        self.packed.entries += 1
-        self.packed.bytes += entry.size if entry.stored_size is None else entry.stored_size
-        self.packed.names += len(entry.name) + len(entry.linkname)
-        self.packed.check()
+        size = entry.size if entry.stored_size is None else entry.stored_size
+        name = entry.name.rstrip("/")
+        self.packed.count(len(entry.name) + len(entry.linkname), len(name) - name.rfind("/") - 1, size)
 
     def _file(self, entry: ArchiveEntry, name: str, mode: int) -> None:
         size, stored = entry.size, entry.stored_size
@@ -124,12 +128,12 @@ class _Unpacker:
             file.truncate(size)
             os.utime(file.fileno(), (entry.mtime, entry.mtime))
 
-    def _link(self, target: str, parent: str, name: str) -> None:
-        folder, first = self._parts(target)
-        self._go_to(folder)
+    def _link(self, entry: ArchiveEntry, folder: FolderName, name: str) -> None:
+        target, first = self._parts(entry.linkname)
+        self._go_to(self.folders.find(target, entry, folder_names.TARGET_FOLDER))
         source = os.dup(self.here)
         try:
-            self._go_to(parent)
+            self._go_to(folder)
             os.link(first, name, src_dir_fd=source, dst_dir_fd=self.here, follow_symlinks=False)
         finally:
             os.close(source)
@@ -142,13 +146,16 @@ class _Unpacker:
             raise ArchiveError("a name in it leads out of the folder")
         return parent + slash, name
 
-    def _go_to(self, parent: str) -> None:
-        while not parent.startswith(self.path):
-            self._go("..")
-            self.path = self.path[: self.path.rstrip("/").rfind("/") + 1]
-        for name in parent[len(self.path) :].split("/")[:-1]:
+    def _go_to(self, folder: FolderName) -> None:
+        if folder is self.folder:
+            return
+        names = folder.names
+        common = next((at for at, pair in enumerate(zip(names, self.way, strict=False)) if pair[0] != pair[1]), None)
+        common = min(len(names), len(self.way)) if common is None else common
+        self.packed.count_steps(len(self.way) + len(names) - 2 * common)
+        for name in (*[".."] * (len(self.way) - common), *names[common:]):
             self._go(name)
-        self.path = parent
+        self.folder, self.way = folder, names
 
     def _go(self, name: str) -> None:
         there = os.open(name, FOLDER, dir_fd=self.here)

@@ -27,15 +27,16 @@ def open_folder(folder: Path | str, within: int | None = None) -> Generator[int]
         os.close(held)
 
 
-def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, str], None, None]:
-    """Yield a descriptor of each folder, valid until the next one, and its path from `root`: "" or "a/b/".
+def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generator[tuple[int, int], None, None]:
+    """Yield a descriptor of each folder, valid until the next one, and how long its path from `root` is, with a slash
+    at the end: the path itself would be copied for each folder.
 
     The first is `root`; a folder's entries are read when the next one is requested. A folder that fails to open with
     `past` is skipped; other errors are raised.
     """
-    here, path = os.open(root, FOLDER), ""
+    here, length = os.open(root, FOLDER), 0
     try:
-        yield here, path
+        yield here, length
         way = [("", _identity(here), _folders(here))]  # the current path: name, identity, remaining subfolders
         while way:
             name, _, below = way[-1]
@@ -45,14 +46,14 @@ def walk_folders(root: Path, past: type[OSError] = FileNotFoundError) -> Generat
                     here = _move_to(here, name)
                 except past:  # it was removed meanwhile
                     continue
-                path += f"{name}/"
-                yield here, path
+                length += len(name) + 1
+                yield here, length
                 way.append((name, _identity(here), _folders(here)))
                 continue
             way.pop()
             if way:
                 here = _move_to(here, "..")
-                path = path[: -len(name) - 1]
+                length -= len(name) + 1
                 if _identity(here) != way[-1][1]:
                     raise TreeMovedError("its folders are being moved while they are read")
     finally:
