@@ -9,17 +9,21 @@ from dataclasses import dataclass
 from tests.bench.http.driver import Caller, Client, Dialect, Site, load
 from tests.bench.http.sides import OURS_SIGNED, OURS_STATELESS, WebSides
 from tests.bench.measure import Figures
-from tests.bench.sides import OURS
+from tests.bench.sides import OURS, PYTHON
 
 CLIENTS = (1, 8, 64)
 CALLS = {clients: f"calls/s at {clients}" for clients in CLIENTS}
 P50 = {clients: f"p50 at {clients}" for clients in CLIENTS}
 P99 = {clients: f"p99 at {clients}" for clients in CLIENTS}
 CPU = {clients: f"CPU at {clients}" for clients in CLIENTS}
+PROSE_CPU = "CPU at 100 KB"
 SLICED_CALLS, SLICED_CPU = "calls/s in slices", "CPU in slices"
 CLOSE = (OURS, OURS_SIGNED, OURS_STATELESS)  # sides whose ratios are near 1
 OPENED, SESSION, STREAM, IDLE = "sessions/s", "KiB a session", "KiB a stream", "idle"
 ASKING = 8  # connections on which sessions are asked for
+PROSE = ("He said 'no', and then \"yes\" (in 2024):\n the quick brown fox jumps over -- or under -- it. " * 1_100)[
+    :100_000
+]
 ECHO = {"name": "echo", "arguments": {"text": "hello"}}
 HELLO = [{"type": "text", "text": "hello"}]
 
@@ -52,6 +56,9 @@ def measure(sides: WebSides, effort: WebEffort, tell: Callable[[str], None]) -> 
                     tell(f"HTTP round {turn} of {effort.rounds}: {clients} at once")
                     for name, site in sites.items():
                         _calls(site, sides.dialect(name), clients, effort, _adder(figures, name))
+                tell(f"HTTP round {turn} of {effort.rounds}: 100 KB of prose")
+                for name in (OURS, PYTHON):
+                    _prose(sites[name], sides.dialect(name), effort, _adder(figures, name))
             tell(f"HTTP, {effort.slices} short slices of each of our own")
             _slices({name: sites[name] for name in CLOSE}, sides, effort, figures)
         for turn in range(1, effort.held_rounds + 1):
@@ -95,6 +102,19 @@ def _calls(site: Site, dialect: Dialect, clients: int, effort: WebEffort, add: C
     add(CALLS[clients], rate)
     add(P50[clients], taken[len(taken) // 2] * 1e6)
     add(P99[clients], taken[len(taken) * 99 // 100] * 1e3)
+    for client in connected:
+        client.close()
+
+
+def _prose(site: Site, dialect: Dialect, effort: WebEffort, add: Callable[[str, float], None]) -> None:
+    """Measure the processor time of a call with a long text, there and back, by four clients."""
+    connected = [connect_client(site, dialect) for _ in range(4)]
+    params, content = {"name": "echo", "arguments": {"text": PROSE}}, [{"type": "text", "text": PROSE}]
+    callers = [Caller(client, "tools/call", params, content) for client in connected]
+    load(callers, effort.warm)
+    before = site.cpu()
+    _, taken = load(callers, effort.seconds)
+    add(PROSE_CPU, (site.cpu() - before) / len(taken) * 1e6)
     for client in connected:
         client.close()
 

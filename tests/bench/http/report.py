@@ -1,6 +1,18 @@
 """Format the figures over HTTP as two tables, like those of stdio."""
 
-from tests.bench.http.measure import CALLS, CPU, IDLE, OPENED, P50, P99, SESSION, SLICED_CALLS, SLICED_CPU, STREAM
+from tests.bench.http.measure import (
+    CALLS,
+    CPU,
+    IDLE,
+    OPENED,
+    P50,
+    P99,
+    PROSE_CPU,
+    SESSION,
+    SLICED_CALLS,
+    SLICED_CPU,
+    STREAM,
+)
 from tests.bench.http.sides import DIALECTS, OURS_SIGNED, OURS_STATELESS
 from tests.bench.measure import Figures
 from tests.bench.report import Target, absolutes, ratios, relatives
@@ -20,6 +32,7 @@ COLUMNS = {  # metric → heading
 TARGETS = (
     Target("processor time at 8 clients: at most 1.9 × the floor's", CPU[8], FLOOR, 1.9, False),
     Target("processor time at 8 clients: at most 0.26 of the Python SDK's", CPU[8], PYTHON, 0.26, False),
+    Target("100 KB of prose: at most 0.67 of the Python SDK's processor time", PROSE_CPU, PYTHON, 0.67, False),
     Target("calls at 8 clients: at least 4 × the Python SDK's", CALLS[8], PYTHON, 4.0, True),
     Target("calls at 8 clients: at least 2.5 × the TypeScript SDK's", CALLS[8], TYPESCRIPT, 2.5, True),
     Target("calls at 8 clients: at least half the floor's", CALLS[8], FLOOR, 0.5, True),
