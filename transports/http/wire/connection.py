@@ -8,19 +8,13 @@ from functools import partial
 from math import inf
 from typing import Any, cast
 
-from toolgate.server.budget import Claim
 from toolgate.transports.http.wire.body import MAX_UNREAD, BodyTooSlowError, ClientDisconnectedError, IncomingBody
 from toolgate.transports.http.wire.connections import ConnectionSlot
 from toolgate.transports.http.wire.exchange import Exchange
 from toolgate.transports.http.wire.head import END, MAX_HEAD, HttpError, find_control, read_head, skip_empty_lines
 from toolgate.transports.http.wire.listener import Listener
-from toolgate.transports.http.wire.request import (
-    HttpRequest,
-    WholeResponse,
-    encode_response,
-    refuse,
-    status_line,
-)
+from toolgate.transports.http.wire.request import HttpRequest, WholeResponse, encode_response, refuse, status_line
+from toolgate.transports.http.wire.unread import UnreadAnswers
 
 MAX_UNPARSED = 64 * 1024  # bytes behind a request; then reading stops
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -35,7 +29,6 @@ class HttpConnection(asyncio.Protocol):
     __slots__ = (
         "_begin",
         "_body",
-        "_claim",
         "_closes",
         "_has_ended",
         "_is_answering",
@@ -44,13 +37,13 @@ class HttpConnection(asyncio.Protocol):
         "_listener",
         "_loop",
         "_principal",
-        "_readable",
         "_request",
         "_scanned",
         "_server_state",
         "_slot",
         "_transport",
         "_unparsed",
+        "_unread",
         "client",
         "deadline",
         "is_last",
@@ -72,8 +65,7 @@ class HttpConnection(asyncio.Protocol):
         self._has_ended = False  # the client sends nothing more
         self._is_lingering = False  # the last answer is sent; what comes is dropped
         self._is_reading = True
-        self._readable: asyncio.Future[None] | None = None  # set while the client leaves too much unread
-        self._claim: Claim | None = None  # for what it leaves unread
+        self._unread = UnreadAnswers(listener.answers)
         self._principal = ""  # the sender of the last request, if known
         self.client = ""
         self.deadline = inf
@@ -95,7 +87,7 @@ class HttpConnection(asyncio.Protocol):
         self._server_state.connections.discard(self)
         self._listener.discard(self)
         self._slot.release()
-        self._release_claim()
+        self._unread.end()
         self._keep(b"")
         self._lose_client()
 
@@ -109,7 +101,7 @@ class HttpConnection(asyncio.Protocol):
             data = self._unparsed[self._begin :] + data
             self._scanned -= self._begin
         self._unparsed, self._begin = data, 0
-        if self._request is None and self._readable is None:
+        if self._request is None and not self._unread.is_late:
             self._begin_request()
         elif len(self._unparsed) > MAX_UNPARSED:
             self._set_reading(False)
@@ -128,16 +120,11 @@ class HttpConnection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        self._readable = self._readable or self._loop.create_future()
         self.deadline = self._loop.time() + self._listener.limits.unread
-        if self._claim is None:  # the whole answer counts until it is nearly sent: its last part is small
-            size = self._transport.get_write_buffer_size()
-            self._claim = self._listener.answers.take(self._principal, size, self._disconnect_later)
-            if self._claim is None:
-                self._disconnect_later()
+        self._unread.begin(self._principal, self._transport.get_write_buffer_size(), self._disconnect_later)
 
     def resume_writing(self) -> None:
-        self._release_claim()
+        self._unread.end()
         self.deadline = self._choose_deadline()
         if self._request is None:
             self._loop.call_soon(self._go_on)
@@ -146,7 +133,7 @@ class HttpConnection(asyncio.Protocol):
 
     def expire(self) -> None:
         """End what has taken too long: a body by an answer, all else by closing the connection."""
-        if self._readable is not None or self._is_lingering:
+        if self._unread.is_late or self._is_lingering:
             self._transport.abort()
         elif self._body is not None:
             self.deadline = self._loop.time() + self._listener.limits.linger
@@ -160,7 +147,7 @@ class HttpConnection(asyncio.Protocol):
     def drop(self) -> None:
         """Close the connection, which is answering no request."""
         self._slot.release()
-        if self._readable is not None:
+        if self._unread.is_late:
             self._transport.abort()
         else:
             self._close()
@@ -297,10 +284,8 @@ class HttpConnection(asyncio.Protocol):
 
     def send_response(self, request: HttpRequest, response: WholeResponse) -> None:
         """Send a whole answer, and end the request."""
-        if response.closes:
-            self._closes = True
-        elif self._closes or self.is_last:
-            self._closes = True
+        self._closes = self._closes or self.is_last or response.closes
+        if self._closes and not response.closes:
             response = WholeResponse(response.status, response.lines, response.body, closes=True)
         self._principal = request.principal
         self._listener.answered[response.status] += 1
@@ -320,8 +305,7 @@ class HttpConnection(asyncio.Protocol):
         return b"".join((status_line(status), self._listener.common, lines, request.lines, end))
 
     async def drain(self) -> None:
-        if self._readable is not None:
-            await asyncio.shield(self._readable)
+        await self._unread.wait()
 
     def end_answer(self) -> None:
         """End the request, and begin the next one in a turn of its own."""
@@ -341,14 +325,11 @@ class HttpConnection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Begin the next request, if the client has read the answers before it."""
-        if (
-            self._request is None
-            and self._readable is None
-            and not (self._is_lingering or self._transport.is_closing())
-        ):
-            if self._unparsed:
-                self._begin_request()
-            self._update_reading()
+        if self._request is not None or self._unread.is_late or self._is_lingering or self._transport.is_closing():
+            return
+        if self._unparsed:
+            self._begin_request()
+        self._update_reading()
 
     def send(self, data: bytes) -> None:
         if not self._transport.is_closing():
@@ -405,18 +386,10 @@ class HttpConnection(asyncio.Protocol):
         log.info("a reader is disconnected: too much waits for it, or for others of its principal")
         self._loop.call_soon(self._transport.abort)
 
-    def _release_claim(self) -> None:
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
-        readable, self._readable = self._readable, None
-        if readable is not None:
-            readable.set_result(None)
-
     def _choose_deadline(self) -> float:
         """Return until when the client has to do what is next."""
         limits, now = self._listener.limits, self._loop.time()
-        if self._readable is not None:
+        if self._unread.is_late:
             return now + limits.unread
         if self._is_lingering:
             return now + (limits.unread if self._transport.get_write_buffer_size() else limits.linger)
