@@ -232,7 +232,7 @@ def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") 
         nonces = nonces or Nonces(MemoryKeys())
     most = call_limits(config)
     limiter: RateLimiter | None = None
-    if most is not None:
+    if most is not None and any(most.values()):
         limiter = local = CallRateLimiter(most)
         if bus is not None and config.redis is not None:
             from toolgate.server.policy.shared_rate_limit import SharedRateLimiter  # start-up: only replicas have it
