@@ -41,6 +41,7 @@ RENEW = 600.0  # seconds between two fetches of the keys: a removed key is refus
 PAUSE = 30.0  # seconds between two fetches for an unknown key: anyone can name one
 RETRY = 5.0  # seconds between two fetches while there are no keys
 FETCH_TIME = 5.0  # seconds for one document
+PATIENCE = 2.5  # seconds that requests wait for all documents together
 MAX_WANTED = 1_000  # ids of unknown keys in memory: anyone can name them
 MAX_DOCUMENT = 512 * 1024  # bytes of one document; the largest known are a tenth of it
 
@@ -74,6 +75,7 @@ class IssuerKeys:
         self.fetch_count = 0  # finished fetches of the keys
         self._tried = float("-inf")
         self._renewing: asyncio.Task[None] | None = None
+        self._renewing_since = 0.0
         self._wanted: set[str] = set()  # ids of keys to look for at the next fetch
         self._absent: set[str] = set()  # ids missing at the last fetch
 
@@ -92,10 +94,17 @@ class IssuerKeys:
             raise UnavailableError(RETRY)
 
     async def refresh_keys(self, pause: float) -> None:
-        """Fetch the keys, unless that was tried less than `pause` seconds ago. Concurrent callers share one fetch."""
+        """Fetch the keys, unless that was tried less than `pause` seconds ago. Concurrent callers share one fetch.
+
+        Raises UnavailableError `PATIENCE` seconds after an issuer that does not answer was asked. The fetch goes on.
+        """
         if self._renewing is None and self._tried_within(pause, self._now()):
             return
-        await asyncio.shield(self._renew())
+        renewing = self._renew()
+        left = self._renewing_since + PATIENCE - asyncio.get_running_loop().time()
+        done, _ = await asyncio.wait([renewing], timeout=max(0.0, left))
+        if not done:
+            raise UnavailableError(RETRY)
 
     async def seek_key(self, kid: str) -> None:
         """Look for an unknown key. Raises UnavailableError if it is too soon."""
@@ -119,6 +128,7 @@ class IssuerKeys:
 
     def _renew(self) -> "asyncio.Task[None]":
         if self._renewing is None:
+            self._renewing_since = asyncio.get_running_loop().time()
             self._tried = self._now()
             self._absent, self._wanted = self._wanted, set()
             self._renewing = asyncio.get_running_loop().create_task(self._load())
