@@ -281,7 +281,7 @@ class App:
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""
         await self.store.prepare()
-        await self.keys.load()
+        await self.keys.load(signs_in=self._signs_in)
         self._later.start(self.keys.follow, 0.0)
         if self.places is not None:
             await self.places.load()

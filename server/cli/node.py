@@ -27,6 +27,7 @@ from toolgate.server.protocol.asyncio_tasks import DelayedTasks
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.telemetry import logging as logs
 from toolgate.server.watch import FileChanges
+from toolgate.tools.workspace.state_file import open_or_replace
 
 DONE, FAULT = 0, 1
 SOCKET = "node.sock"
@@ -157,7 +158,7 @@ def parse_people(word: str | None, options: Config) -> int:
 
 def lock_node(state: Path) -> int:
     """Return a descriptor that keeps other nodes from this state folder until it is closed. Raises UsageError."""
-    descriptor = os.open(state / "node.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_or_replace(state / "node.lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,13 +5,16 @@ Gateways of one database agree on who is gone. Those of two do not, and one that
 
 import hashlib
 import logging
+import os
 import re
 from pathlib import Path
 
 from toolgate.server.state import key_file
+from toolgate.tools.workspace.state_file import read_regular
 
 DATABASE_ID = re.compile("[0-9a-f]{32}")
 MAX_DATABASES = 16  # that a node remembers: two already change what it does, so further ones tell it nothing
+MAX_FILE = 4_096  # bytes: of 16 there are 528
 DATABASES_FILE = Path("uses/databases")  # in the node's state, and in its backups
 
 log = logging.getLogger("toolgate.node")
@@ -53,7 +56,7 @@ class KnownDatabases:
         self._file = file
         self.ids: set[str] = set()
         self._is_kept = True
-        if file is not None and file.exists():
+        if file is not None and os.path.lexists(file):
             self.ids.update(_read_ids(file))
             self._warn_of_several()
 
@@ -83,8 +86,7 @@ class KnownDatabases:
 
 
 def _read_ids(file: Path) -> list[str]:
-    with file.open("rb") as opened:
-        words = opened.read(MAX_DATABASES * 40).decode("ascii", "replace").split()
+    words = read_regular(file, MAX_FILE).decode("ascii", "replace").split()
     if not all(map(DATABASE_ID.fullmatch, words)):
         raise ValueError(f"{file} is damaged: remove it if servers with only one database use this node")
     return words

@@ -5,10 +5,13 @@ import re
 import socket
 from pathlib import Path
 
+from toolgate.tools.workspace.state_file import read_regular
+
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_FILE = "node.name"
 FORM = "must be 1 to 63 letters, digits, dots, dashes or underscores, and begin with a letter or digit"
 FALLBACK = "node"
+MAX_FILE = 4_096  # bytes
 
 
 def check_node_name(word: str) -> str:
@@ -25,7 +28,7 @@ def find_or_choose_name(state: Path, chosen: str | None) -> str:
     Raises ValueError where the kept name is another than `chosen`, or no name; and OSError.
     """
     try:
-        kept = (state / NAME_FILE).read_text(errors="replace").rstrip("\n")
+        kept = read_regular(state / NAME_FILE, MAX_FILE).decode(errors="replace").rstrip("\n")
     except FileNotFoundError:
         return _keep_name(state, chosen or _name_host())
     if not NODE_NAME.fullmatch(kept):

@@ -13,10 +13,13 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from toolgate.tools.workspace.state_file import read_regular
+
 if TYPE_CHECKING:
     from toolgate.server.state.tables import Connection
 
 SIZE = 32  # bytes, as AES-256 and HMAC-SHA-256 want them
+MAX_KEY = 4_096  # bytes of a damaged one
 
 
 class KeyFile:
@@ -73,9 +76,9 @@ def replace_file(file: Path, data: bytes) -> None:
 
 def read_key(file: Path) -> bytes:
     """Return the key in `file`. Raises OSError when it is missing or damaged."""
-    key = file.read_bytes()
+    key = read_regular(file, MAX_KEY, follow=True)  # a mounted secret is a link
     if len(key) != SIZE:
-        raise OSError(f"{file} is damaged: remove it, and a new key is made")
+        raise OSError(f"{file} is damaged: it has {len(key)} bytes, not {SIZE}")
     return key
 
 

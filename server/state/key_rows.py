@@ -9,7 +9,7 @@ from typing import Any
 
 from toolgate.server.state import tables
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sqlite import open_read_only
+from toolgate.server.state.sqlite import open_read_only, require_files
 
 
 def list_keys(connection: "tables.Connection") -> list[Any]:
@@ -44,6 +44,7 @@ def read_newest_key(path: Path) -> tuple[str, str, float] | None:
 
     if not path.exists():
         return None
+    require_files(path)
     try:
         with contextlib.closing(open_read_only(path)) as raw:
             if raw.execute("SELECT 1 FROM sqlite_master WHERE name = 'oauth_key'").fetchone() is None:

@@ -48,7 +48,7 @@ class KeyTable:
     def find(self, name: str) -> "TableKey":
         return TableKey(self, name)
 
-    async def load(self) -> None:
+    async def load(self, *, signs_in: bool = False) -> None:
         await self._store.transact(self._settle, alone="keys")
 
     async def follow(self) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from toolgate.server.state.errors import StateError
+from toolgate.tools.workspace.state_file import open_regular, remove_entry
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +58,12 @@ class ProcessRegistry:
             return True
         path = self.folder / name
         try:
-            file = os.open(path, os.O_RDONLY)
+            file = open_regular(path, os.O_RDONLY)
         except FileNotFoundError:
+            return False
+        except OSError as error:  # a living process has locked a file of its own
+            log.warning("%s is not the file of a process, and is removed: %s", path, error.strerror)
+            remove_entry(path)
             return False
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: two that check at once both get the right answer

@@ -20,6 +20,7 @@ from toolgate.server.state import snapshot, tables
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.sqlite import connect, describe_error, disconnect, error_name, version_of
 from toolgate.server.state.tables import COMPATIBLE_SINCE, VERSION
+from toolgate.tools.workspace.state_file import open_or_replace
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -160,7 +161,7 @@ def _forget_copies(path: Path) -> None:
 @contextlib.contextmanager
 def _hold_upgrade_lock(path: Path) -> Generator[None]:
     """Hold the lock for upgrades. The system releases it when its holder dies."""
-    descriptor = os.open(path.with_name(".upgrading"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_or_replace(path.with_name(".upgrading"), os.O_RDWR | os.O_CREAT)
     try:
         if os.geteuid() == 0:  # the next to upgrade may be the owner of the database
             owner = path.stat()

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from toolgate.server.state import key_file, tables
 from toolgate.server.state.errors import StateError
+from toolgate.server.state.key_check import settle_keys
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import SealingKey
 from toolgate.server.state.store import Store
@@ -24,8 +25,8 @@ class SealingKeys(Protocol):
         """Return the key of that name. It is read and created at its first use, or by `load`."""
         ...
 
-    async def load(self) -> None:
-        """Read the keys. Raises StateError."""
+    async def load(self, *, signs_in: bool = False) -> None:
+        """Read the keys. `signs_in`: refuse damaged keys of people's sign-ins. Raises StateError."""
         ...
 
     async def follow(self) -> None:
@@ -55,7 +56,8 @@ class KeyFolder:
     def find(self, name: str) -> KeyFile:
         return KeyFile(self._folder / name)
 
-    async def load(self) -> None:
+    async def load(self, *, signs_in: bool = False) -> None:
+        settle_keys(self._folder, signs_in=signs_in)
         if self._shared is not None and await self._shared.read(has_keys):
             raise StateError(SEALED)
 

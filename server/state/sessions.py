@@ -20,6 +20,7 @@ from toolgate.server.state.batch import WriteBatch
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.sqlite import describe_error
 from toolgate.server.state.store import StateError, Store
+from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.api.services import PlanState
 
 if TYPE_CHECKING:
@@ -176,8 +177,8 @@ class SessionRecords:
         if row is None or (row.process != own and row.process not in dead):
             return None
         try:
-            details = msgspec.json.decode(row.details, type=SessionDetails)
-        except (msgspec.ValidationError, msgspec.DecodeError, TypeError) as error:
+            details = decode_json(row.details, SessionDetails)
+        except (JsonError, TypeError) as error:
             log.warning("a session can't be resumed, its details can't be read: %s", error)
             connection.execute(session.delete().where(session.c.id == id))
             return None
@@ -221,8 +222,8 @@ def _is_readable(row: Any) -> bool:
 
 def _grants(details: Any) -> Sequence[str]:
     try:
-        return msgspec.json.decode(details, type=SessionGrants).grants
-    except (msgspec.ValidationError, msgspec.DecodeError, TypeError):
+        return decode_json(details, SessionGrants).grants
+    except (JsonError, TypeError):
         return ()  # it can't be resumed anyway
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.sqlite import describe_error, version_of_raw
+from toolgate.server.state.sqlite import describe_error, require_files, version_of_raw
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,6 +33,7 @@ def copy_with(database: Path, to: Path, moment: Callable[[], T]) -> tuple[int, T
     """
     import sqlite3  # start-up
 
+    require_files(database)
     try:
         with contextlib.ExitStack() as stack:
             writer, source = (

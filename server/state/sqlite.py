@@ -3,10 +3,12 @@
 import contextlib
 import fcntl
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate.server.state.errors import StateError
+from toolgate.tools.workspace.state_file import open_regular
 
 if TYPE_CHECKING:
     import sqlite3
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 STEP = 0.02  # seconds to wait in SQLite at a time, since nothing interrupts that
 LOOK = 2.0  # seconds to wait for another process's transactions where nothing can interrupt
+MEND = "move it away, or restore state.db and keys/ from a backup"
 HEADER = 64  # bytes of the header: https://www.sqlite.org/fileformat2.html#the_database_header
 MAGIC = b"SQLite format 3\0"
 
@@ -61,11 +64,27 @@ def compatible_since_of_raw(raw: "sqlite3.Connection") -> int:
 def read_header_version(path: Path) -> int | None:
     """Return the version in the file's header, or None without a database. The log beside it may have a newer one."""
     try:
-        with path.open("rb") as file:
+        with open(open_regular(path, os.O_RDONLY, follow=True), "rb") as file:
             head = file.read(HEADER)
     except OSError:
         return None
     return int.from_bytes(head[60:64]) if head.startswith(MAGIC) and len(head) == HEADER else None
+
+
+def require_files(path: Path) -> None:
+    """Raise StateError where something else is in the place of the database, or of the files beside it: SQLite would
+    wait for a FIFO, or answer with an error that says nothing."""
+    for place in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        try:
+            is_file = stat.S_ISREG(place.stat().st_mode)  # closing a file would end SQLite's locks on it
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StateError(f"the state database can't be read: {place}: {error.strerror}: {MEND}") from error
+        if not is_file:
+            raise StateError(f"the state database can't be read: {place} is not a file: {MEND}")
+        if not os.access(place, os.R_OK | os.W_OK):
+            raise StateError(f"the state database can't be read: {place}: no permission: chmod 600 it")
 
 
 def check_database(path: Path) -> tuple[int, int]:
@@ -75,6 +94,7 @@ def check_database(path: Path) -> tuple[int, int]:
     """
     import sqlite3  # start-up
 
+    require_files(path)
     try:
         with contextlib.closing(open_read_only(path)) as raw:
             (verdict,) = raw.execute("PRAGMA quick_check(1)").fetchone()
@@ -105,7 +125,7 @@ def move_stale_log(path: Path) -> Path | None:
     log_file = path.with_name(f"{path.name}-wal")
     aside = path.with_name(f"{log_file.name}.left-{os.urandom(4).hex()}")
     try:
-        descriptor = os.open(log_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_regular(log_file, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:

@@ -25,11 +25,13 @@ from toolgate.server.state.sqlite import (
     error_name,
     move_stale_log,
     read_header_version,
+    require_files,
     version_of_raw,
 )
 from toolgate.server.state.store import Subject, make_private_folder
 from toolgate.server.state.tables import VERSION
 from toolgate.server.state_budget import current_budget
+from toolgate.tools.workspace.state_file import remove_entry
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RootTransaction
@@ -96,6 +98,8 @@ class SqliteStore:
         """Upgrade a database of an older version. Opens no other one."""
         # only while SQLite has it not open: closing a file ends SQLite's locks on it
         version = read_header_version(self.path) if self._worker is None else None
+        if self._worker is None:
+            require_files(self.path)
         if version not in (None, VERSION):
             await self.read(lambda _: None)
 
@@ -104,15 +108,16 @@ class SqliteStore:
         try:
             if on:
                 make_private_folder(mark.parent)
-                mark.touch(0o600)
+                if not os.path.lexists(mark):
+                    mark.touch(0o600)
             else:
-                mark.unlink(missing_ok=True)
+                remove_entry(mark)
         except OSError as error:
             raise self._unusable("can't be written", error) from error
 
     def has_flag(self, kind: str, key: str) -> bool:
         """Return whether the marker is set. Costs a stat."""
-        return self._mark(kind, key).exists()
+        return os.path.lexists(self._mark(kind, key))
 
     async def clear_flag_unless(
         self,

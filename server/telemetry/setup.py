@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from toolgate.server.calls.observers import Observer, Observers
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
+from toolgate.server.state import key_check
 from toolgate.server.state.sealing_keys import SealingKeys
 from toolgate.server.state.store import Store
 from toolgate.server.telemetry.recent_calls import RecentCalls
@@ -96,7 +97,7 @@ def _open_audit(
         return recorder.open_recorder(state, level, workspaces.sandbox_level, shared)
     except OSError as error:
         reason = f"{error.filename} can't be written: {error.strerror}" if error.strerror else str(error)
-        raise UsageError(f"--audit: {reason}") from None
+        raise UsageError(f"--audit: {reason}: {key_check.OTHERS['audit']}") from None
 
 
 def _open_traces(config: Config, registry: Callable[[], Registry]) -> "Traces | None":

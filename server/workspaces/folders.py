@@ -23,6 +23,7 @@ from toolgate.server.workspaces.archive import pack_folder
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.tools.workspace.safe_walk import open_folder, walk_folders
+from toolgate.tools.workspace.state_file import open_or_replace, open_regular
 
 SUFFIX = ".tar.gz"
 PART = ".part"  # of an unfinished archive
@@ -69,7 +70,7 @@ class PrincipalFolders:
     def hold_lock(self) -> Generator[None]:
         """Exclude other processes. Raises WorkspaceInUseError."""
         _private(self.leaving)
-        descriptor = os.open(self.leaving / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = open_or_replace(self.leaving / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -209,7 +210,7 @@ def _list_names(folder: Path) -> list[str]:
 
 def _is_held(path: Path) -> bool:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_regular(path, os.O_RDWR)
     except OSError:
         return False
     try:

@@ -5,15 +5,21 @@ NAME.gone       created when NAME was first found to be gone, since its last cal
 NAME.word       a message for NAME
 """
 
+import logging
 import os
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+
+from toolgate.tools.workspace.state_file import read_regular, remove_entry
 
 PRINCIPAL_NAME = re.compile(r"u-[0-9a-f]{40}")  # as `Principal.name`; the local user has another, and is never removed
 EVERY = 60.0  # seconds between two notes for one principal
-MAX_MESSAGE = 1_000  # bytes
+MAX_MESSAGE, MAX_FILE = 1_000, 2**20  # bytes of a message that is shown, and of its file
+
+log = logging.getLogger(__name__)
 
 
 class LastUsed:
@@ -37,7 +43,7 @@ class LastUsed:
     def find_last_call(self, name: str) -> float | None:
         """Return the time of the last call, or None; notes nothing."""
         try:
-            return (self._folder / name).stat().st_mtime
+            return (self._folder / name).lstat().st_mtime
         except FileNotFoundError:
             return None
 
@@ -64,7 +70,7 @@ class LastUsed:
             self._remove(name + ending)
         self._noted.pop(name, None)
         draft = self._folder / f"{name}.draft"
-        draft.unlink(missing_ok=True)
+        remove_entry(draft)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
         draft.rename(self._folder / f"{name}.word")
@@ -72,19 +78,25 @@ class LastUsed:
     def _take_message(self, name: str) -> str | None:
         path = self._folder / f"{name}.word"
         try:
-            text = path.read_bytes()[:MAX_MESSAGE].decode(errors="replace")
+            text = read_regular(path, MAX_FILE)[:MAX_MESSAGE].decode(errors="replace")
         except FileNotFoundError:
             return None
-        path.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("%s has no message, and is removed: %s", path, error.strerror)
+            text = None
+        remove_entry(path)
         return text
 
     def _touch(self, path: Path, now: float) -> None:
-        self._private()
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        os.utime(path, (now, now))
+        """Set the time of a file, which is created if it is missing. It is not opened: it may be anything."""
+        if not os.path.lexists(path):
+            self._private()
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.utime(path, (now, now), follow_symlinks=False)
 
     def _remove(self, file: str) -> None:
-        (self._folder / file).unlink(missing_ok=True)
+        remove_entry(self._folder / file)
 
     def _private(self) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)

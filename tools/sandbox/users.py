@@ -18,6 +18,7 @@ from pathlib import Path
 
 from toolgate.tools.workspace.safe_walk import walk_folders
 from toolgate.tools.workspace.spool import Spool
+from toolgate.tools.workspace.state_file import open_or_replace
 
 LOCK = ".users"
 NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
@@ -166,7 +167,7 @@ def _pass_on(name: str, folder: int, owner: int, uid: int) -> None:
 @contextmanager
 def _lock(folder: Path) -> Generator[int, None, None]:
     """Lock and yield the file that holds the last uid."""
-    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = open_or_replace(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor

@@ -14,6 +14,7 @@ those of ended servers; it never touches those of another living one.
 
 import errno
 import fcntl
+import logging
 import os
 import stat
 import time
@@ -23,10 +24,11 @@ from pathlib import Path
 
 import msgspec
 
+from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.workspace.run_output import FileOutput
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.safe_walk import open_folder
-from toolgate.tools.workspace.state_file import open_regular, write_regular
+from toolgate.tools.workspace.state_file import allow_owner, open_regular, read_regular, remove_entry, write_regular
 
 KEPT = 50  # ended runs: a list that a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
@@ -36,6 +38,8 @@ ROOM, FILES = 2**20, 16  # bytes and files of the disk that let a command begin 
 LAST_ID = "last-id"
 SHOWN = 1_000  # characters of a command kept for lists
 CWD_FOLDER = "places"  # where commands record their directory: in a sandbox, their only writable folder here
+
+log = logging.getLogger(__name__)
 
 
 class Spool:
@@ -265,14 +269,29 @@ class Spool:
     def _runs(self) -> Iterator[Run]:
         """Yield every run in the folder. An unreadable one was being written when its server died."""
         for number in self._numbers():
+            path = self.path(number, "task.json")
             try:
-                with open(open_regular(self.path(number, "task.json"), os.O_RDONLY), "rb") as file:
-                    run = msgspec.json.decode(file.read(MAX_TASK), type=Run)
-            except (OSError, msgspec.DecodeError):
-                self.forget(number)
-                continue
+                run = decode_json(read_regular(path, MAX_TASK), Run)
+            except (OSError, JsonError) as error:
+                if self.size(number) == 0:
+                    if not _is_empty(path):  # else it was being written when its server died
+                        log.warning("%s is damaged, and its run, without output, is forgotten: %s", path, error)
+                    self.forget(number)
+                    continue
+                run = self._replace_record(number, path, error)
             run.id = number
             yield run
+
+    def _replace_record(self, number: int, path: Path, error: Exception) -> Run:
+        """Return a record of a run in place of a damaged one: its output can still be read."""
+        reason = error.strerror if isinstance(error, OSError) else error
+        log.warning("%s is damaged, and its run is listed as lost: %s", path, reason)
+        began = path.parent.lstat().st_mtime
+        run = Run(number, "(its record is damaged)", "", began, True)
+        with suppress(OSError):
+            remove_entry(path)
+            self.save(run)
+        return run
 
     def _numbers(self) -> list[int]:
         with os.scandir(self.folder) as entries:
@@ -290,6 +309,8 @@ class Spool:
                 _remove_folder(entry.path)
             elif not entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
+            elif not os.access(entry.path, os.R_OK | os.W_OK):
+                allow_owner(entry.path)
 
     def require_cwd_folder(self) -> None:
         """Raise FileNotFoundError if the folder in which commands record their directory was removed."""
@@ -330,6 +351,15 @@ def remove_cwd_files(folder: Path, before: float, living: Container[str] = ()) -
             is_kept = found.st_ctime >= before or entry.name.rpartition("-")[0] in living
             if not is_kept and not stat.S_ISDIR(found.st_mode):
                 os.unlink(entry.name, dir_fd=opened)
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether there is no file, or an empty one."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return True
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
 def _remove_folder(path: Path | str, *, ignore_errors: bool = False) -> None:

@@ -9,7 +9,17 @@ from functools import partial
 from typing import Any
 
 from toolgate.server import VERSION, build, progress
-from toolgate.server.cli.doctor import machine, nodes, replaced_files, replicas, serving, state, tools, webhooks
+from toolgate.server.cli.doctor import (
+    machine,
+    nodes,
+    replaced_files,
+    replicas,
+    serving,
+    state,
+    state_files,
+    tools,
+    webhooks,
+)
 from toolgate.server.cli.doctor.report import CheckFinding, CheckRow, run_checks
 from toolgate.server.cli.style import choose_style
 from toolgate.server.config.load import Config
@@ -65,6 +75,7 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "proxies": serving.proxies,
     "client documents": serving.documents,
     "state folder": state.folder,
+    "state files": state_files.check,
     "replaced files": replaced_files.people,
     "state database": state.database,
     "signing key": state.signing_key,
@@ -83,8 +94,8 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
 }
 REPLICA_CHECKS = ("secret", "Redis", "other clocks")
 NODE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
-    **{name: MACHINE_CHECKS[name] for name in ("python", "sandbox", "limits", "state folder", "replaced files")},
-    **{name: MACHINE_CHECKS[name] for name in ("clock", "disk space")},
+    **{name: MACHINE_CHECKS[name] for name in ("python", "sandbox", "limits", "state folder", "state files")},
+    **{name: MACHINE_CHECKS[name] for name in ("replaced files", "clock", "disk space")},
     **{name: MACHINE_CHECKS[name] for name in ("memory", "open files", "shell", "browser")},
     "address": nodes.listening,
 }

@@ -18,6 +18,7 @@ from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import format_size
 from toolgate.server.workspaces.node_report import NodeLoad
+from toolgate.tools.workspace.state_file import open_regular
 
 if TYPE_CHECKING:
     from toolgate.server.node.gateway.link import NodeLink
@@ -197,7 +198,7 @@ def _try_address(address: NodeAddress, state: Path) -> str:
 def _is_locked(config: Config) -> bool:
     """Return whether a node uses the state."""
     try:
-        descriptor = os.open(config.state / "node.lock", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_regular(config.state / "node.lock", os.O_RDWR)
     except OSError:
         return False
     try:

@@ -13,11 +13,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from toolgate.server.node.tls.errors import CertificateError
 from toolgate.server.state import key_file
+from toolgate.tools.workspace.state_file import read_regular
 
 AUTHORITY = "node-authority.pem"
 GATEWAY = "gateway.pem"
 AUTHORITY_DAYS = 3_650
 DAYS = 730
+MAX_FILE = 64 * 2**10  # bytes
 SKEW = datetime.timedelta(hours=1)  # by which the other machine's clock may be behind
 KEY_USAGES = (
     *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
@@ -42,7 +44,7 @@ class Authority:
         self._now = now
         if not self.file.exists():
             key_file.create_file(self.file, _create_authority(now))
-        data = self.file.read_bytes()
+        data = read_regular(self.file, MAX_FILE, follow=True)
         try:
             key = serialization.load_pem_private_key(data, None)
             (self.certificate,) = x509.load_pem_x509_certificates(data)

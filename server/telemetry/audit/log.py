@@ -34,6 +34,7 @@ from toolgate.server.telemetry.audit.entry import (
     parse_head,
     parse_line,
 )
+from toolgate.tools.workspace.state_file import open_regular
 
 log = logging.getLogger("toolgate.audit")
 
@@ -284,7 +285,7 @@ def _newest(lines: list[bytes], key: ChainKey) -> tuple[int, str]:
 
 
 def _open(path: str, how: int) -> int:
-    return os.open(path, how | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    return open_regular(path, how | os.O_CREAT)
 
 
 def _inode(path: str) -> int | None:

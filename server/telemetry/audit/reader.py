@@ -21,6 +21,7 @@ from toolgate.server.telemetry.audit.entry import (
     parse_head,
 )
 from toolgate.server.telemetry.audit.log import CURRENT, HEAD_FILE, MAX_LINE, rotated_files
+from toolgate.tools.workspace.state_file import open_regular
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds
@@ -200,7 +201,7 @@ def _lock(descriptor: int) -> None:
 
 def _open_existing(path: Path) -> int | None:
     try:
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open_regular(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
 

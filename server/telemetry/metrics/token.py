@@ -8,8 +8,10 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import key_file
 from toolgate.server.text import describe_os_error
+from toolgate.tools.workspace.state_file import read_regular
 
 TOKEN = re.compile(r"[A-Za-z0-9._~+/-]{16,512}=*")  # RFC 6750 section 2.1; shorter ones could be guessed
+MAX_FILE = 4_096  # bytes
 
 
 def choose_token(config: Config) -> str | None:
@@ -25,13 +27,16 @@ def ensure_token(file: Path) -> str:
         key_file.create_file(file, secrets.token_urlsafe(32).encode() + b"\n")
     except OSError as error:
         raise UsageError(f"--state: can't write {describe_os_error(error)}") from None
-    return read_token(file)
+    try:
+        return read_token(file, "--state")
+    except UsageError as error:
+        raise UsageError(f"{error}; remove it, and a new one is made") from None
 
 
 def read_token(file: Path, flag: str = "--metrics-token") -> str:
     """Return the token in `file`, which `flag` names. Raises UsageError."""
     try:
-        found = file.read_text("utf-8").strip()
+        found = read_regular(file, MAX_FILE, follow=True).decode().strip()
     except OSError as error:
         raise UsageError(f"{flag}: can't read {describe_os_error(error)}") from None
     except UnicodeDecodeError:

@@ -17,11 +17,13 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import ToolError, WrongArgumentsError
+from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.api.text import refuse_control_characters
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.skills import frontmatter
 from toolgate.tools.builtin.skills.files import MANIFEST, files_of
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, SkillHead
+from toolgate.tools.workspace.state_file import read_regular, remove_entry
 
 BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
 
@@ -133,9 +135,11 @@ class Skills:
             self._cached_heads = {}
             if self.cache is not None:
                 try:
-                    self._cached_heads = msgspec.json.decode(self.cache.read_bytes(), type=dict[str, SkillHead])
-                except (OSError, msgspec.MsgspecError) as error:
-                    log.debug("no cache of skills: %s", error)
+                    self._cached_heads = decode_json(read_regular(self.cache), dict[str, SkillHead])
+                except FileNotFoundError:
+                    log.debug("no cache of skills yet")
+                except (OSError, JsonError) as error:
+                    log.warning("%s is damaged, and is made again: %s", self.cache, error)
         return self._cached_heads
 
     def _write_cache(self) -> None:
@@ -148,6 +152,8 @@ class Skills:
         try:
             self.cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft.write_bytes(msgspec.json.encode(self._cached_heads))
+            if self.cache.is_dir():
+                remove_entry(self.cache)
             draft.replace(self.cache)
         except OSError as error:
             log.debug("the cache of skills can't be written: %s", error)

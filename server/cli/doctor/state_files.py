@@ -1,0 +1,162 @@
+"""Check each file of the state folder: that it is one, that it can be read, and that it holds what it should.
+
+The database and the audit log have checks of their own. People's files are not looked at.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+
+from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.config.load import Config
+from toolgate.server.state import key_check
+from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.spool import LAST_ID, MAX_TASK
+from toolgate.tools.workspace.state_file import open_regular, read_regular
+
+HEALS = "the server makes it again"
+LISTED_LOST = "the server lists its run as lost, and its output can still be read"
+SHOWN = 3  # findings in a line
+MOST = 1_000  # findings that are counted
+MAX_COUNT = 64  # bytes of a file with a number
+COUNT = re.compile(rb"\s*[0-9]{0,20}\s*")
+
+
+class StateDamage(msgspec.Struct, frozen=True):
+    """A damaged file: what is wrong, and what to do. `heals`: the server mends it by itself."""
+
+    path: Path
+    problem: str
+    mend: str = HEALS
+    heals: bool = True
+
+
+async def check(config: Config) -> CheckFinding:
+    return await asyncio.to_thread(_check, config.state)
+
+
+def _check(state: Path) -> CheckFinding:
+    if not state.is_dir():
+        raise CheckSkippedError("none yet")
+    found = list(islice(find_damage(state), MOST))
+    if not found:
+        return "each can be read"
+    found.sort(key=lambda damage: damage.heals)  # first what needs a hand
+    shown = "; ".join(f"{damage.path.relative_to(state)}: {damage.problem}" for damage in found[:SHOWN])
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    finding, mend = f"damaged: {shown}{more}", found[0].mend
+    if found[0].heals:
+        return CheckNote(finding, mend)
+    raise CheckError(finding, mend)
+
+
+def find_damage(state: Path) -> Iterator[StateDamage]:
+    """Yield the damaged files of a state folder. It opens no file that is not one, and waits for nothing."""
+    yield from _find_keys(state / "keys")
+    for folder in ("flags", "uses", "processes"):
+        for path in _list(state / folder):
+            yield from _probe(path)
+    for path in _list(state / "audit"):
+        yield from _probe(path, "the server can't write the audit log: " + key_check.OTHERS["audit"], heals=False)
+    for path in state.glob("state.db.before-*"):
+        yield from _probe(path, "remove it: it is the copy from before an upgrade", heals=False)
+    yield from _find_single(state)
+    for spool in _list(state / "spool"):
+        if spool.is_dir() and not spool.is_symlink():
+            yield from _find_runs(spool)
+
+
+def _find_keys(folder: Path) -> Iterator[StateDamage]:
+    names = (*key_check.REMADE, *key_check.NEEDED, *key_check.OTHERS)
+    for name in names:
+        for file, problem in key_check.find_damage(folder, name):
+            said = problem.removeprefix(f"{file}").removeprefix(":").removeprefix(" is").strip()
+            yield StateDamage(file, said, key_check.describe_mend(name), name in key_check.REMADE)
+    for file in _list(folder):
+        if file.name.partition(".before-")[0] not in names:
+            yield from _probe(file, "restore keys/ from a backup, or remove it", heals=False)
+    yield from _find_token(folder / "metrics")
+
+
+def _find_token(file: Path) -> Iterator[StateDamage]:
+    from toolgate.server.protocol.errors import UsageError  # start-up
+    from toolgate.server.telemetry.metrics.token import read_token
+
+    if file.is_file():
+        try:
+            read_token(file)
+        except UsageError:
+            yield StateDamage(file, "holds no token", "remove it, and the server makes a new one", heals=False)
+
+
+def _find_single(state: Path) -> Iterator[StateDamage]:
+    """Yield damage of the files of which a state has one."""
+    from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases  # start-up
+    from toolgate.server.node.name import NAME_FILE, NODE_NAME
+    from toolgate.tools.builtin.skills.frontmatter import SkillHead
+
+    cache, name, databases = state / "cache" / "skills.json", state / NAME_FILE, state / DATABASES_FILE
+    yield from _read(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
+    yield from _read_count(state / "workspaces" / ".users")
+
+    def read_name() -> None:
+        if not NODE_NAME.fullmatch(read_regular(name, MAX_COUNT * 2).decode(errors="replace").rstrip("\n")):
+            raise ValueError("it holds no name")
+
+    yield from _read(name, read_name, "write the node's name into it, which toolgate nodes list shows", heals=False)
+    yield from _read(databases, lambda: KnownDatabases(databases), "remove it, if one gateway uses it", heals=False)
+
+
+def _find_runs(spool: Path) -> Iterator[StateDamage]:
+    yield from _read_count(spool / LAST_ID)
+    for lock in spool.glob("*.lock"):
+        yield from _probe(lock)
+    for run in _list(spool):
+        if run.name.isdecimal() and run.is_dir() and not run.is_symlink():
+            record = run / "task.json"
+            yield from _read(record, partial(_decode_run, record), LISTED_LOST)
+            yield from _probe(run / "output", "its output can't be read: remove it", heals=False)
+
+
+def _decode_run(record: Path) -> Run:
+    return decode_json(read_regular(record, MAX_TASK), Run)
+
+
+def _read_count(path: Path) -> Iterator[StateDamage]:
+    def read() -> None:
+        if not COUNT.fullmatch(read_regular(path, MAX_COUNT)):
+            raise ValueError("it holds no number")
+
+    yield from _read(path, read)
+
+
+def _probe(path: Path, mend: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
+    """Yield the damage of a file that can't be opened."""
+    yield from _read(path, lambda: os.close(open_regular(path, os.O_RDONLY)), mend, heals=heals)
+
+
+def _read(path: Path, read: Callable[[], object], mend: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
+    """Yield the damage of a file that `read` can't read. A missing file is none."""
+    if not os.path.lexists(path):
+        return
+    try:
+        read()
+    except OSError as error:
+        yield StateDamage(path, (error.strerror or str(error)).lower(), mend, heals)
+    except (JsonError, ValueError) as error:
+        yield StateDamage(path, str(error)[:100], mend, heals)
+
+
+def _list(folder: Path) -> list[Path]:
+    """Return what is in a folder, but for drafts. A folder that can't be read has nothing."""
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError:
+        return []
