@@ -119,7 +119,7 @@ async def _run(ctx: Context, task: str, arguments: dict[str, Any], *, changes_fi
         raise ToolError(f"it took longer than {SECONDS:g} s and was stopped: {hint}") from None
     try:
         answer = msgspec.json.decode(end.output, type=Answer)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError):  # the latter: it is not UTF-8
         reference = secrets.token_hex(6)
         log.error("reference %s: exit code %s, %r", reference, end.exit_code, end.output[-2_000:])
         raise ToolError(f"the file worker failed, reference {reference}: use Bash") from None

@@ -20,6 +20,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.conversion import convert_value
+from toolgate.tools.api.json_text import JsonError, decode_json
 
 BARE_ADDRESS = r"(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}(?::[0-9]+)?(?:[/?#].*)?"  # a URL as people type it: example.com/page
 INDENT = 4  # columns before a description
@@ -143,8 +144,8 @@ def parse_arguments(command: str, schema: InputSchema, pairs: Sequence[str]) -> 
         if key == "url" and re.fullmatch(BARE_ADDRESS, value):
             value = f"https://{value}"
         try:
-            arguments[key] = value if kind == "string" else msgspec.json.decode(value)
-        except msgspec.DecodeError:
+            arguments[key] = value if kind == "string" else decode_json(value)
+        except JsonError:
             arguments[key] = value  # the server's error says what it expected
     return arguments
 

@@ -43,12 +43,12 @@ def _name_source(flag: str) -> list[str]:
     (PEP 610)."""
     from importlib import metadata
 
-    import msgspec
+    from toolgate.tools.api.json_text import JsonError, decode_json
 
     try:
         recorded = metadata.distribution("toolgate").read_text("direct_url.json")
-        url = str(msgspec.json.decode(recorded or "{}").get("url", ""))
-    except (metadata.PackageNotFoundError, msgspec.DecodeError, AttributeError):
+        url = str(decode_json(recorded or "{}").get("url", ""))
+    except (metadata.PackageNotFoundError, JsonError, AttributeError):
         return []
     parts = urlsplit(url)
     if parts.scheme == "file":

@@ -13,6 +13,7 @@ import msgspec
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import StillWaitingError, ToolError, UnansweredError
+from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.api.text import one_line, refuse_control_characters
 from toolgate.tools.api.tool import tool
 
@@ -132,8 +133,8 @@ def parse_questions(text: str) -> list[FormQuestion]:
     if len(text) > MAX_JSON:
         raise ToolError(f"questions_json has {len(text)} characters, at most {MAX_JSON} are allowed")
     try:
-        given = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        given = decode_json(text)
+    except JsonError as error:
         raise ToolError(f"questions_json is not JSON ({error}); {SHAPE}") from None
     if isinstance(given, dict):
         surplus = sorted(set(given) - {"questions"})

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.api.services import Page
 from toolgate.tools.search.engine import (
     ENGINE_TIME,
@@ -75,8 +76,8 @@ class JsonEngine(msgspec.Struct, frozen=True):
         if not isinstance(self.parse, JsonPaths) or not self.parse.wait or len(body) > MAX_ERROR:
             return 0.0
         try:
-            return self.parse.seconds(msgspec.json.decode(body))
-        except msgspec.DecodeError:
+            return self.parse.seconds(decode_json(body))
+        except JsonError:
             return 0.0
 
     def _read(self, page: Page) -> EngineAnswer:

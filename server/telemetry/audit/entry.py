@@ -132,7 +132,7 @@ def parse_line(line: bytes, key: ChainKey) -> AuditLink:
         raise DamagedLineError
     try:
         return _decode(line)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError):  # the latter: it is not UTF-8
         raise DamagedLineError from None
 
 

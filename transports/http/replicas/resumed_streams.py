@@ -207,7 +207,7 @@ class ResumedStreams:
     async def _read(self, session: SharedSession, name: str, after: int) -> list[StreamEvent]:
         try:
             return parse_entries(await self._bus.streams.read(session.key, name, after))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             return []
 
     async def _answer(self, data: bytes) -> bytes:
