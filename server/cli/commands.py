@@ -59,6 +59,7 @@ LISTEN = Option(
 )
 NODES = _options("state", "database", "secret", "node", "node-certificate")
 UNDO = Option("undo", "give it new people again", parse_bool)
+UNDO_ADOPT = Option("undo", "place them where there is room again", parse_bool)
 NODE_NAME = Option(
     "name", "the node's name, for its first start, which keeps it (default: the host name)", metavar="NAME"
 )
@@ -127,6 +128,8 @@ EXAMPLES = {
     "node certificate": "toolgate node certificate node1.example.com",
     "node list": "toolgate node list --node unix:/run/toolgate-node/node.sock",
     "node drain": "toolgate node drain cellar",
+    "node limit": "toolgate node limit cellar 20",
+    "node adopt": "toolgate node adopt cellar",
     "node move": "toolgate node move ada attic",
     "health": "toolgate health --port 8080",
     "user add": "toolgate user add ada",
@@ -225,6 +228,15 @@ COMMANDS = {
         ),
         Command("node list", "list nodes, and how many people are on each", "nodes:list_nodes", NODES),
         Command("node drain", "give a node no new people", "nodes:drain", NODES, "NAME", (UNDO,)),
+        Command("node limit", "set how many people a node gets; 0 is any number", "nodes:limit", NODES, "NAME NUMBER"),
+        Command(
+            "node adopt",
+            "place people who are on no node where their files are, as the node says",
+            "nodes:adopt",
+            NODES,
+            "NAME",
+            (UNDO_ADOPT,),
+        ),
         Command("node move", "move a person's workspace to another node", "nodes:move", NODES, "WHO NAME"),
         Command("login", "sign in to a server in the browser", "sign_in.main:login", STATE, "URL", (CLIENT,)),
         Command("logout", "end this machine's access to a server", "sign_in.main:logout", STATE, "URL"),

@@ -22,7 +22,7 @@ from toolgate.server.node.connect import read_certificate
 from toolgate.server.node.databases import derive_database_id, find_database_id
 from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.carry import MoveError, move_workspace
-from toolgate.server.node.gateway.link import NodeLink
+from toolgate.server.node.gateway.link import MAX_PEOPLE, NodeLink
 from toolgate.server.node.gateway.remote_methods import request
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
@@ -69,6 +69,35 @@ async def drain(store: Store, config: Config, *, name: str, undo: bool) -> None:
         print(f"the node {name} gets new people again")
     else:
         print(f"the node {name} gets no new people; {people} are on it: toolgate node move takes one to another")
+
+
+@with_store()
+async def limit(store: Store, config: Config, *, name: str, number: str) -> None:
+    """Set how many people a node gets."""
+    if not (number.isascii() and number.isdecimal() and int(number) <= MAX_PEOPLE):
+        raise UsageError(f"N is the number of people, from 1 to {MAX_PEOPLE}, or 0 for any number, not {number!r}")
+    async with _reach_nodes(store, config) as nodes:
+        found = _find_node(nodes, name)
+    work = partial(node_rows.set_limit, name=name, address=found.address, most=int(number))
+    await store.transact(work, alone="nodes")
+    most = f"{int(number)} people" if int(number) else "any number of people"
+    print(f"the node {name} gets {most}; a lower number that it says itself (--max-people) counts, too")
+
+
+@with_store()
+async def adopt(store: Store, config: Config, *, name: str, undo: bool) -> None:
+    """Let the files of people without a node count at a node, or count no longer."""
+    async with _reach_nodes(store, config) as nodes:
+        found = _find_node(nodes, name)
+    known = found.row.max_people if found.row is not None else None
+    if known and not undo:
+        raise CommandError(f"the node {name} gets {known} people at most: toolgate node limit {name} 0 first")
+    work = partial(node_rows.set_adopting, name=name, address=found.address, adopts=not undo)
+    await store.transact(work, alone="nodes")
+    if undo:
+        print(f"new people are where there is room, whatever files the node {name} says it has")
+    else:
+        print(f"people without a node are on {name} if it says that it has their files; --undo ends that")
 
 
 @with_store()
@@ -145,6 +174,8 @@ async def _describe(node: FoundNode) -> tuple[str, ...]:
             log.debug("the load of the node at %s is unknown: %s", node.address, error)
     reachable = "no" if node.link is None or node.link.is_away else "yes"
     people = "0" if node.row is None else str(node.row.people)
+    if node.row is not None and node.row.max_people:
+        people += f"/{node.row.max_people}"
     draining = "yes" if node.row is not None and node.row.draining else "no"
     cells = (node.name, node.address or "?", reachable, version, level, people, running, draining)
     return tuple(map(escape_unprintable, cells))

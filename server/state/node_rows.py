@@ -16,12 +16,20 @@ if TYPE_CHECKING:
 
 class KnownNode(msgspec.Struct, frozen=True):
     """A node as the database knows it. `address` is where a server last reached it, "" if none has. `people` counts
-    the principals on it."""
+    the principals on it. `max_people`: how many it takes; None where nothing has said, 0 for any number. `adopts`:
+    files of people without a node count there."""
 
     name: str
     address: str
     draining: bool
     people: int
+    max_people: int | None = None
+    adopts: bool = False
+
+    def find_limit(self, word: int) -> int:
+        """Return how many people the node takes, 0 for any number. `word`: the node's own, which only lowers it."""
+        numbers = [number for number in (self.max_people, word) if number]
+        return min(numbers, default=0)
 
 
 def find_placement(connection: "Connection", principal: str) -> str | None:
@@ -40,19 +48,20 @@ def place(
     limits: Mapping[str, int],
 ) -> str | None:
     """Return the principal's node. One without a node gets that of `names` with the fewest people, the first of equals,
-    unless it is draining or full and not `has_files` of theirs. Return None if all are. `limits` has the number of
-    people that nodes take, 0 for any."""
+    unless it is draining or full. Return None if all are. `limits` has the number of people that nodes say they take, 0
+    for any: the first such number stays, and a later word only lowers it. `has_files`: the nodes say that they have
+    files of theirs, which the operator lets count, and which counts nowhere that has a limit."""
     nodes = {node.name: node for node in list_nodes(connection)}
-    people = {name: nodes[name].people if name in nodes else 0 for name in names}
-
-    def has_room(name: str) -> bool:
-        is_full = 0 < limits.get(name, 0) <= people[name]
-        return not is_full and not (name in nodes and nodes[name].draining)
-
-    free = [name for name in names if has_files or has_room(name)]
+    unknown = KnownNode("", "", False, 0)
+    free = dict[str, int]()
+    for name in names:
+        node = nodes.get(name, unknown)
+        limit = node.find_limit(limits.get(name, 0))
+        if not node.draining and not (limit and (has_files or node.people >= limit)):
+            free[name] = node.people
     if free:
-        node = min(free, key=lambda name: (people[name], name))
-        tables.add_row(connection, tables.placement, {"principal": principal, "node": node, "placed_at": now})
+        chosen = min(free, key=lambda name: (free[name], name))
+        tables.add_row(connection, tables.placement, {"principal": principal, "node": chosen, "placed_at": now})
     return find_placement(connection, principal)
 
 
@@ -79,6 +88,35 @@ def note_node(connection: "Connection", name: str, address: str, now: float) -> 
     tables.write_row(connection, tables.node, {"name": name}, {"address": address, "seen_at": now}, draining=False)
 
 
+def note_limit(connection: "Connection", name: str, word: int) -> int:
+    """Note how many people the node says it takes, unless a number is known. Return how many it may have, 0 for any
+    number."""
+    table = tables.node
+    if word > 0:
+        _add_node(connection, name)
+        unsaid = table.update().where(table.c.name == name, table.c.max_people.is_(None))
+        connection.execute(unsaid.values(max_people=word))
+    row = connection.execute(table.select().filter_by(name=name)).one_or_none()
+    return 0 if row is None or row.max_people is None else row.max_people
+
+
+def set_limit(connection: "Connection", name: str, address: str, most: int) -> None:
+    """Set how many people the node takes, 0 for any number. `address`: as for `set_draining`."""
+    values = {"max_people": most}
+    tables.write_row(connection, tables.node, {"name": name}, values, address=address, seen_at=0.0, draining=False)
+
+
+def set_adopting(connection: "Connection", name: str, address: str, *, adopts: bool) -> None:
+    """Set whether the files of people without a node count at the node. `address`: as for `set_draining`."""
+    values = {"adopts": adopts}
+    tables.write_row(connection, tables.node, {"name": name}, values, address=address, seen_at=0.0, draining=False)
+
+
+def list_adopting(connection: "Connection") -> set[str]:
+    """Return the names of the nodes where the files of people without a node count."""
+    return {row.name for row in connection.execute(tables.node.select().filter_by(adopts=True))}
+
+
 def find_holder(connection: "Connection", name: str, addresses: Collection[str]) -> str | None:
     """Return which of the addresses has had the node's name for the longest, or None if none has it."""
     table = tables.node_address
@@ -88,11 +126,38 @@ def find_holder(connection: "Connection", name: str, addresses: Collection[str])
 
 
 def bind_address(connection: "Connection", name: str, address: str, rivals: Collection[str], now: float) -> str:
-    """Note that the node is at the address, unless one of `rivals` has had its name for longer. Return which has it."""
+    """Note that the node is at the address, unless one of `rivals` has had its name for longer. Return which has it.
+
+    A node that is new at an address is limited as the one before: another name frees no node of its limit.
+    """
     holder = find_holder(connection, name, {address, *rivals})
     if holder is None:
+        before = connection.execute(tables.node_address.select().filter_by(address=address)).one_or_none()
         tables.write_row(connection, tables.node_address, {"address": address}, {"name": name, "since": now})
+        if before is not None:
+            _inherit_limits(connection, before.name, name)
     return holder or address
+
+
+def _inherit_limits(connection: "Connection", before: str, name: str) -> None:
+    """Give a node what is left of the limit of the one before, and its drain."""
+    nodes = {node.name: node for node in list_nodes(connection)}
+    old = nodes.get(before)
+    if old is None:
+        return
+    _add_node(connection, name)
+    most = nodes[name].max_people if name in nodes else None
+    left = old.max_people - old.people if old.max_people else None
+    is_full = left is not None and left <= 0
+    if left is not None and not is_full:
+        most = min(left, most or left)
+    values = {"max_people": most} | ({"draining": True} if old.draining or is_full else {})
+    table = tables.node
+    connection.execute(table.update().where(table.c.name == name).values(values))
+
+
+def _add_node(connection: "Connection", name: str) -> None:
+    tables.add_row(connection, tables.node, {"name": name, "address": "", "draining": False, "seen_at": 0.0})
 
 
 def set_draining(connection: "Connection", name: str, address: str, *, draining: bool) -> None:
@@ -112,7 +177,14 @@ def list_nodes(connection: "Connection") -> list[KnownNode]:
     people: dict[str, int] = {row.node: row.people for row in connection.execute(counts)}
     rows = {row.name: row for row in connection.execute(tables.node.select())}
     return [
-        KnownNode(name, rows[name].address, rows[name].draining, people.get(name, 0))
+        KnownNode(
+            name,
+            rows[name].address,
+            rows[name].draining,
+            people.get(name, 0),
+            rows[name].max_people,
+            rows[name].adopts,
+        )
         if name in rows
         else KnownNode(name, "", False, people[name])
         for name in sorted({*rows, *people})

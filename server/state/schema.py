@@ -28,6 +28,7 @@ from sqlalchemy import Connection as Connection
 from sqlalchemy import Integer as SqliteInteger
 from sqlalchemy import Row as Row
 from sqlalchemy import bindparam as bindparam
+from sqlalchemy import false as false
 from sqlalchemy import func as func
 from sqlalchemy import select as select
 from sqlalchemy import text as text
@@ -304,6 +305,8 @@ node = _table(  # that servers with --node have reached
     Column("address", AnyText, nullable=False),  # where a server last reached it
     Column("draining", Boolean, nullable=False),  # it gets no new people
     Column("seen_at", Float, nullable=False),
+    Column("max_people", Integer),  # how many people it takes; 0: any, as the operator says; NULL: any, as nobody says
+    Column("adopts", Boolean, nullable=False, server_default=false()),  # files of people without a row count there
 )
 node_address = _table(  # the node that servers reached at each address
     "node_address",

@@ -41,6 +41,7 @@ PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to conn
 CLOSE_WITHIN = 0.5  # seconds for the last bytes to be sent
 CANCEL_WITHIN = 6.0  # seconds that a cancelled request waits for the end of its command: SIGKILL comes after 2
 MAX_WELCOME = 2**16  # bytes
+MAX_PEOPLE = 999_999  # at a node: more is no number of people
 
 log = logging.getLogger("toolgate.node")
 
@@ -55,7 +56,7 @@ class NodeLink:
 
     `on_end` is called with each end of a task, and returns whether it was used. `check` is called with each welcome,
     and raises NodeUnreachableError to refuse the node. `claimed_name` is what the node last called itself, also if it
-    was refused.
+    was refused, and `claimed_limit` how many people it then said it takes, 0 for any number.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class NodeLink:
         self.on_end: Callable[[TaskEnded], bool] = lambda _: False
         self.check: Callable[[NodeLink, Welcome], Awaitable[None]] = _accept
         self.claimed_name = self.name
+        self.claimed_limit = 0 if welcome is None else _read_limit(welcome)
         self._name = secrets.token_hex(16)
         self._database = database
         self._waiting = WaitingRequests()
@@ -211,7 +213,7 @@ class NodeLink:
                 reader, writer = await open_connection(self.address, self.certificate, GREETING)
                 writer.write(frames.encode_frame(self._hello()))
                 welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
-            self.claimed_name = welcome.name
+            self.claimed_name, self.claimed_limit = welcome.name, _read_limit(welcome)
             await self.check(self, welcome)
         except BaseException as error:
             if writer is not None:
@@ -373,6 +375,10 @@ def read_welcome(address: NodeAddress, message: Any) -> Welcome:
     if not NODE_NAME.fullmatch(message.name):
         raise NodeUnreachableError(f"the node at {address} says no name: upgrade it to Toolgate {RELEASE}")
     return message
+
+
+def _read_limit(welcome: Welcome) -> int:
+    return max(0, min(welcome.max_people, MAX_PEOPLE))
 
 
 def greet(address: NodeAddress, timeout: float, certificate: "CertificateFile | None" = None) -> Welcome:

@@ -1,6 +1,7 @@
 """Find the node that has a principal's workspace, and choose one at its first call. It stays there: the files do."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,6 +17,8 @@ MAX_KNOWN = 100_000  # principals whose node is held in memory
 MAX_REFUSALS = 1_000
 NOTHING = "nothing was done"
 UNKNOWN = "it is not known yet on which node your workspace is: call again"
+
+log = logging.getLogger("toolgate.node")
 
 
 class Placement:
@@ -75,7 +78,8 @@ class Placement:
         return link
 
     async def bind_name(self, link: NodeLink, name: str) -> None:
-        """Bind a node's name to the address of the link, which the connection has verified.
+        """Bind a node's name to the address of the link, which the connection has verified, and note how many people it
+        takes, as it says first.
 
         The name belongs to the one of the links' addresses that has had it for the longest: another node can't take an
         absent one's people by its name. A node that says another name gives its own up. Raises NodeUnreachableError.
@@ -83,11 +87,14 @@ class Placement:
         if self._bound.get(link.address) == name:
             return
         rivals = [str(each.address) for each in self.links if each.claimed_name in ("", name)]
-        bind = partial(
-            node_rows.bind_address, name=name, address=str(link.address), rivals=rivals, now=self._store.now()
-        )
+        address, word, now = str(link.address), link.claimed_limit, self._store.now()
+
+        def bind(connection: "node_rows.Connection") -> tuple[str, int]:
+            holder = node_rows.bind_address(connection, name, address, rivals, now)
+            return holder, node_rows.note_limit(connection, name, word) if holder == address else 0
+
         try:
-            holder = await self._store.transact(bind, alone="nodes")
+            holder, limit = await self._store.transact(bind, alone="nodes")
         except StateError as error:
             raise NodeUnreachableError(f"the node at {link.address} can't be checked: {error}") from None
         if holder != str(link.address):
@@ -96,6 +103,11 @@ class Placement:
                 f"has moved, remove --node {holder}"
             )
         self._bound[link.address] = name
+        if limit and not 0 < word <= limit:
+            log.warning(
+                f"the node {name} says that it takes {word or 'any number of'} people: it gets {limit}, until toolgate "
+                "node limit changes that"
+            )
 
     async def note_node(self, link: NodeLink) -> None:
         """Note the name and address of a node that answers. Raises StateError."""
@@ -111,30 +123,33 @@ class Placement:
         self._names[principal] = name
 
     async def _choose(self, principal: str) -> str:
-        """Return the name of the node that has files of the principal, or of the one with the fewest people."""
+        """Return the name of the node with the fewest people. A node that the operator lets adopt people comes first if
+        it has files of the principal: others are not asked, as a node can lie."""
         links = [link for link in self.links if link.name and not link.is_away]
-        found = await asyncio.gather(*(_has_files(link, principal) for link in links))
+        adopting = await self._store.read(node_rows.list_adopting)
+        found = await asyncio.gather(*(_has_files(link, principal, asks=link.name in adopting) for link in links))
         answers = {link.name: has_files for link, has_files in zip(links, found, strict=True) if has_files is not None}
         if not answers:
             raise WorkspaceUnreachableError(f"no node answers that could take your workspace: {NOTHING}")
-        holders = [name for name, has_files in answers.items() if has_files]
-        choose = partial(
-            node_rows.place,
-            principal=principal,
-            names=sorted(holders or answers),
-            now=self._store.now(),
-            has_files=bool(holders),
-            limits={link.name: link.welcome.max_people for link in links if link.welcome is not None},
-        )
+        words = {link.name: link.claimed_limit for link in links}
+        place = partial(node_rows.place, principal=principal, now=self._store.now(), limits=words)
+        holders = sorted(name for name, has_files in answers.items() if has_files)
+
+        def choose(connection: "node_rows.Connection") -> str | None:
+            adopted = place(connection, names=holders, has_files=True) if holders else None
+            return adopted or place(connection, names=sorted(answers), has_files=False)
+
         name = await self._store.transact(choose, alone="nodes")
         if name is None:
             raise ToolError(f"the nodes that answer take no new people: {NOTHING}; the operator can change that")
         return name
 
 
-async def _has_files(link: NodeLink, principal: str) -> bool | None:
-    """Return whether the node has files of the principal, or None if it does not answer."""
+async def _has_files(link: NodeLink, principal: str, *, asks: bool) -> bool | None:
+    """Return whether the node says that it has files of the principal, False if its word does not count, or None if it
+    does not answer."""
     try:
-        return bool(await request(link, principal, "node.has_files"))
+        has_files = await request(link, principal, "node.has_files")
     except ToolError:
         return None
+    return bool(has_files) and asks

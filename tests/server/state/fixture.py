@@ -85,6 +85,8 @@ def _place(connection: Any) -> None:
     node_rows.note_node(connection, "cellar", "cellar.example:7443", time.time())
     node_rows.bind_address(connection, "attic", "unix:/run/toolgate/attic.sock", [], time.time())
     node_rows.set_draining(connection, "attic", "", draining=True)
+    node_rows.set_limit(connection, "attic", "", 20)
+    node_rows.set_adopting(connection, "cellar", "", adopts=True)
     node_rows.place(connection, "u-5f0c6bd6", ["attic", "cellar"], time.time(), has_files=False, limits={})
 
 

@@ -123,12 +123,15 @@ async def listed(store: Store) -> list[node_rows.KnownNode]:
     return await store.transact(node_rows.list_nodes)
 
 
-def test_people_without_a_row_are_where_their_files_are(nodes: list[NodeProcess], tmp_path: Path) -> None:
+def test_people_without_a_row_are_where_their_files_are_if_the_operator_says_so(
+    nodes: list[NodeProcess], tmp_path: Path
+) -> None:
     async def body(store: Store) -> None:
         person = fake_principal()
         folder = nodes[1].state / "workspaces" / person
         folder.mkdir()
         (folder / "thesis.txt").write_text("kept")
+        await store.transact(partial(node_rows.set_adopting, name="cellar", address="", adopts=True))
         async with several_gateway(store, *nodes) as remote:
             assert await where(remote, person) == "cellar"
 
