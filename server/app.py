@@ -41,7 +41,7 @@ from toolgate.tools.builtin.skills import skills
 from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
 from toolgate.transports import stdio
 
@@ -262,10 +262,11 @@ class App:
         if key is not None:
             self.server.services.notices(kept.principal).drop(key)
 
-    def _note_task_end(self, principal: str, run: Run) -> None:
-        if run.status != "killed" or run.reason is not None:  # the model knows of what was killed on demand
+    def _note_task_end(self, principal: str, end: TaskEnd) -> None:
+        run = end.run
+        if (run.status != "killed" or run.reason is not None) and not end.is_earlier:  # what the model does not know
             end_notice.add(self.server.services.notices(principal), run)
-        self.events.sources.emit_command_end(principal, run)
+        self.events.ends.report(principal, end)
 
     def _build_overview(self) -> "Dashboard":
         from toolgate.server.bus.bus import BusHealth  # start-up: stdio does without

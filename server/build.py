@@ -38,7 +38,7 @@ from toolgate.tools.pages.page_reader import PageReader
 from toolgate.tools.search.lazy_search import LazySearch
 from toolgate.tools.web.fetch import Web
 from toolgate.tools.workspace import limits
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.bus.bus import Bus
@@ -263,7 +263,7 @@ def build_workspaces(
     state: Path,
     root: Path | None,
     file_changes: FileChanges,
-    on_task_end: Callable[[str, Run], None],
+    on_task_end: Callable[[str, TaskEnd], None],
     _list_gone: object = None,
     _store: object = None,
 ) -> LocalWorkspaces:
@@ -300,7 +300,7 @@ def build_remote_workspaces(
     _state: Path,
     _root: Path | None,
     file_changes: FileChanges,
-    on_task_end: Callable[[str, Run], None],
+    on_task_end: Callable[[str, TaskEnd], None],
     list_gone: Callable[[], Awaitable[Collection[str] | None]],
     store: Store,
 ) -> "RemoteWorkspaces":

@@ -11,7 +11,8 @@ import hashlib
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -108,7 +109,7 @@ class PendingQuestions:
         self._now = now
         self._questions: dict[str, dict[str, PendingQuestion]] = {}  # principal → id → question, oldest first
         self._watchers: dict[str, list[QuestionWatcher]] = {}
-        self.on_answer: Callable[[str, QuestionView, str], None] | None = None  # principal, question, action
+        self.on_answer: Callable[[str, QuestionView, str], Awaitable[None]] | None = None  # principal, question, action
         self._decided: OrderedDict[tuple[str, str], str] = OrderedDict()  # (principal, id) → what was decided
 
     # -- for the page, at any replica
@@ -121,11 +122,11 @@ class PendingQuestions:
         self, principal: str, id: str, action: str, content: Mapping[str, Any] | None = None
     ) -> str | None:
         """Answer a question of any replica, as `answer`."""
-        return self.answer(principal, id, action, content)
+        return await self._report(principal, id, action, partial(self.answer, principal, id, action, content))
 
     async def settle_any(self, principal: str, id: str) -> str | None:
         """Settle a question of any replica, as `settle`."""
-        return self.settle(principal, id)
+        return await self._report(principal, id, "accept", partial(self.settle, principal, id))
 
     async def is_open(self, principal: str) -> bool:
         """Return whether the person has the page open, at any replica."""
@@ -168,8 +169,6 @@ class PendingQuestions:
             asked.answer.set_result({"action": action, "content": values} if action == "accept" else {"action": action})
             self._restart_timer(asked)
             self._notify_watchers(principal)
-            if self.on_answer is not None:
-                self.on_answer(principal, asked.view, action)
         return wrong
 
     def settle(self, principal: str, id: str) -> str | None:
@@ -179,6 +178,14 @@ class PendingQuestions:
         problem = self.answer(principal, id, "accept")
         if problem is None and asked is not None and not asked.is_held:
             self._remove(asked)
+        return problem
+
+    async def _report(self, principal: str, id: str, action: str, decide: Callable[[], str | None]) -> str | None:
+        """Decide a question here, and report the answer before the page hears of it."""
+        asked = self._questions.get(principal, {}).get(id)
+        problem = decide()
+        if problem is None and asked is not None and self.on_answer is not None:
+            await self.on_answer(principal, asked.view, action)
         return problem
 
     def follow(self, principal: str) -> QuestionWatcher:

@@ -11,6 +11,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -178,10 +179,11 @@ class SharedQuestions(PendingQuestions):
         return reply.decode() or None
 
     async def _answer_here(self, mail: AnswerMail) -> str | None:
+        decide = partial(self.answer, mail.principal, mail.id, mail.action, mail.content)
         if mail.settles:
-            return self.settle(mail.principal, mail.id)
-        problem = self.answer(mail.principal, mail.id, mail.action, mail.content)
-        if problem is None:
+            decide = partial(self.settle, mail.principal, mail.id)
+        problem = await self._report(mail.principal, mail.id, mail.action, decide)
+        if problem is None and not mail.settles:
             await self._write(mail.principal)
         return problem
 

@@ -15,6 +15,7 @@ import msgspec
 
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.samples import make_sample
+from toolgate.server.events.writer import EventWriter
 from toolgate.server.policy.rate_limit import ANY, CallRateLimiter
 from toolgate.server.protocol.messages import encode_value
 from toolgate.server.state.event_rows import (
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 MAX_PAYLOAD = 64 * 2**10  # bytes of JSON: an event wakes an agent, which reads the rest with a tool
 SWEEP_INTERVAL = 3_600.0  # seconds between two searches for what is too old
 MAX_TESTS = 20  # requests for test events of one principal a minute: each may post to all subscriptions
-MAX_WRITES = 1_000  # events that wait to be recorded: more of them come from a loop that never ends
 STOPPING = 1.0  # seconds for the last events to be recorded
+PROMPT = 1.0  # seconds that a call waits for an event of its own, once it is decided
 
 log = logging.getLogger("toolgate.events")
 
@@ -52,11 +53,13 @@ class EventLog:
         self.publish: Callable[[str, str], None] | None = None  # tells the other replicas
         self._loop: asyncio.AbstractEventLoop | None = None
         self._test_rate = CallRateLimiter({ANY: MAX_TESTS})
-        self._writes: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[None]] = set()
+        self.writer = EventWriter(store, self.rows, self._announce)
 
     def start(self) -> None:
         """Announce events recorded within others' transactions, from now on."""
         self._loop = asyncio.get_running_loop()
+        self.writer.note_earlier_gaps()
 
     def has_interest(self, principal: str) -> bool:
         """Return whether any event of the principal may be wanted. Costs a stat, and never opens the database."""
@@ -80,29 +83,33 @@ class EventLog:
                 self._loop.call_soon_threadsafe(self._announce, principal, type.name)
 
     async def emit(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
-        """Record an event, then announce it. Without a `key` each call is another event. Raises StateError."""
+        """Emit an event, and wait until it is stored."""
         if self.has_interest(principal):
-            occurrence = make_occurrence(principal, type, key or os.urandom(16).hex(), payload)
-            found = await self.store.transact(
-                lambda connection: self.rows.record(connection, occurrence), alone="events"
-            )
-            if found is not None:
-                self._announce(principal, type.name)
+            await self.writer.add(make_occurrence(principal, type, key or os.urandom(16).hex(), payload))
+
+    async def emit_durable(self, principal: str, type: EventType, payload: Any, key: str) -> bool:
+        """Emit an event that its source emits again after a restart, until it is stored. Return whether it is, or
+        nobody waits for it."""
+        if not self.has_interest(principal):
+            return True
+        return await self.writer.add(make_occurrence(principal, type, key, payload), is_durable=True)
+
+    async def emit_promptly(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
+        """Emit an event, and wait a while until it is stored. It is stored later where the state can't be written."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PROMPT):
+                await asyncio.shield(self.emit(principal, type, payload, key))
 
     def emit_soon(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
-        """Emit an event in a task of its own. A failure is logged: what happened has happened."""
-        if not self.has_interest(principal):
-            return
-        if len(self._writes) >= MAX_WRITES:
-            log.warning("an event %s of %s is lost: %d others wait", type.name, principal, MAX_WRITES)
-            return
-        self.run_soon(self.emit(principal, type, payload, key))
+        """Emit an event without waiting for it."""
+        if self.has_interest(principal):
+            self.writer.add(make_occurrence(principal, type, key or os.urandom(16).hex(), payload))
 
     def run_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in a task of its own. A failure is logged."""
         task = asyncio.get_running_loop().create_task(_log_failure(work))
-        self._writes.add(task)
-        task.add_done_callback(self._writes.discard)
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
 
     async def send_tests(
         self,
@@ -182,8 +189,9 @@ class EventLog:
     async def close(self) -> None:
         """Wait a second at most for events to be recorded."""
         self._loop = None
-        if self._writes:
-            await asyncio.wait(list(self._writes), timeout=STOPPING)
+        if self._work:
+            await asyncio.wait(list(self._work), timeout=STOPPING)
+        await self.writer.close(STOPPING)
 
     async def _clear_flags(self, principals: Sequence[str]) -> None:
         """Remove flags once nothing needs them: a missing one would lose events."""
@@ -205,7 +213,7 @@ async def _log_failure(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except (StateError, EventError) as error:
-        log.warning("an event is lost: %s", error)
+        log.warning("the end of subscriptions is not told: %s", error)
 
 
 def make_occurrence(principal: str, type: EventType, key: str, payload: Any) -> Occurrence:

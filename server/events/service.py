@@ -6,20 +6,19 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from toolgate.server.events.command_ends import CommandEnds
 from toolgate.server.events.cursors import CursorCoder
 from toolgate.server.events.errors import EventError
 from toolgate.server.events.log import EventLog
 from toolgate.server.events.sources import EventSources
 from toolgate.server.events.streams import HEARTBEAT, EventStreams
 from toolgate.server.events.watchers import EventWatchers
-from toolgate.server.state.event_rows import FLAG, EventLimits
+from toolgate.server.state.event_rows import EventLimits
 from toolgate.server.state.sealing_keys import SealingKeys
-from toolgate.server.state.store import StateError, Store
+from toolgate.server.state.store import Store
 from toolgate.server.workspaces.workspaces import Workspaces
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.event import find_break
 from toolgate.tools.api.registry import Registry
-from toolgate.tools.builtin.events import command_ended
 
 if TYPE_CHECKING:
     from toolgate.server.bus.bus import Bus
@@ -56,38 +55,13 @@ class EventService:
         self.subscriptions: EventSubscriptions | None = None  # until webhooks are open
         self.shared: SharedEvents | None = None  # with the other replicas
         self._keys = keys
-        self._serves = serves
         self._workspaces = workspaces
         self.log = EventLog(store, limits, self.now)
         self.cursors = CursorCoder(keys.find("event-cursor"))
         self.streams = EventStreams(self.log, self.cursors, heartbeat)
-        self.sources = EventSources(self.log, workspaces.find)
+        self.sources = EventSources(self.log)
+        self.ends = CommandEnds(self.log, workspaces, serves)
         self.watchers = EventWatchers(self.log, workspaces.get_or_open, workspaces.watch_path, serves)
-
-    async def _emit_lost_commands(self) -> None:
-        """Tell of the commands that ended with an earlier server, which could not tell. Those told already stay one."""
-        if not self.log.store.has_flag(FLAG, ""):
-            return
-        kind = [command_ended.name]
-        try:
-            found = await self.log.store.read(lambda connection: self.log.rows.list_interests(connection, kind))
-        except StateError as error:
-            log.warning("commands that ended with the server before are not told: %s", error)
-            return
-        for principal in dict.fromkeys(wanted.principal for wanted in found):
-            if self._serves(principal):
-                await self._emit_lost_commands_of(principal)
-
-    async def _emit_lost_commands_of(self, principal: str) -> None:
-        oldest = self.now() - self.log.rows.limits.age
-        try:
-            runs = await self._workspaces.get_or_open(principal).list()
-        except (ToolError, OSError) as error:  # of its node, or its folder
-            log.warning("commands of %s that ended with the server before are not told: %s", principal, error)
-            return
-        for run in runs:
-            if run.status == "lost" and run.started > oldest:
-                self.sources.emit_command_end(principal, run)
 
     def open_webhooks(
         self,
@@ -118,8 +92,8 @@ class EventService:
 
     async def run(self) -> None:
         """Do what is due at intervals, until cancelled."""
+        self._workspaces.follow_lives(self.ends.search)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._emit_lost_commands())
             group.create_task(self.log.run_sweeps())
             group.create_task(self.watchers.run_refreshes())
 
@@ -170,7 +144,7 @@ class EventService:
         if self.shared is not None:
             await self.shared.close()
         await self.watchers.close()
-        await self.sources.close()
+        await self.ends.close()
         await self.log.close()
         if self.subscriptions is not None:
             await self.subscriptions.close()

@@ -76,8 +76,7 @@ class GatewaySession:
             self._expiry.cancel()
             self._expiry = None
         self._writer = writer
-        for principal in self.people.served:
-            self.send_ends(principal)
+        self._node.ends.note_attached(self)
 
     def detach(self, writer: asyncio.StreamWriter) -> None:
         """The connection is gone. What it asked for goes on; the gateway may come back."""
@@ -147,7 +146,7 @@ class GatewaySession:
                     request = self.requests.get(number)
                     if request is not None and request.frame is not None:
                         self._finish(request)
-                self._node.ends.take(ends, self.people.served)
+                self._node.ends.confirm(ends, self)
             case _:
                 raise frames.MalformedFrameError("a second hello")
 
@@ -164,14 +163,10 @@ class GatewaySession:
             raise frames.MalformedFrameError("too many requests at once")
         self.requests[request.number] = request
         self._arguments += request.size
-        if message.is_call and self.people.note_call(message.principal):
-            self.send_ends(message.principal)
+        if message.is_call:
+            self.people.note_call(message.principal)
+            self._node.ends.note_call(message.principal, self)
         request.task = asyncio.get_running_loop().create_task(self._work(request, message.arguments))
-
-    def send_ends(self, principal: str) -> None:
-        """Send the ends of the principal's tasks that no gateway has taken."""
-        for end in self._node.ends.list_pending(principal):
-            self.send(end)
 
     # -- requests
 
@@ -212,6 +207,8 @@ class GatewaySession:
         request.about = given.get("run_id")
         if request.name not in MOVE_METHODS:
             self._node.moves.check(request.principal)
+            if request.is_call:
+                await self._node.before_call(request.principal)
         target: Any = PrincipalMethods(self._node, request, self.attended, self.watches, self, self.people)
         if owner == "pages":
             target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
@@ -322,6 +319,13 @@ class GatewaySession:
     def _adopt(self, principal: str, run_id: int) -> None:
         self._leave(principal, run_id)
         self._spawn(self._node.adopt(principal, run_id))
+
+    async def release_commands(self, principal: str) -> None:
+        """Make the principal's commands background tasks: it calls through another gateway, and this one is away."""
+        for owner, run_id in list(self.attended):
+            if owner == principal:
+                self._leave(owner, run_id)
+                await self._node.adopt(owner, run_id)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

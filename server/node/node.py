@@ -1,55 +1,22 @@
 """Hold what the sessions of all gateways share at a node: the workspaces, and the ends of tasks to report."""
 
 import logging
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 
 from toolgate.server.node.load_meter import LoadMeter
-from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.moves import WorkspaceMoves
 from toolgate.server.node.pages.node_pages import NodePages
 from toolgate.server.node.people import GonePrincipals
+from toolgate.server.node.task_ends import TaskEnds
 from toolgate.server.workspaces.folders import WorkspaceInUseError
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.retention import WorkspaceCleaner
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
-MAX_ENDS = 32  # ends of tasks kept for a principal, as many as a gateway keeps
-MAX_PRINCIPALS = 10_000  # that have such ends
-
 log = logging.getLogger("toolgate.node")
-
-
-class TaskEnds:
-    """The ends of background tasks that no gateway has taken yet, of each principal the newest."""
-
-    def __init__(self) -> None:
-        self._pending: dict[str, deque[TaskEnded]] = {}
-        self._sequence = 0
-
-    def add(self, principal: str, run: Run) -> TaskEnded:
-        self._sequence += 1
-        end = TaskEnded(self._sequence, principal, run)
-        self._pending.setdefault(principal, deque(maxlen=MAX_ENDS)).append(end)
-        while len(self._pending) > MAX_PRINCIPALS:
-            del self._pending[next(iter(self._pending))]
-        return end
-
-    def list_pending(self, principal: str) -> list[TaskEnded]:
-        return list(self._pending.get(principal, ()))
-
-    def take(self, sequences: Collection[int], principals: Collection[str]) -> None:
-        """Forget the ends that a gateway has, of those principals."""
-        taken = set(sequences)
-        for principal in principals if taken else ():
-            rest = [end for end in self._pending.get(principal, ()) if end.sequence not in taken]
-            if rest:
-                self._pending[principal] = deque(rest, maxlen=MAX_ENDS)
-            else:
-                self._pending.pop(principal, None)
 
 
 class Node:
@@ -66,7 +33,7 @@ class Node:
         self.ends = TaskEnds()
         self.is_ending = False
         self.max_people = 0  # principals with a workspace here; 0 for any number
-        self.on_end: Callable[[TaskEnded], None] = lambda _: None
+        self.before_call: Callable[[str], Awaitable[None]] = _do_nothing
 
     def find_workspace(self, principal: str, *, opens: bool) -> LocalWorkspace:
         """Return the principal's workspace. If it is not open, open it or raise KeyError. Raises ToolError for a
@@ -86,9 +53,9 @@ class Node:
             if principal not in people and len(people) >= self.max_people:
                 raise ToolError(f"this node is full: it takes {self.max_people} (--max-people), and nothing was done")
 
-    def note_task_end(self, principal: str, run: Run) -> None:
-        """Keep the end of a task until a gateway has it."""
-        self.on_end(self.ends.add(principal, run))
+    def note_task_end(self, principal: str, end: TaskEnd) -> None:
+        """Keep the end of a task until a gateway has reported it."""
+        self.ends.add(principal, end)
 
     async def list_gone(self) -> Collection[str] | None:
         """Return the principals that can't sign in any more, or None where no gateway has said."""
@@ -105,13 +72,16 @@ class Node:
     async def adopt(self, principal: str, run_id: int) -> None:
         """Make a foreground command whose call is gone a background task."""
         try:
-            run = await self.workspaces.get_or_open(principal).adopt(run_id)
+            await self.workspaces.get_or_open(principal).adopt(run_id)
         except KeyError:
             return
         log.info("run %d of %s goes on without its call", run_id, principal)
-        self.note_task_end(principal, run)
 
     def refuse_start_at_end(self) -> None:
         """Raise ToolError if the node ends."""
         if self.is_ending:
             raise ToolError("the node is shutting down: nothing more is started")
+
+
+async def _do_nothing(_principal: str) -> None:
+    """Stand in for the server of gateways until there is one."""

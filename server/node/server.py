@@ -7,7 +7,6 @@ import secrets
 import socket
 import struct
 import time
-from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from toolgate.server import VERSION as RELEASE
 from toolgate.server.node import messages
 from toolgate.server.node.databases import DATABASE_ID
 from toolgate.server.node.gateway_session import GatewaySession
-from toolgate.server.node.messages import Hello, Leave, Ping, Pong, Refusal, TaskEnded, Welcome
+from toolgate.server.node.messages import Hello, Leave, Ping, Pong, Refusal, Welcome
 from toolgate.server.node.node import Node
 from toolgate.server.rpc import frames
 from toolgate.server.text import escape_unprintable
@@ -38,7 +37,8 @@ class NodeServer:
 
     def __init__(self, node: Node, state: Path, root: Path | None, name: str) -> None:
         self._node = node
-        node.on_end = self._report_end
+        node.ends.list_gateways = lambda: self._sessions.values()
+        node.before_call = self._release_commands
         node.moves.is_calling = lambda name: any(session.is_calling(name) for session in self._sessions.values())
         self._sessions: dict[str, GatewaySession] = {}
         self._epoch = secrets.token_hex(16)
@@ -48,19 +48,11 @@ class NodeServer:
         self._connections: set[asyncio.StreamWriter] = set()
         self._arrivals = frames.FrameArrivals(MAX_ARRIVING, ARRIVAL_TIME)
 
-    def _report_end(self, end: TaskEnded) -> None:
-        """Send the end to a gateway that serves its principal. If there is none, the next one that does gets it."""
-        sessions = [
-            each for each in self._sessions.values() if each.is_attached and end.principal in each.people.served
-        ]
-        if sessions:
-            sessions[-1].send(end)
-
-    def _pass_on_ends(self, principals: Collection[str]) -> None:
-        """Send the ends that a gateway did not take before it left to others that serve these principals."""
-        for principal in principals:
-            for end in self._node.ends.list_pending(principal):
-                self._report_end(end)
+    async def _release_commands(self, principal: str) -> None:
+        """Make the principal's commands of gateways that are away background tasks, as it calls through another one."""
+        for session in list(self._sessions.values()):
+            if not session.is_attached:
+                await session.release_commands(principal)
 
     async def serve(self, connection: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
@@ -78,7 +70,7 @@ class NodeServer:
                 finally:
                     session.detach(writer)
                     if not session.is_attached:
-                        self._pass_on_ends(session.people.served)
+                        self._node.ends.send_again()
         except (EOFError, OSError):
             pass
         except frames.MalformedFrameError as fault:

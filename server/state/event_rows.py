@@ -223,11 +223,21 @@ class EventRows:
         if found.rowcount:
             self._save_log(connection, wanted.principal, last=log.last + 1)
 
-    def list_interests(self, connection: "tables.Connection", types: Sequence[str]) -> list[EventFilter]:
-        """Return what principals wait for among these types, by any way."""
+    def note_gaps(self, connection: "tables.Connection", principal: str, type: str) -> None:
+        """Note for all readers of a type that events are lost, which are in no log."""
+        for wanted in self.list_interests(connection, [type], principal):
+            self.note_gap(connection, wanted)
+
+    def list_interests(
+        self, connection: "tables.Connection", types: Sequence[str], principal: str | None = None
+    ) -> list[EventFilter]:
+        """Return what principals, or one, wait for among these types, by any way."""
         interest, subscription = tables.event_interest, tables.event_subscription
         polled = interest.select().where(interest.c.type.in_(types), interest.c.until > self.now())
         subscribed = subscription.select().where(subscription.c.type.in_(types))
+        if principal is not None:
+            polled = polled.where(interest.c.principal == principal)
+            subscribed = subscribed.where(subscription.c.principal == principal)
         rows = [*connection.execute(polled), *connection.execute(subscribed)]
         return list({EventFilter(row.principal, row.type, row.arguments): None for row in rows})
 

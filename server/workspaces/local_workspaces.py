@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.sandboxing import Sandboxing
-from toolgate.tools.workspace.run_record import Run
+from toolgate.server.workspaces.workspaces import IsThere
+from toolgate.tools.workspace.run_record import TaskEnd
 
 if TYPE_CHECKING:
     from toolgate.server.workspaces.node_report import NodeReport
@@ -23,7 +24,7 @@ KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the en
 class LocalWorkspaces:
     """The open workspaces. `root` is the one shared folder, or None if each principal has one in `state`.
 
-    `on_task_end` is called with the principal and each of its background tasks that ended.
+    `on_task_end` is called with the principal and each of its background tasks that ended, also with an earlier server.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class LocalWorkspaces:
         environment: Mapping[str, str],
         confinement: Sandboxing,
         file_changes: FileChanges,
-        on_task_end: Callable[[str, Run], None],
+        on_task_end: Callable[[str, TaskEnd], None],
     ) -> None:
         self._state = state
         self._root = root
@@ -92,6 +93,9 @@ class LocalWorkspaces:
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         return self._confinement.end_orphans, self._confinement.balance_cpu
 
+    def follow_lives(self, on_life: Callable[[IsThere], None]) -> None:
+        on_life(_is_here)
+
     def has_files(self, principal: str) -> bool:
         """Return whether the principal has a folder of its own with files. Opens none."""
         try:
@@ -137,3 +141,7 @@ class LocalWorkspaces:
         if not stat.S_ISDIR(own.lstat().st_mode):  # a link, which no server creates
             raise NotADirectoryError(f"{own} is not a folder: it was tampered with")
         return own
+
+
+async def _is_here(_principal: str) -> bool:
+    return True

@@ -1,6 +1,6 @@
 """Define the workspaces of all principals, wherever their commands run and their files are."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -8,6 +8,9 @@ from toolgate.tools.workspace.workspace import Workspace
 
 if TYPE_CHECKING:
     from toolgate.server.workspaces.node_report import NodeReport
+
+
+IsThere = Callable[[str], Awaitable[bool]]  # of a principal; raises ToolError
 
 
 class Workspaces(Protocol):
@@ -47,6 +50,11 @@ class Workspaces(Protocol):
 
     def list_jobs(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """Return what to run beside the requests, each until it is cancelled."""
+        ...
+
+    def follow_lives(self, on_life: Callable[[IsThere], None]) -> None:
+        """Call `on_life(is_there)` for each life of what runs commands, from here on: this process, or a node. The
+        principals that are there may have ended commands that nobody has reported."""
         ...
 
     async def prepare(self, principal: str, on_message: Callable[[str, str], None]) -> None:

@@ -24,12 +24,19 @@ from toolgate.tools.workspace import end_notice
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
+from toolgate.tools.workspace.run_record import TaskEnd
 from toolgate.tools.workspace.zygote import CommandRunner
 
 TOOLS = (bash, background_bash, read_bg_output, list_bg_tasks, kill_bg_task)
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/", "LANG": "C.UTF-8"}
 BOUND = 30.0  # seconds for any expected event: test machines are slow at times
+
+
+def add_notice(notices: Notices, end: TaskEnd) -> None:
+    """Note the end of a task, and confirm it, as a server without readers of events does."""
+    end_notice.add(notices, end.run)
+    end.confirm()
 
 
 @contextlib.asynccontextmanager
@@ -41,7 +48,7 @@ async def workspace(folder: Path, notices: Notices | None = None) -> AsyncIterat
         root,
         folder / "spool",
         ENVIRONMENT,
-        partial(end_notice.add, Notices() if notices is None else notices),
+        partial(add_notice, Notices() if notices is None else notices),
         command_environment=UnsandboxedEnvironment(processes, UNLIMITED),
     )
     try:
@@ -118,7 +125,7 @@ async def caller(folder: Path, environment: Mapping[str, str]) -> AsyncIterator[
         root,
         folder / "spool",
         environment,
-        partial(end_notice.add, notices),
+        partial(add_notice, notices),
         command_environment=UnsandboxedEnvironment(processes, UNLIMITED),
     )
     try:

@@ -19,7 +19,7 @@ from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import Run, TaskEnd
 from toolgate.tools.workspace.runs import RunStore, no_room
 from toolgate.tools.workspace.spool import CWD_FOLDER
 from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
@@ -40,7 +40,8 @@ class LocalWorkspace:
     """A Workspace on this machine. `spool` is a private folder for output, `variables` are those of commands.
 
     `private` is the server's own folder, never read even inside the root. Commands run in `command_environment`, within
-    its limits. `on_task_end` is called with each background task that ended.
+    its limits. `on_task_end` is called with each background task that ended, also with an earlier server, until the end
+    is confirmed.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class LocalWorkspace:
         root: Path,
         spool: Path,
         variables: Mapping[str, str],
-        on_task_end: Callable[[Run], None],
+        on_task_end: Callable[[TaskEnd], None],
         *,
         command_environment: CommandEnvironment,
         private: Path | None = None,
@@ -61,7 +62,7 @@ class LocalWorkspace:
         self._on_task_end = on_task_end
         own = Path(os.path.realpath(private)) if private is not None else None
         self.private_folder = None if own is None or self.root.is_relative_to(own) else own
-        self._runs = RunStore(spool, command_environment)
+        self._runs = RunStore(spool, command_environment, partial(self._report_end, is_earlier=True))
         self._live = self._runs.live
         self.limits = LimitChecks(command_environment, self.root, spool / CWD_FOLDER, self._live)
         self._programs: Programs | None = None
@@ -159,16 +160,16 @@ class LocalWorkspace:
     async def arrival(self) -> None:
         await self._arriving.wait()
 
-    async def adopt(self, run_id: int) -> Run:
-        """Make a foreground run whose caller is gone a background task, also if it has ended. Return it."""
+    async def adopt(self, run_id: int) -> None:
+        """Make a foreground run whose caller is gone a background task, also if it has ended, and report it."""
         refused = await self.keep(run_id)
         run = await self._find(run_id)
         run.reason = run.reason or refused
         if not run.background:  # it has ended
-            run.background = True
+            run.background = run.is_report_due = True
             self._notify_arrival()
         self._runs.save(run)
-        return run.copy()
+        self._report_end(run)
 
     async def read(self, run_id: int, offset: int, limit: int) -> bytes:
         await self._find(run_id)
@@ -396,9 +397,18 @@ class LocalWorkspace:
             cwd_tracking.empty_if_large(self._runs.cwd_file(run.id))
         if run.background:
             self.limits.find_reached(run, self._runs.read_tail(run))
+            run.is_report_due = True
             self._runs.save(run)
-            self._on_task_end(run.copy())
+            self._report_end(run)
         self._runs.forget_old()
+
+    def _report_end(self, run: Run, *, is_earlier: bool = False) -> None:
+        def confirm() -> None:
+            if reported.status != "running":  # else its end is another report
+                self._runs.confirm_report(reported.id)
+
+        reported = run.copy()
+        self._on_task_end(TaskEnd(reported, confirm, is_earlier))
 
 
 def _note_rest(run: Run, path: Path | None) -> str:

@@ -1,6 +1,8 @@
 """Define the record of one run of a command, as the spool stores it."""
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -30,6 +32,7 @@ class Run(msgspec.Struct):
     in_memory: bool = False  # its output is in no file: the disk was full
     key: str | None = None
     hits: list[str] = msgspec.field(default_factory=list)  # limits reached, in words
+    is_report_due: bool = False  # it is a background task whose end is not reported; never of a release without reports
 
     @property
     def runtime_ms(self) -> int:
@@ -38,3 +41,16 @@ class Run(msgspec.Struct):
     def copy(self) -> "Run":
         """Return the run as it is now."""
         return msgspec.structs.replace(self, hits=[*self.hits])
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """A background task that has ended or, if it still runs, has lost the call that started it.
+
+    `confirm` is called when its end is stored elsewhere: until then each later server reports it again. `is_earlier`:
+    it ended with an earlier server.
+    """
+
+    run: Run
+    confirm: Callable[[], None]
+    is_earlier: bool = False

@@ -27,12 +27,13 @@ log = logging.getLogger(__name__)
 
 class RunStore:
     """The runs of a principal. `live` have not ended; `attended` are foreground runs that a call still waits for.
-    Neither kind is ever forgotten."""
+    Neither kind is ever forgotten. `on_earlier` is called with each run of an earlier server whose end is to report."""
 
-    def __init__(self, spool: Path, environment: CommandEnvironment) -> None:
+    def __init__(self, spool: Path, environment: CommandEnvironment, on_earlier: Callable[[Run], None]) -> None:
         self.live: dict[int, RunningCommand] = {}
         self.attended: set[int] = set()
         self._environment = environment
+        self._on_earlier = on_earlier
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._in_memory: dict[int, RunOutput] = {}  # output of ended runs that is in no file
@@ -63,6 +64,9 @@ class RunStore:
         self._runs.update((run.id, run) for run in earlier)
         self._folders.update(run.id for run in earlier)
         self._is_open = True
+        for run in earlier:
+            if run.is_report_due:
+                self._on_earlier(run)
 
     def _read_earlier(self) -> Sequence[Run]:
         """Return the runs of earlier servers. Blocking."""
@@ -203,6 +207,13 @@ class RunStore:
             self._spool.save(run)
         except OSError as error:  # it serves a restart alone
             log.warning("run %d is not saved: %s", run.id, error.strerror)
+
+    def confirm_report(self, run_id: int) -> None:
+        """Note that the end of a run is reported: no later server reports it again."""
+        run = self._runs.get(run_id)
+        if run is not None and run.is_report_due:
+            run.is_report_due = False
+            self.save(run)
 
     def forget(self, run_id: int) -> None:
         """Remove an ended run and its output."""

@@ -33,6 +33,7 @@ from toolgate.tools.workspace.state_file import allow_owner, open_regular, read_
 KEPT = 50  # ended runs: a list that a model can still read
 KEPT_FOR = 24 * 3600.0  # seconds: a day's work
 KEPT_BYTES = 512 * 2**20  # of output of ended runs
+KEPT_UNREPORTED = 1_000  # ended runs beside these whose end is not reported yet
 MAX_TASK = 64 * 2**10  # bytes of a task.json; real ones have a few thousand
 ROOM, FILES = 2**20, 16  # bytes and files of the disk that let a command begin without a file
 LAST_ID = "last-id"
@@ -199,15 +200,17 @@ class Spool:
             _remove_folder(folder, ignore_errors=True)
 
     def choose_forgotten(self, runs: Iterable[Run]) -> set[int]:
-        """Return the ids of ended runs to forget: the newest are kept, by number, age and size."""
-        kept = 0
+        """Return the ids of ended runs to forget: the newest are kept, by number, age and size. Those whose end is not
+        reported count apart."""
+        kept = {True: 0, False: 0}  # by whether a report is due
         forgotten: set[int] = set()
         room = KEPT_BYTES
         oldest = time.time() - KEPT_FOR
         for run in sorted(runs, key=lambda run: run.ended or run.started, reverse=True):
             room -= run.size
-            if kept < KEPT and (run.ended or run.started) > oldest and room >= 0:
-                kept += 1
+            most = KEPT_UNREPORTED if run.is_report_due else KEPT
+            if kept[run.is_report_due] < most and (run.ended or run.started) > oldest and room >= 0:
+                kept[run.is_report_due] += 1
             else:
                 forgotten.add(run.id)
         return forgotten
@@ -333,7 +336,7 @@ class Spool:
 
     def _mark_lost(self, run: Run) -> None:
         """Mark the run of a dead server; its last output is the likely end."""
-        run.status = "lost"
+        run.status, run.is_report_due = "lost", run.background
         run.ended = run.started
         with suppress(OSError):
             found = self.path(run.id, "output").lstat()

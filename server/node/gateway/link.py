@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -54,9 +55,10 @@ class NodeLink:
     """The link to the node at `address`. `welcome` is its last word about itself, None before the first. `database` is
     the id of the gateway's.
 
-    `on_end` is called with each end of a task, and returns whether it was used. `check` is called with each welcome,
-    and raises NodeUnreachableError to refuse the node. `claimed_name` is what the node last called itself, also if it
-    was refused, and `claimed_limit` how many people it then said it takes, 0 for any number.
+    `on_end` is called with each end of a task and what confirms it: True once it is reported, False if it can't be.
+    `on_life` is called for each life of the node. `check` is called with each welcome, and raises NodeUnreachableError
+    to refuse the node. `claimed_name` is what the node last called itself, also if it was refused, and `claimed_limit`
+    how many people it then said it takes, 0 for any number.
     """
 
     def __init__(
@@ -70,7 +72,8 @@ class NodeLink:
         self.certificate = certificate
         self.welcome = welcome
         self.is_connected = False
-        self.on_end: Callable[[TaskEnded], bool] = lambda _: False
+        self.on_end: Callable[[TaskEnded, Callable[[bool], None]], None] = lambda _, confirm: confirm(False)
+        self.on_life: Callable[[], None] = lambda: None
         self.check: Callable[[NodeLink, Welcome], Awaitable[None]] = _accept
         self.claimed_name = self.name
         self.claimed_limit = 0 if welcome is None else _read_limit(welcome)
@@ -83,7 +86,9 @@ class NodeLink:
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._reported_life = ""  # the epoch that `on_life` was called for
         self._was_accepted = False  # by `check`, once at least
+        self._has_missed_ends = False
         self._lost_at = None if welcome is not None else -math.inf  # loop time since which the node does not answer
         self.failures = 0  # requests that ended without an answer
 
@@ -242,6 +247,9 @@ class NodeLink:
         self._control.send_again()
         for waiting in self._waiting:
             self._send(waiting)
+        if self._reported_life != welcome.epoch:
+            self._reported_life = welcome.epoch
+            self.on_life()
         return reader, writer
 
     def _fail_sent(self, what: str) -> None:
@@ -292,15 +300,35 @@ class NodeLink:
                     self._receipts.add_answer(message)
                 if waiting is not None and not waiting.answer.done():
                     waiting.answer.set_result(message)
-            case TaskEnded(sequence):
-                if not self._is_closed and (self._receipts.has_end(sequence) or self.on_end(message)):
-                    self._receipts.add_end(sequence)
+            case TaskEnded():
+                self._take_end(message)
             case messages.Pong():
                 self._control.take_pong()
             case messages.Refusal(text):
                 raise frames.MalformedFrameError(f"a refusal: {text[:200]}")
             case _:
                 raise frames.MalformedFrameError("a second welcome")
+
+    def _take_end(self, end: TaskEnded) -> None:
+        """Have an end reported. What is not taken the node sends again over the next connection."""
+        assert self.welcome is not None
+        if self._receipts.has_end(end.sequence):
+            self._receipts.add_end(end.sequence)
+        elif self._receipts.is_full:
+            self._has_missed_ends = True
+        elif not self._is_closed and self._receipts.begin_end(end.sequence):
+            self.on_end(end, partial(self._confirm_end, self.welcome.epoch, end.sequence))
+
+    def _confirm_end(self, epoch: str, sequence: int, is_reported: bool) -> None:
+        if self.welcome is None or epoch != self.welcome.epoch:
+            return  # the node has restarted, and numbers its ends again
+        if is_reported:
+            self._receipts.add_end(sequence)
+        else:
+            self._receipts.drop_end(sequence)
+        if self._has_missed_ends and self._receipts.has_room and self._writer is not None:
+            self._has_missed_ends = False
+            self._writer.transport.abort()
 
     def _write(self, message: msgspec.Struct) -> bool:
         """Send a message, and return whether there is a connection."""

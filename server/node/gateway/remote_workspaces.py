@@ -19,14 +19,18 @@ from toolgate.server.node.messages import TaskEnded, Welcome
 from toolgate.server.node.pages.methods import PageMethods
 from toolgate.server.node.people import MAX_GONE
 from toolgate.server.principal import LOCAL_NAME
+from toolgate.server.state.store import StateError
 from toolgate.server.text import escape_unprintable
 from toolgate.server.watch import FileChanges
+from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeReport
+from toolgate.server.workspaces.workspaces import IsThere
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import TaskEnd
 from toolgate.tools.workspace.workspace import Workspace
 
 REPORT_EVERY = 3_600.0  # seconds between two reports of who is gone, as a cleaner asks
+LOCATE_PAUSE = 0.5  # seconds until a principal's node is looked for again
 NOTE_EVERY = 60.0  # seconds between two notes of a principal's calls
 MAX_NOTED = 1_000  # principals whose newest note is known: of more, calls are noted again sooner
 LEVELS = ("none", "uid", "bwrap")  # the weakest first
@@ -42,12 +46,13 @@ class RemoteWorkspaces:
         self,
         placement: Placement,
         file_changes: FileChanges,
-        on_task_end: Callable[[str, Run], None],
+        on_task_end: Callable[[str, TaskEnd], None],
         list_gone: Callable[[], Awaitable[Collection[str] | None]],
         *,
         needs_sandbox: bool = False,
     ) -> None:
         self.links = placement.links
+        self._on_life: Callable[[IsThere], None] = lambda _: None
         self._placement = placement
         self._monitors = [NodeMonitor(link, placement.note_node) for link in placement.links]
         self._file_changes = file_changes
@@ -58,8 +63,10 @@ class RemoteWorkspaces:
         self._noted: dict[str, float] = {}
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
+        self._locating = asyncio.Lock()  # a node that sends much does not make the database busy
         for link in self.links:
             link.on_end, link.check = partial(self._take_end, link), self._check_node
+            link.on_life = partial(self._note_life, link)
             if link.welcome is not None:
                 self.check_welcome(link, link.welcome)
 
@@ -131,9 +138,7 @@ class RemoteWorkspaces:
         self._noted[principal] = now
         while len(self._noted) > MAX_NOTED:
             del self._noted[next(iter(self._noted))]
-        task = asyncio.get_running_loop().create_task(self._note_use(principal, on_message))
-        self._notes.add(task)
-        task.add_done_callback(self._notes.discard)
+        self._begin(self._note_use(principal, on_message))
 
     async def kill(self, principal: str) -> None:
         with suppress(KeyError):
@@ -152,6 +157,8 @@ class RemoteWorkspaces:
 
     async def close(self) -> None:
         """Close the links. What runs at the nodes goes on."""
+        for task in self._notes:
+            task.cancel()
         await asyncio.gather(*(link.close() for link in self.links))
 
     def check_welcome(self, link: NodeLink, welcome: Welcome) -> None:
@@ -177,11 +184,54 @@ class RemoteWorkspaces:
         self.check_welcome(link, welcome)
         await self._placement.bind_name(link, welcome.name)
 
-    def _take_end(self, link: NodeLink, end: TaskEnded) -> bool:
-        if self._placement.find_link(end.principal) is not link:
+    def _take_end(self, link: NodeLink, end: TaskEnded, confirm: Callable[[bool], None]) -> None:
+        """Report an end, if the principal is at that node."""
+        if self._placement.find_link(end.principal) is link:
+            self._on_task_end(end.principal, TaskEnd(end.run, partial(confirm, True)))
+        else:
+            self._begin(self._take_unlocated_end(link, end, confirm))
+
+    async def _take_unlocated_end(self, link: NodeLink, end: TaskEnded, confirm: Callable[[bool], None]) -> None:
+        """Report the end of a principal who has not called here."""
+        if PRINCIPAL_NAME.fullmatch(end.principal) or end.principal == LOCAL_NAME:
+            async with self._locating:
+                await self._try_to_locate(end.principal)
+        if self._placement.find_link(end.principal) is link:
+            self._on_task_end(end.principal, TaskEnd(end.run, partial(confirm, True)))
+        else:
+            confirm(False)
+
+    async def _try_to_locate(self, principal: str) -> None:
+        while True:
+            try:
+                await self._placement.locate(principal, chooses=False)
+            except StateError:
+                await asyncio.sleep(LOCATE_PAUSE)
+                continue
+            except (KeyError, ToolError) as error:
+                log.debug("an end of %s is not taken: %s", principal, error)
+            return
+
+    def follow_lives(self, on_life: Callable[[IsThere], None]) -> None:
+        self._on_life = on_life
+        for link in self.links:
+            if link.is_connected:
+                self._note_life(link)
+
+    def _note_life(self, link: NodeLink) -> None:
+        self._on_life(partial(self._is_at, link))
+
+    async def _is_at(self, link: NodeLink, principal: str) -> bool:
+        """Return whether the principal is at the node. Raises ToolError."""
+        try:
+            return await self._placement.locate(principal, chooses=False) is link
+        except KeyError:
             return False
-        self._on_task_end(end.principal, end.run)
-        return True
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
 
     async def _note_use(self, principal: str, on_message: Callable[[str, str], None]) -> None:
         try:

@@ -136,7 +136,7 @@ def test_an_answer_on_the_page_is_told_to_its_principal(tmp_path: Path) -> None:
         filters = [EventFilter(named(who), "question.answered", "{}") for who in ("ada", "bob")]
         begin = [(await log.read_page(each, None, 1)).position for each in filters]
         asked = questions.find_or_add(named("ada"), "call", "q", tool="Bash", client="c", message="?", schema={})
-        assert questions.answer(named("ada"), asked.view.id, "decline") is None
+        assert await questions.answer_any(named("ada"), asked.view.id, "decline") is None
         async with asyncio.timeout(PATIENCE):
             while not (page := await log.read_page(filters[0], begin[0], 1)).events:
                 pass

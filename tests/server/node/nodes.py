@@ -24,7 +24,7 @@ from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import Run, TaskEnd
 
 
 class NodeProcess:
@@ -128,8 +128,13 @@ async def gateway(
     node: NodeProcess, on_end: Callable[[str, Run], None] = lambda _, run: None, database: str = ""
 ) -> AsyncIterator[RemoteWorkspaces]:
     """A gateway that has everybody at this node. `database` is the id of its database."""
+
+    def take_end(principal: str, end: TaskEnd) -> None:
+        on_end(principal, end.run)
+        end.confirm()
+
     placement = fake_placement(node.address, node.certificate, database)
-    remote = RemoteWorkspaces(placement, FileChanges(), on_end, list_nobody)
+    remote = RemoteWorkspaces(placement, FileChanges(), take_end, list_nobody)
     try:
         yield remote
     finally:

@@ -26,7 +26,7 @@ def greet_nodes(*nodes: NodeProcess) -> list[link.NodeLink]:
 @contextlib.asynccontextmanager
 async def several_gateway(store: Store, *nodes: NodeProcess) -> AsyncIterator[RemoteWorkspaces]:
     placement = Placement(store, greet_nodes(*nodes))
-    remote = RemoteWorkspaces(placement, FileChanges(), lambda _, run: None, list_nobody)
+    remote = RemoteWorkspaces(placement, FileChanges(), lambda _, end: end.confirm(), list_nobody)
     try:
         yield remote
     finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,9 @@ class FakeNode:
         await connection.greet(welcome)
         return connection
 
-    def use_end(self, end: TaskEnded) -> bool:
+    def use_end(self, end: TaskEnded, confirm: Callable[[bool], None]) -> None:
         self.ends.append(end.sequence)
-        return True
+        confirm(True)
 
 
 @contextlib.asynccontextmanager

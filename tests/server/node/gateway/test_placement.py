@@ -85,8 +85,11 @@ def test_the_end_of_a_task_is_taken_from_its_persons_node_alone(nodes: list[Node
             assert await where(remote, person) == "attic"
             attic, cellar = remote.links
             end = TaskEnded(1, person, Run(1, "true", "a-server", 0.0))
-            assert not cellar.on_end(end)
-            assert attic.on_end(end)
+            confirmed: list[bool] = []
+            cellar.on_end(end, confirmed.append)
+            await until(lambda: bool(confirmed))
+            attic.on_end(end, confirmed.append)
+            assert confirmed == [False, True]
 
     with database(tmp_path) as store:
         asyncio.run(body(store))
