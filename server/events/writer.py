@@ -144,8 +144,9 @@ class EventWriter:
         """Return whose readers have news. In the store's thread."""
         for principal, type in gaps:
             self._rows.note_gaps(connection, principal, type)
-        stored = [each for each in occurrences if self._rows.record(connection, each) is not None]
-        return list(dict.fromkeys([*gaps, *((each.principal, each.type) for each in stored)]))
+        principal = occurrences[0].principal if occurrences else ""
+        stored = self._rows.record_all(connection, principal, occurrences)
+        return list(dict.fromkeys([*gaps, *((principal, each.type) for each in stored)]))
 
     def _forget(self, batch: Iterable[WaitingEvent], gaps: Iterable[Gap], *, are_stored: bool) -> None:
         for gap in gaps:

@@ -75,6 +75,13 @@ class EventFilter(msgspec.Struct, frozen=True):
     arguments: str
 
 
+class EventReader(msgspec.Struct, frozen=True):
+    """Who waits for a type: the subscription `id`, or "" for a poll or a stream."""
+
+    arguments: Any
+    id: str
+
+
 class EventInterest(msgspec.Struct, frozen=True):
     """What a poll or a stream waits for. `until`: when it is forgotten, in seconds since the epoch."""
 
@@ -95,23 +102,41 @@ class EventRows:
     ) -> LoggedEvent | None:
         """Store an event, with its deliveries: to `only` these subscriptions, if given. Return None if nobody waits for
         it, or it is stored already."""
-        principal, payload = occurrence.principal, msgspec.json.decode(occurrence.data)
-        waiting = self._subscriptions(connection, principal, occurrence.type, payload)
-        subscriptions = [id for id in waiting if only is None or id in only]
-        has_reader = any(self._interests(connection, principal, occurrence.type, payload, self.now()))
-        if not subscriptions and not has_reader:
-            return None
-        log = self._open_log(connection, principal)
-        found = LoggedEvent(log.last + 1, occurrence.id, occurrence.type, occurrence.data, self.now())
-        if not tables.add_row(connection, tables.event, {"principal": principal, **msgspec.structs.asdict(found)}):
-            return None
-        counts = {"event_count": log.event_count + 1, "byte_count": log.byte_count + len(found.data)}
-        self._save_log(connection, principal, last=found.number, **counts)
-        rows = [{"subscription": id, "number": found.number, **FRESH_DELIVERY} for id in subscriptions]
-        if rows:
-            connection.execute(tables.event_delivery.insert(), rows)
-        self.trim(connection, principal)
-        return found
+        return next(iter(self.record_all(connection, occurrence.principal, [occurrence], only)), None)
+
+    def record_all(
+        self,
+        connection: "tables.Connection",
+        principal: str,
+        occurrences: Sequence[Occurrence],
+        only: Container[str] | None = None,
+    ) -> list[LoggedEvent]:
+        """Store events of a principal in order, as `record`, and return those that are stored."""
+        log: Any = None
+        stored: list[LoggedEvent] = []
+        deliveries: list[dict[str, Any]] = []
+        readers = {
+            type: self._list_readers(connection, principal, type) for type in {each.type for each in occurrences}
+        }
+        for each in occurrences:
+            payload = msgspec.json.decode(each.data)
+            waiting = [reader for reader in readers[each.type] if matches(reader.arguments, payload)]
+            subscriptions = [reader.id for reader in waiting if reader.id and (only is None or reader.id in only)]
+            if not subscriptions and all(reader.id for reader in waiting):
+                continue
+            log = log or self._open_log(connection, principal)
+            found = LoggedEvent(log.last + len(stored) + 1, each.id, each.type, each.data, self.now())
+            if tables.add_row(connection, tables.event, {"principal": principal, **msgspec.structs.asdict(found)}):
+                stored.append(found)
+                deliveries += [{"subscription": id, "number": found.number, **FRESH_DELIVERY} for id in subscriptions]
+        if stored:
+            size = sum(len(each.data) for each in stored)
+            counts = {"event_count": log.event_count + len(stored), "byte_count": log.byte_count + size}
+            self._save_log(connection, principal, last=stored[-1].number, **counts)
+            if deliveries:
+                connection.execute(tables.event_delivery.insert(), deliveries)
+            self.trim(connection, principal)
+        return stored
 
     def read_page(
         self,
@@ -320,13 +345,21 @@ class EventRows:
             if matches(msgspec.json.decode(row.arguments), payload):
                 yield row.arguments
 
-    def _subscriptions(self, connection: "tables.Connection", principal: str, type: str, payload: Any) -> Iterator[str]:
-        """Yield the ids of the live subscriptions to an event with this payload."""
-        table, now = tables.event_subscription, self.now()
-        rows = table.select().where(table.c.principal == principal, table.c.type == type, table.c.active)
-        for row in connection.execute(rows).all():
-            if row.expires_at > now and matches(msgspec.json.decode(row.arguments), payload):
-                yield row.id
+    def _list_readers(self, connection: "tables.Connection", principal: str, type: str) -> list[EventReader]:
+        """Return who waits for a type: by poll or stream, and by live subscriptions."""
+        interest, subscription, now = tables.event_interest, tables.event_subscription, self.now()
+        polled = interest.select().where(
+            interest.c.principal == principal, interest.c.type == type, interest.c.until > now
+        )
+        subscribed = subscription.select().where(
+            subscription.c.principal == principal,
+            subscription.c.type == type,
+            subscription.c.active,
+            subscription.c.expires_at > now,
+        )
+        rows = [(row.arguments, "") for row in connection.execute(polled)]
+        rows += [(row.arguments, row.id) for row in connection.execute(subscribed)]
+        return [EventReader(msgspec.json.decode(arguments), id) for arguments, id in rows]
 
     def _note_dropped(self, connection: "tables.Connection", principal: str, dropped: LoggedEvent) -> None:
         """Note for each reader of an event that it is gone."""

@@ -1,5 +1,7 @@
 """Types of events that plugins declare, in the server's process and in one of their own."""
 
+import contextlib
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ import pytest
 
 from tests.clients.event_client import Stream, data_of, first_cursor, poll
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
+from toolgate.server.events.writer import MAX_WAITING
 
 Start = Callable[..., Server]
 
@@ -47,6 +50,13 @@ async def deploy_badly(ctx: Context) -> str:
     except ValueError as error:
         return str(error)
     return "taken"
+
+@tool
+async def deploy_many(count: int, ctx: Context) -> str:
+    """Deploy many."""
+    for version in range(count):
+        deployed.emit(ctx.principal, Deployed("app", version))
+    return "done"
 
 @tool
 async def deploy_for(who: str, ctx: Context) -> str:
@@ -163,3 +173,47 @@ def test_a_type_that_can_not_be_listed_is_refused_at_the_load(start: Start, tmp_
     assert "argument 'other' of deploy.done is no member of its payload" in client.log()
     with pytest.raises(Refusal):
         poll(client, TYPE, None)
+
+
+@BOTH
+def test_six_thousand_events_at_once_are_all_told(start: Start, tmp_path: Path, flags: tuple[str, ...]) -> None:
+    client, _ = serve(start, tmp_path, *flags)
+    begin = cursor = first_cursor(client, TYPE)
+    client.text("deploy_many", {"count": 6_000})
+    versions: list[int] = []
+
+    def read_on() -> bool:
+        nonlocal cursor
+        page = poll(client, TYPE, cursor, maxEvents=100)
+        assert page["truncated"] is False
+        versions.extend(data["version"] for data in data_of(page))
+        cursor = page["cursor"]
+        return len(versions) >= 6_000
+
+    assert eventually(read_on), (len(versions), client.log())
+    assert versions == list(range(6_000))
+    assert poll(client, TYPE, begin, maxEvents=1)["truncated"] is False
+
+
+def test_events_beyond_what_may_wait_are_a_gap(start: Start, tmp_path: Path) -> None:
+    client, _ = serve(start, tmp_path)
+    cursor = first_cursor(client, TYPE)
+    stream = Stream(client, TYPE, cursor=cursor)
+    assert stream.active["truncated"] is False
+    client.text("deploy_many", {"count": MAX_WAITING + 1_000})
+    assert stream.wait("active", 2)["truncated"] is True
+    assert poll(client, TYPE, cursor, maxEvents=1)["truncated"] is True
+
+
+def test_events_that_wait_for_a_locked_state_are_a_gap_after_a_kill(start: Start, tmp_path: Path) -> None:
+    client, file = serve(start, tmp_path)
+    cursor = first_cursor(client, TYPE)
+    with contextlib.closing(sqlite3.connect(client.state / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        client.text("deploy_many", {"count": 1})
+        assert eventually(lambda: any((client.state / "gaps").glob("*.json")))
+        client.kill()
+        other.execute("ROLLBACK")
+    client = start("-p", str(file.parent), revision=STATELESS, state=client.state)
+    assert eventually(lambda: poll(client, TYPE, cursor)["truncated"])
+    assert eventually(lambda: not any((client.state / "gaps").glob("*.json")))
