@@ -296,12 +296,19 @@ class GatewaySession:
         if request.task is not None:
             if request.name in STARTS and request.run_id is None:
                 request.ends_at_start = True
+                self._withdraw(request)
             else:
                 request.task.cancel()
             await asyncio.wait([request.task])
         if request.run_id is not None and request.name in STARTS:
             await self._discard(request.principal, request.run_id)
         self.send(Answer(request.number, error=errors.ErrorData("ToolError", "cancelled")))
+
+    def _withdraw(self, request: GatewayRequest) -> None:
+        """End the command that starts if it still waits for its sandbox."""
+        workspace = self._node.workspaces.find(request.principal)
+        if workspace is not None and request.starting is not None:
+            workspace.withdraw(request.starting)
 
     def _finish_adopted(self, request: GatewayRequest) -> None:
         self._forget(request)

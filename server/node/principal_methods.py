@@ -30,6 +30,7 @@ class GatewayRequest:
         self.task: asyncio.Task[None] | None = None
         self.frame: bytes | None = None  # the answer
         self.run_id: int | None = None
+        self.starting: int | None = None  # the command that may still wait for its sandbox
         self.about: int | None = None  # the run that the arguments name
         self.concludes = False
         self.needs_output = True  # the conclusion does not hold all
@@ -74,8 +75,21 @@ class PrincipalMethods:
         self._node.refuse_start_at_end()
         if self._request.ends_at_start and not self._request.is_adopted:
             raise asyncio.CancelledError  # before it began
-        run_id = await self._workspace.start(
-            command, cwd=cwd, timeout=timeout, key=key, background=background, read_only=read_only
+        workspace = self._workspace
+
+        def note_claim(run_id: int) -> None:
+            self._request.starting = run_id
+            if self._request.ends_at_start and not self._request.is_adopted:
+                workspace.withdraw(run_id)
+
+        run_id = await workspace.start(
+            command,
+            cwd=cwd,
+            timeout=timeout,
+            key=key,
+            background=background,
+            read_only=read_only,
+            on_claim=note_claim,
         )
         self._request.run_id = run_id
         if not background:

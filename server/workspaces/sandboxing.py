@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from toolgate.tools.egress.shared_limits import SharedProxyLimits
     from toolgate.tools.sandbox.levels import Level, Sandbox, TrialFolder
     from toolgate.tools.workspace.environment import CommandEnvironment
+    from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
     from toolgate.tools.workspace.process import ReadOnly
-    from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
+    from toolgate.tools.workspace.start_queue import StartQueue
+    from toolgate.tools.workspace.zygote import CommandRunner
 
+QUEUE_SHARE = 2 / 3  # of --hold for the wait for a sandbox; the rest is for its start and the command
 CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PASS_THROUGH = 0o011  # users may pass through a folder without listing it
@@ -56,6 +59,8 @@ class Sandboxing:
         self._groups: WeakSet[Group] = WeakSet()
         self._proxy_limits: SharedProxyLimits | None = None
         self._idle_sandboxes: IdleSandboxes | None = None
+        self._starts: StartQueue | None = None
+        self._hold = config.hold
         self._network_rules = (config.allow_private, config.refuse_networks)
         if self.sandbox is not None:
             checks.check_workspace(config, state, self.sandbox)
@@ -75,14 +80,17 @@ class Sandboxing:
     def make_environment(self, root: Path, spool: Path, *, alone: bool) -> "CommandEnvironment":
         """Return the environment of the principal whose workspace is `root`; `alone`: no other principal has it."""
         from toolgate.tools.workspace.environment import UnsandboxedEnvironment  # start-up and memory, as its workspace
-        from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
+        from toolgate.tools.workspace.zygote import CommandRunner
 
         runner = self._runner = self._runner or CommandRunner()
         if self.sandbox is None or self.sandbox.level == "none":
             return UnsandboxedEnvironment(runner, self.limits, _build_read_only)
         from toolgate.tools.sandbox.environment import SandboxedEnvironment  # start-up
+        from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
+        from toolgate.tools.workspace.start_queue import StartQueue
 
         self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes()
+        self._starts = self._starts or StartQueue(patience=self._hold * QUEUE_SHARE)
         return SandboxedEnvironment(
             self.sandbox,
             root,
@@ -93,6 +101,7 @@ class Sandboxing:
             make_group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
             idle_sandboxes=self._idle_sandboxes,
+            starts=self._starts,
         )
 
     async def close(self) -> None:

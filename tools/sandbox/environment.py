@@ -19,10 +19,12 @@ from toolgate.tools.sandbox.read_only_filter import build_read_only
 from toolgate.tools.sandbox.users import assign_user, list_active_users
 from toolgate.tools.workspace import landlock
 from toolgate.tools.workspace.environment import resource_limits
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.process import ReadOnly
 from toolgate.tools.workspace.spool import CWD_FOLDER, remove_cwd_files
-from toolgate.tools.workspace.zygote import CommandRunner, IdleSandboxes
+from toolgate.tools.workspace.start_queue import StartQueue
+from toolgate.tools.workspace.zygote import CommandRunner, SandboxHandle
 
 PRIVATE = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108  # of a sandbox that ends with its command
 
@@ -32,7 +34,7 @@ class SandboxedEnvironment:
 
     `is_exclusive`: the folder is this principal's, and `root.parent` holds only such folders. `make_proxy` makes the
     proxy from a sandbox's listener. `make_group` makes its control group, if available (blocking; raises OSError).
-    `memory`: no group bounds memory. `idle_sandboxes`: those of the server.
+    `memory`: no group bounds memory. `idle_sandboxes` and `starts`: those of the server.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class SandboxedEnvironment:
         make_group: Callable[[Limits], Group | None],
         memory: bool,
         idle_sandboxes: IdleSandboxes,
+        starts: StartQueue,
     ) -> None:
         self.level: str = sandbox.level
         self.limits = sandbox.limits
@@ -60,6 +63,7 @@ class SandboxedEnvironment:
         self._is_exclusive = is_exclusive
         self._make_proxy = make_proxy
         self._idle_sandboxes = idle_sandboxes
+        self._starts = starts
         self._proxy: SandboxProxy | None = None
         self._group: Group | None = None
         self._process: SandboxProcess | None = None
@@ -76,7 +80,7 @@ class SandboxedEnvironment:
     def runner(self) -> CommandRunner:
         """The runner of this sandbox's commands; the first command starts the sandbox. `prepare` comes before."""
         if self._runner is None:
-            self._runner = CommandRunner(self, self._on_enter, self._on_exit, self._idle_sandboxes)
+            self._runner = self._make_runner(self, self._on_enter, self._on_exit, self._idle_sandboxes)
         return self._runner
 
     def prepare(self) -> None:
@@ -153,11 +157,20 @@ class SandboxedEnvironment:
                 self._in_background(proxies.pop().close())
 
         handle = self._process.read_only(cwd_file)
-        runner = CommandRunner(handle, open_proxy, close_proxy, IdleSandboxes(most=0))
+        runner = self._make_runner(handle, open_proxy, close_proxy, IdleSandboxes(most=0))
         self._read_only_runners.add(runner)
         seen = (self._root, self._spool, *self._sandbox.readable_paths)  # a fifo there must not be written to either
         private = [path for path in PRIVATE if not any(each.is_relative_to(path) for each in seen)]
         return runner, replace(self._read_only, writable=[*writable, *private])
+
+    def _make_runner(
+        self,
+        sandbox: SandboxHandle,
+        on_enter: Callable[[socket.socket], None],
+        on_exit: Callable[[], None],
+        idle_sandboxes: IdleSandboxes,
+    ) -> CommandRunner:
+        return CommandRunner(sandbox, on_enter, on_exit, idle_sandboxes, self._starts, owner=str(self._spool))
 
     @property
     def _needs_landlock(self) -> bool:

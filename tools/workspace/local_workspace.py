@@ -81,7 +81,9 @@ class LocalWorkspace:
         key: str | None = None,
         background: bool = False,
         read_only: bool = False,
+        on_claim: Callable[[int], None] | None = None,
     ) -> int:
+        """`on_claim` gets the id before the command starts: `withdraw` takes it."""
         await self._runs.open()
         earlier = self._runs.find_key(key)
         if earlier in self._live:
@@ -92,6 +94,8 @@ class LocalWorkspace:
         run, output = self._runs.claim(command, key, background=background, read_only=read_only)
         running = RunningCommand(run, output, self._on_end)
         self._live[running.run.id] = running
+        if on_claim is not None:
+            on_claim(run.id)
         with span("start command"):
             await self._begin(running, command, cwd or self.root, timeout)
         if background:
@@ -221,6 +225,12 @@ class LocalWorkspace:
             running.terminate(grace=grace)
             await running.wait(grace + KILL_WITHIN)
         return run.copy()
+
+    def withdraw(self, run_id: int) -> None:
+        """End a command if it waits for its sandbox to start: its caller is gone."""
+        running = self._live.get(run_id)
+        if running is not None:
+            running.withdraw()
 
     async def kill_all(self) -> None:
         """End all runs and programs."""

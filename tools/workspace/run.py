@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from toolgate.tools.workspace.process import CommandStartError, Launch, Process
 from toolgate.tools.workspace.run_output import RunOutput
 from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.start_queue import StartWait
 from toolgate.tools.workspace.workspace import GRACE
 from toolgate.tools.workspace.zygote import CommandRunner
 
@@ -28,6 +29,7 @@ class RunningCommand:
         self.is_ending = False  # its end is our doing
         self._ended: asyncio.Future[None] = loop.create_future()  # the command itself; `run` is updated by then
         self._gone: asyncio.Future[None] = loop.create_future()  # all of it, and `run` says so
+        self._start_wait = StartWait()
         self._process: Process | None = None
         self._timer: asyncio.TimerHandle | None = None  # of the command itself
         self._age: asyncio.TimerHandle | None = None  # of all that it started
@@ -36,14 +38,16 @@ class RunningCommand:
     async def begin(self, processes: CommandRunner, launch: Launch, timeout: float | None) -> None:
         """Start the command. Raises CommandStartError; then, and if cancelled, `on_end` is not called."""
         try:
-            process = await processes.start(launch, self._write)
+            process = await processes.start(launch, self._write, wait=self._start_wait)
             if self.is_ending:  # while it started
                 process.abandon()
-                raise CommandStartError(self.run.reason or "it was stopped while it started")
-        except BaseException:
+                raise CommandStartError("it was stopped")
+        except BaseException as error:
             self.output.close()
             self._ended.set_result(None)
             self._gone.set_result(None)
+            if self.is_ending and isinstance(error, CommandStartError):
+                raise CommandStartError(self.run.reason or "it was stopped while it started") from None
             raise
         finally:
             self.start_done.set_result(None)
@@ -65,12 +69,18 @@ class RunningCommand:
         if not self.is_ending:
             self.is_ending = True
             self.run.reason = reason
+            self.withdraw()
         if self._process is not None:
             self._process.terminate(grace)
+
+    def withdraw(self) -> None:
+        """End the command if it waits for its sandbox to start."""
+        self._start_wait.leave()
 
     def abandon(self) -> None:
         """SIGKILL the tree now, without waiting for its end."""
         self.is_ending = True
+        self.withdraw()
         if self._process is not None:
             self._process.abandon()
 

@@ -10,52 +10,23 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from toolgate.tools.rate_limiter import ByteRateLimiter
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.process import OUTPUT_RATE, CommandStartError, Launch, Process
+from toolgate.tools.workspace.start_queue import StartQueue, StartWait
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 NEEDS_NEW = b"-"  # as in supervisor.py
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
-ENTER_WITHIN = 15.0  # seconds for a sandbox to start; it takes some hundredths
+ENTER_WITHIN = 15.0  # seconds for a sandbox to start, without its wait for a turn; it takes some hundredths
 MAX_REPORT = 4096  # bytes of a sandbox's error report
 MAX_SHOWN = 300  # characters of it in an error text
-IDLE = 600.0  # seconds after its last command that a sandbox ends, and its /tmp with it
-MOST = 32  # of a server: each holds some 20 MiB, and its /tmp
 
 log = logging.getLogger(__name__)
-
-
-class Retirable(Protocol):
-    def retire(self) -> None: ...
-
-
-class IdleSandboxes:
-    """The idle sandboxes. When there are too many, the longest idle one ends."""
-
-    def __init__(self, most: int = MOST, seconds: float = IDLE) -> None:
-        self._most = most
-        self._seconds = seconds
-        self._timers: dict[Retirable, asyncio.TimerHandle] = {}  # the longest idle first
-
-    def add(self, sandbox: Retirable) -> None:
-        """Add a sandbox in which no command runs any more."""
-        self.remove(sandbox)
-        self._timers[sandbox] = asyncio.get_running_loop().call_later(self._seconds, self._retire, sandbox)
-        if len(self._timers) > self._most:
-            self._retire(next(iter(self._timers)))
-
-    def remove(self, sandbox: Retirable) -> None:
-        """Remove a sandbox that runs a command again, or has ended."""
-        timer = self._timers.pop(sandbox, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _retire(self, sandbox: Retirable) -> None:
-        self.remove(sandbox)
-        sandbox.retire()
 
 
 class SandboxHandle(Protocol):
@@ -69,7 +40,8 @@ class CommandRunner:
     """Starts commands through one zygote, which starts with the first command.
 
     With a `sandbox` the zygote runs inside it. `on_enter` gets the proxy's listener of each new sandbox, and `on_exit`
-    is called at its end. `idle_sandboxes` are those without commands.
+    is called at its end. `idle_sandboxes` are those without commands. A sandbox starts in its turn in the queue
+    `starts`, in which `owner` has its share.
     """
 
     def __init__(
@@ -78,24 +50,32 @@ class CommandRunner:
         on_enter: Callable[[socket.socket], None] | None = None,
         on_exit: Callable[[], None] | None = None,
         idle_sandboxes: IdleSandboxes | None = None,
+        starts: StartQueue | None = None,
+        owner: str = "",
     ) -> None:
         self._sandbox = sandbox
         self._on_enter = on_enter
         self._on_exit = on_exit
         self._idle_sandboxes = idle_sandboxes or IdleSandboxes()
+        self._starts = starts or StartQueue()
+        self._owner = owner
+        self._turn: asyncio.Task[None] | None = None  # the next start of the sandbox, in the queue
+        self._waiting = 0  # commands that wait for it
         self._rate = ByteRateLimiter(lambda: OUTPUT_RATE)
         self._zygote: Zygote | None = None
         self._busy = 0  # commands that run or start
         self._ending: asyncio.Future[None] | None = None
 
-    async def start(self, launch: Launch, sink: Callable[[bytes], bool], stdin: int | None = None) -> Process:
+    async def start(
+        self, launch: Launch, sink: Callable[[bytes], bool], stdin: int | None = None, wait: StartWait | None = None
+    ) -> Process:
         """Start a command; `sink` gets its output and returns whether it was kept. `stdin` is the descriptor of its
-        input; None: empty. Raises CommandStartError."""
+        input; None: empty. `wait` is its wait for a new sandbox. Raises CommandStartError."""
         request = launch.encode()
         self._busy += 1
         self._idle_sandboxes.remove(self)
         try:
-            process = await self._start_process(launch.supervisor_key, request, sink, stdin)
+            process = await self._start_process(launch.supervisor_key, request, sink, stdin, wait or StartWait())
         except BaseException:
             self._on_gone()
             raise
@@ -106,11 +86,11 @@ class CommandRunner:
         return process
 
     async def _start_process(
-        self, key: object, request: bytes, sink: Callable[[bytes], bool], stdin: int | None
+        self, key: object, request: bytes, sink: Callable[[bytes], bool], stdin: int | None, wait: StartWait
     ) -> Process:
         for _ in range(2):  # a zygote that was killed or stopped is replaced, once
             try:
-                zygote = await self._ready()
+                zygote = await self._ready(wait)
                 control, output = await zygote.fork_supervisor(key, stdin)
             except OSError as error:
                 raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
@@ -129,6 +109,8 @@ class CommandRunner:
     async def close(self) -> None:
         """End the zygote. Trees end with their processes: close those first. A sandbox ends with all in it."""
         self._idle_sandboxes.remove(self)
+        if self._turn is not None:
+            self._turn.cancel()
         if self._zygote is not None:
             self._replace(self._zygote)
         if self._ending is not None:
@@ -139,13 +121,15 @@ class CommandRunner:
         if not self._busy and self._zygote is not None:
             self._replace(self._zygote)
 
-    async def _ready(self) -> "Zygote":
+    async def _ready(self, wait: StartWait) -> "Zygote":
         if self._zygote is not None and not self._zygote.is_alive:
             self._replace(self._zygote)
         while self._ending is not None and not self._ending.done():  # its end kills all processes of the same user
             await asyncio.wait([self._ending])
-        if self._zygote is None:
-            self._zygote = Zygote(self._sandbox)
+        if self._zygote is None and self._sandbox is None:
+            self._zygote = Zygote()
+        while self._zygote is None:
+            await self._wait_turn(wait)
         zygote = self._zygote
         try:
             listener = await zygote.wait_entered()
@@ -155,6 +139,40 @@ class CommandRunner:
         if listener is not None and self._on_enter is not None:
             self._on_enter(listener)
         return zygote
+
+    async def _wait_turn(self, wait: StartWait) -> None:
+        """Wait until the sandbox starts. All commands share its place in the queue, which the last one gives up."""
+        start = self._turn
+        if start is None or start.done():
+            start = self._turn = asyncio.ensure_future(self._start_in_turn())
+        self._waiting += 1
+        try:
+            await wait.wait(start, self._starts.patience)
+        finally:
+            self._waiting -= 1
+            if not self._waiting and self._turn is start and not start.done():
+                start.cancel()
+                self._turn = None
+        if not start.done():
+            raise CommandStartError(self._starts.refusal)
+        if start.cancelled():
+            raise CommandStartError("the server is shutting down")
+        start.result()
+
+    async def _start_in_turn(self) -> None:
+        await self._starts.acquire(self._owner)
+        try:
+            zygote = self._zygote = Zygote(self._sandbox)
+        except BaseException:
+            self._starts.release(self._owner)
+            raise
+        zygote.on_entered(partial(self._on_entered, zygote))
+
+    def _on_entered(self, zygote: "Zygote", done: "asyncio.Future[socket.socket | None]") -> None:
+        """Free the turn. A sandbox that did not start ends, whether or not a command still waits for it."""
+        self._starts.release(self._owner)
+        if done.cancelled() or done.exception() is not None:
+            self._replace(zygote)
 
     def _replace(self, zygote: "Zygote") -> None:
         """End this zygote; the next command starts another. Several commands may call this at once."""
@@ -215,8 +233,12 @@ class Zygote:
                 report.close()
                 raise
         self._entering = asyncio.ensure_future(_read_report(report))
-        self._entering.add_done_callback(lambda done: done.cancelled() or done.exception())  # asked for or not
         return process
+
+    def on_entered(self, call: "Callable[[asyncio.Future[socket.socket | None]], object]") -> None:
+        """Call when the sandbox has started, or failed to."""
+        assert self._entering is not None
+        self._entering.add_done_callback(call)
 
     def kill(self) -> None:
         """End the sandbox with all its processes."""
@@ -281,12 +303,21 @@ class Zygote:
                 self._process.wait(END_WITHIN)
         if self._sandbox is not None:
             self.kill()
+            await self._close_listener()
             if self._killing is not None:  # else it would kill the user's next sandbox
                 await asyncio.shield(self._killing)
             await asyncio.to_thread(self._process.wait)
         elif self.is_alive:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the waiting supervisor, not the working ones
             self._process.wait()
+
+    async def _close_listener(self) -> None:
+        """Close the listener of the proxy if no command has come for it."""
+        entering, self._entering = self._entering, None
+        if entering is not None:
+            await asyncio.wait([entering])
+            if entering.exception() is None and (listener := entering.result()) is not None:
+                listener.close()
 
 
 def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":

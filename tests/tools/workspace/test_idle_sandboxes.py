@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 from tests.tools.shell_commands import BOUND
+from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.process import Launch
-from toolgate.tools.workspace.zygote import SUPERVISOR, CommandRunner, IdleSandboxes
+from toolgate.tools.workspace.zygote import SUPERVISOR, CommandRunner
 
 HERE = Path("/")
 
