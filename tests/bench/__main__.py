@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import tests.bench.growth.measure as growth_measure
 import tests.bench.http.measure as http_measure
 import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
 from tests.bench import isolation, kept, neighbours, node, reading, search, sides
 from tests.bench.driver import Cores
+from tests.bench.growth.rows import ROWS
 from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
 from tests.bench.measure import Effort, Figures, measure
@@ -28,7 +30,7 @@ QUICK_HTTP = WebEffort(
 )
 
 
-UNPINNED = ("isolation", "neighbours", "node", "session")  # commands use the whole machine
+UNPINNED = ("growth", "isolation", "neighbours", "node", "session")  # commands use the whole machine
 ONCE = ("session",)  # tokens are the same each time
 
 
@@ -126,6 +128,11 @@ def _session(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return session_report.report(session_measure.measure(folder, _tell))
 
 
+def _growth(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    cores.free()
+    return growth_measure.report(growth_measure.measure(folder, ROWS, rounds, _tell))
+
+
 CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS, "cases": cases.TARGETS, "node": node.TARGETS}
 REPORTS = {"stdio": report, "http": http_report.report, "cases": cases.report, "node": node.report}
 PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
@@ -138,6 +145,7 @@ PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "neighbours": _neighbours,
     "node": _node,
     "session": _session,
+    "growth": _growth,
 }
 
 
