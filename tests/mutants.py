@@ -62,7 +62,7 @@ SUITES: dict[str, tuple[str, ...]] = {  # a module or folder → its tests
     "server/state/todos.py": ("tests/server/state/test_todos_and_plans.py", "tests/tools/builtin/test_tasks.py"),
     "server/state/task_rows.py": ("tests/server/state/test_task_rows.py",),
     "server/state/callbacks.py": ("tests/server/state/test_callback_timer.py", "tests/tools/builtin/test_callbacks.py"),
-    "server/state/firings.py": ("tests/server/state/test_callback_timer.py",),
+    "server/state/due_callbacks.py": ("tests/server/state/test_callback_timer.py",),
     "server/state/sessions.py": ("tests/transports/test_restart.py",),
     "server/telemetry/audit/entry.py": ("tests/server/telemetry/audit/test_log.py",),
     "server/telemetry/audit/log.py": ("tests/server/telemetry/audit/test_log.py",),

@@ -8,33 +8,17 @@ the next one. Of the firings missed in a pause, one is made up for.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
 
-import msgspec
-
-from toolgate.server.state import tables
+from toolgate.server.state.due_callbacks import PENDING as PENDING
+from toolgate.server.state.due_callbacks import DueCallbacks, RecordFiring
+from toolgate.server.state.due_callbacks import Firing as Firing
 from toolgate.server.state.live_processes import LiveProcesses
 from toolgate.server.state.store import Store
 
 MAX_PAUSE = 60.0  # seconds at most between two runs: to see a clock jump, the end of a suspension, or a dead owner
 DELIVERY = 5.0  # seconds a delivery may take: the others wait behind it
-PENDING = "callbacks"  # flag: a principal has a callback
-MAX_REMEMBERED = 50  # firings stored of a principal: a list a model can still read
 
 log = logging.getLogger(__name__)
-
-
-class Firing(msgspec.Struct, frozen=True):
-    """A callback that is due."""
-
-    principal: str
-    session: str  # the place's key of the session that set it, which may have ended; "" where there was none
-    slot: int
-    message: str
-    remaining: int  # firings still to come; -1 for ever
-
-
-RecordFiring = Callable[["tables.Connection", Firing, int], None]
 
 
 def serves_everyone(_principal: str) -> bool:
@@ -59,9 +43,9 @@ class CallbackTimer:
     ) -> None:
         self.store = store
         self.deliver = deliver
-        self.serves = serves
         self.now = now or store.now
         self.processes = processes or store.open_processes()
+        self._due = DueCallbacks(store, self.processes, serves, self.now)
         self.record: RecordFiring | None = None  # called in the transaction that fires, with the firing's number
         self._changed = asyncio.Event()
         self._changes: dict[str, asyncio.Future[None]] = {}  # principal → those who wait for one
@@ -113,7 +97,7 @@ class CallbackTimer:
 
     async def fire_due(self) -> float:
         """Fire what is due now, and return the seconds until the next run."""
-        firings, soonest = await claim_due(self.store, self.processes, self.serves, self.now, self.record)
+        firings, soonest = await self._due.claim(self.record)
         for firing in firings:
             await self._fire(firing)
         if firings and soonest == float("inf"):
@@ -129,80 +113,3 @@ class CallbackTimer:
         except Exception:
             log.exception("callback %d of %s fired, but was not delivered", firing.slot, firing.principal)
         self.announce(firing.principal)
-
-
-async def claim_due(
-    store: Store,
-    processes: LiveProcesses,
-    serves: Callable[[str], bool],
-    now: Callable[[], float],
-    record: "RecordFiring | None" = None,
-) -> tuple[list[Firing], float]:
-    """Return what is due for this process, with its next time already stored; and when the next one is due.
-
-    A callback belongs to its process. One of a dead process becomes this one's, if it `serves` the principal.
-    """
-    dead = await processes.find_dead(await store.read(_list_owners))
-
-    def advance_all(connection: "tables.Connection") -> tuple[list[Firing], float]:
-        rows = connection.execute(tables.callback.select()).all()
-        if not rows:
-            store.set_flag(PENDING, "", False)
-            return [], float("inf")
-        time, own = now(), processes.own_name()
-        mine = [row for row in rows if row.process == own or (row.process in dead and serves(row.principal))]
-        advanced = [_advance(connection, row, own, time) for row in mine]
-        _remember(connection, [firing for firing, _ in advanced if firing], time, record)
-        return [firing for firing, _ in advanced if firing], min((at for _, at in advanced), default=float("inf"))
-
-    return await store.transact(advance_all, alone="callbacks")
-
-
-def _list_owners(connection: "tables.Connection") -> list[str]:
-    """Return the processes that have callbacks."""
-    return list(connection.execute(tables.select(tables.callback.c.process).distinct()).scalars())
-
-
-def _advance(
-    connection: "tables.Connection", row: "tables.Row[tuple[object, ...]]", own: str, now: float
-) -> tuple[Firing | None, float]:
-    """Store the callback as it is after `now`. Return its firing, if it is due, and its next time."""
-    columns = tables.callback.c
-    is_due = row.next_at <= now
-    remaining = row.left - 1 if is_due and row.left > 0 else row.left
-    next_at = _next(row.next_at, row.delay, now)
-    this = (columns.principal == row.principal) & (columns.slot == row.slot) & (columns.next_at == row.next_at)
-    this &= columns.process == row.process
-    claim: Any = None
-    if remaining == 0:
-        next_at, claim = float("inf"), tables.callback.delete().where(this)
-    elif (next_at, own) != (row.next_at, row.process):
-        claim = tables.callback.update().where(this).values(next_at=next_at, left=remaining, process=own)
-    if claim is not None and connection.execute(claim).rowcount != 1:
-        return None, now + MAX_PAUSE  # another process has it
-    return Firing(row.principal, row.session, row.slot, row.message, remaining) if is_due else None, next_at
-
-
-def _remember(
-    connection: "tables.Connection", firings: list[Firing], now: float, record: "RecordFiring | None"
-) -> None:
-    """Store what fires, and remove all but the newest firings."""
-    firing = tables.firing
-    for fired in firings:
-        row = {"principal": fired.principal, "slot": fired.slot, "message": fired.message, "fired_at": now}
-        key = connection.execute(firing.insert().values(row)).inserted_primary_key
-        if record is not None and key is not None:
-            record(connection, fired, int(key[0]))
-    for principal in {fired.principal for fired in firings}:
-        mine = firing.c.principal == principal
-        newest = tables.select(firing.c.id).where(mine).order_by(firing.c.id.desc()).limit(MAX_REMEMBERED)
-        connection.execute(firing.delete().where(mine, firing.c.id.not_in(newest)))
-
-
-def _next(next_at: float, delay: int, now: float) -> float:
-    """Return the first time after `now` on the grid that `next_at` and `delay` span."""
-    if next_at > now + delay:  # the clock was set back: nothing may be further away than its delay
-        return now + delay
-    if next_at > now:
-        return next_at
-    return next_at + delay * ((now - next_at) // delay + 1)

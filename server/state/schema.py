@@ -138,6 +138,7 @@ callback = _table(
     Column("next_at", Float, nullable=False),
     Column("session", AnyText, nullable=False),  # that set it
     Column("process", AnyText, nullable=False),  # that fires it
+    Index("callback_due", "process", "next_at"),
 )
 firing = _table(
     "firing",

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.bench.growth.measure import Row, Trial
 from toolgate.server.state import tables
-from toolgate.server.state.callback_timer import CallbackTimer, claim_due, serves_everyone
+from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
@@ -46,7 +46,7 @@ def beside_callbacks(folder: Path, size: int) -> Generator[Trial]:
 
         async def act() -> None:
             callback = await callbacks.set("tea", 3_600, 1)
-            await claim_due(store, timer.processes, serves_everyone, store.now)
+            await timer.fire_due()
             await callbacks.cancel(callback.id)
 
         try:

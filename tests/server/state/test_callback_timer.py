@@ -253,6 +253,22 @@ def test_of_many_that_could_take_one_over_only_one_fires_it(tmp_path: Path) -> N
     run(body())
 
 
+def test_many_that_are_due_at_once_fire_in_pieces(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with Process(tmp_path) as dead:
+            for person in range(15):
+                for _ in range(8):
+                    await dead.callbacks(f"person-{person}").set("look", 10, 1)
+        async with Process(tmp_path) as process:
+            first = await process.at(10)
+            assert await process.clock.fire_due() == 0
+            fired = {(firing.principal, firing.slot) for firing in (*first, *process.fired)}
+            assert (len(first), len(fired)) == (100, 120)
+            assert await process.at(1000) == []
+
+    run(body())
+
+
 def test_a_process_takes_over_only_for_those_it_serves(tmp_path: Path) -> None:
     async def body() -> None:
         async with Process(tmp_path) as dead:

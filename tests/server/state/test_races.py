@@ -11,8 +11,9 @@ from tests.server.state.each_store import ON_EACH, open_store
 from toolgate.server.auth.login.accounts import Accounts, SignInError
 from toolgate.server.auth.tokens.signing_keys import SigningKeys
 from toolgate.server.state import grant_rows, key_rows, people_rows, tables
-from toolgate.server.state.callback_timer import CallbackTimer, claim_due, serves_everyone
+from toolgate.server.state.callback_timer import CallbackTimer, serves_everyone
 from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.due_callbacks import DueCallbacks
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
 from toolgate.server.state.store import Store
@@ -56,7 +57,7 @@ def test_a_callback_of_a_dead_process_fires_once(race: Callable[..., None]) -> N
         await CallbackStore(stores[0], owner, "ada", "").set("tea", 10, 1)
         await owner.stop()
         claims = (
-            claim_due(store, registry, serves_everyone, lambda: NOW + 60.0)
+            DueCallbacks(store, registry, serves_everyone, lambda: NOW + 60.0).claim()
             for store, registry in zip(stores, registries, strict=True)
         )
         assert sum(len(firings) for firings, _ in await asyncio.gather(*claims)) == 1

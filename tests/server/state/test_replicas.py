@@ -22,9 +22,10 @@ from toolgate.server.bus.bus import Bus
 from toolgate.server.bus.open_bus import open_bus
 from toolgate.server.bus.settings import BusSettings
 from toolgate.server.state import postgres as driver
-from toolgate.server.state.callback_timer import CallbackTimer, Firing, claim_due, serves_everyone
+from toolgate.server.state.callback_timer import CallbackTimer, Firing, serves_everyone
 from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.database_url import parse_database_url
+from toolgate.server.state.due_callbacks import DueCallbacks
 from toolgate.server.state.replica_lock import ReplicaLock
 from toolgate.server.state.replicas import ReplicaProcesses
 from toolgate.server.state.store import Store
@@ -190,7 +191,9 @@ def race(
 def test_two_replicas_claim_a_callback_once(race: Callable[[Trial], None]) -> None:
     async def trial(number: int, replicas: list[Process]) -> None:
         await _set_process(replicas[0], "an old process")
-        claims = (claim_due(each.store, each.processes, serves_everyone, lambda: NOW + 60) for each in replicas)
+        claims = (
+            DueCallbacks(each.store, each.processes, serves_everyone, lambda: NOW + 60).claim() for each in replicas
+        )
         assert sum(len(firings) for firings, _ in await asyncio.gather(*claims)) == 1
 
     race(trial)
