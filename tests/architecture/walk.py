@@ -40,7 +40,7 @@ def trace_stdio(folder: Path) -> list[Step]:
     out = folder / "trace"
     with served(folder, command=_traced(out)) as client:
         spans = _times(lambda: client.request("tools/call", CALL))
-    return _shortest(out, spans)
+    return _shortest(out, spans, "StdoutChannel._take_lines")
 
 
 def trace_http(folder: Path) -> list[Step]:
@@ -60,7 +60,7 @@ def trace_http(folder: Path) -> list[Step]:
                 assert response.status == 200 and response.read()
 
             spans = _times(call)
-    return _shortest(out, spans)
+    return _shortest(out, spans, "Listener.send")
 
 
 def _traced(out: Path) -> tuple[str, ...]:
@@ -78,12 +78,19 @@ def _times(call: Callable[[], Any]) -> list[tuple[int, int]]:
     return spans[2:]  # the first two import and compile
 
 
-def _shortest(out: Path, spans: list[tuple[int, int]]) -> list[Step]:
+def _shortest(out: Path, spans: list[tuple[int, int]], last: str) -> list[Step]:
+    """Return the shortest path. It ends with the function `last`, which writes the answer: what the server does then
+    is no part of it, and runs beside the client."""
     steps = [line.split(" ", 2) for line in out.read_text().splitlines()]
     calls = [Step(int(at), Path(path), function) for at, path, function in steps]
-    paths = [[step for step in calls if begin <= step.at <= end] for begin, end in spans]
+    paths = [_until(last, [step for step in calls if begin <= step.at <= end]) for begin, end in spans]
     always = set[Path].intersection(*({step.path for step in path} for path in paths))
     return [step for step in min(paths, key=len) if step.path in always]  # the other files' timers were due
+
+
+def _until(last: str, steps: list[Step]) -> list[Step]:
+    ends = [number for number, step in enumerate(steps, 1) if step.function == last]
+    return steps[: ends[-1]]
 
 
 def files(steps: list[Step]) -> dict[Path, list[str]]:

@@ -15,7 +15,7 @@ HeaderLines = Iterable[tuple[bytes, bytes]]
 TEXT = b"content-type: text/plain; charset=utf-8\r\n"
 
 
-class HttpRequest:
+class HttpRequest(msgspec.Struct, eq=False):
     """A request whose head is there.
 
     - `body`: the whole body if it came with the head or is empty; else None, and `read` returns it in parts.
@@ -26,30 +26,18 @@ class HttpRequest:
     - `on_end`: called once, when the answer is whole, or written if it is streamed, or will not come.
     """
 
-    __slots__ = (
-        "_on_disconnect",
-        "body",
-        "client",
-        "ends_with_client",
-        "head",
-        "incoming",
-        "is_lost",
-        "lines",
-        "on_end",
-        "principal",
-    )
+    head: Head
+    body: bytes | None
+    incoming: IncomingBody | None
+    client: str
+    lines: bytes = b""
+    principal: str = ""
+    ends_with_client: bool = False
+    on_end: Callable[[], object] | None = None
+    is_lost: bool = False  # its client has gone
+    _on_disconnect: Callable[[], object] | None = None
 
-    def __init__(self, head: Head, body: bytes | None, incoming: IncomingBody | None, client: str) -> None:
-        self.head = head
-        self.body = body
-        self.incoming = incoming
-        self.client = client
-        self.lines = b""
-        self.principal = ""
-        self.ends_with_client = False
-        self.on_end: Callable[[], object] | None = None
-        self.is_lost = False  # its client has gone
-        self._on_disconnect: Callable[[], object] | None = None
+    __repr__ = object.__repr__  # the headers hold tokens
 
     @property
     def headers(self) -> Mapping[bytes, bytes]:
@@ -105,15 +93,12 @@ class StreamedResponse(msgspec.Struct, frozen=True, eq=False):
     write: Callable[[AnswerWriter], Awaitable[None]]
 
 
-class PendingResponse:
+class PendingResponse(msgspec.Struct, eq=False):
     """An answer that is decided later, by `set`."""
 
-    __slots__ = ("_answer", "_changes", "_on_answer")
-
-    def __init__(self) -> None:
-        self._answer: Answer | None = None
-        self._changes: tuple[Callable[[Answer], Answer], ...] = ()
-        self._on_answer: Callable[[Answer], None] | None = None
+    _answer: "Answer | None" = None
+    _changes: "tuple[Callable[[Answer], Answer], ...]" = ()
+    _on_answer: "Callable[[Answer], None] | None" = None
 
     def set(self, answer: "Answer") -> None:
         """Decide the answer. The callbacks are forgotten, so that no circle keeps the request."""
