@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.workspace.spool import open_regular
+from toolgate.tools.workspace.state_file import open_regular
 
 Gap = tuple[str, str]  # a principal, and the name of a type
 
