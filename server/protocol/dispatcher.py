@@ -33,7 +33,7 @@ from toolgate.server.protocol.messages import (
     encode,
 )
 from toolgate.server.protocol.session import Call, Channel, InFlightRequest, Session
-from toolgate.server.state_budget import enter_call
+from toolgate.server.protocol.state_budget import enter_call
 from toolgate.tools.api.errors import drop_tracebacks
 
 log = logging.getLogger("toolgate.dispatcher")

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from contextvars import Context
 from functools import partial
 
+from toolgate.server.protocol.state_budget import current_budget, start_budget
 from toolgate.server.state import tables
 from toolgate.server.state.commit_gate import UNCHANGED
 from toolgate.server.state.errors import StateSilentError, state_silent_error
 from toolgate.server.state.store import Store
-from toolgate.server.state_budget import current_budget, start_budget
 
 Write = Callable[["tables.Connection"], None]
 Waiting = tuple[Write, "asyncio.Future[None]"]

@@ -13,9 +13,10 @@ from toolgate.server.state.due_callbacks import PENDING as PENDING
 from toolgate.server.state.due_callbacks import DueCallbacks, RecordFiring
 from toolgate.server.state.due_callbacks import Firing as Firing
 from toolgate.server.state.live_processes import LiveProcesses
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import StateError, Store
 
 MAX_PAUSE = 60.0  # seconds at most between two runs: to see a clock jump, the end of a suspension, or a dead owner
+AGAIN = 2.0  # seconds between two tries while the state can't be used: what is due fires soon after it can
 DELIVERY = 5.0  # seconds a delivery may take: the others wait behind it
 
 log = logging.getLogger(__name__)
@@ -87,6 +88,9 @@ class CallbackTimer:
             try:
                 if self.store.has_flag(PENDING, ""):
                     pause = await self.fire_due()
+            except StateError as error:
+                log.warning("callbacks can't fire, the next try is in %d s: %s", AGAIN, error)
+                pause = AGAIN
             except Exception:
                 log.exception("callbacks can't fire; the next try is in %d s", MAX_PAUSE)
             try:

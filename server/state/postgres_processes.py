@@ -11,10 +11,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from toolgate.server.protocol.state_budget import bounded_wait
 from toolgate.server.state import postgres
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
-from toolgate.server.state_budget import bounded_wait
 
 PAUSE = 0.5  # seconds between two tries to connect again
 ANSWER = 2.0  # seconds for an answer; the connection stays, since its end would mark this process as dead

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
+from toolgate.server.protocol.state_budget import StateBudget, current_budget
 from toolgate.server.state import migrate, postgres, postgres_schema
 from toolgate.server.state.commit_gate import UNCHANGED, UNKNOWN, CommitGate
 from toolgate.server.state.database_clock import DatabaseClock
@@ -25,7 +26,6 @@ from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError, state_silent_error
 from toolgate.server.state.postgres_processes import PostgresProcesses
 from toolgate.server.state.store import Subject
-from toolgate.server.state_budget import StateBudget, current_budget
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from toolgate.server.protocol.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
 from toolgate.server.state.db_thread import DatabaseThread
 from toolgate.server.state.errors import StateError, newer_state_error, state_silent_error
@@ -30,7 +31,6 @@ from toolgate.server.state.sqlite import (
 )
 from toolgate.server.state.store import Subject, make_private_folder
 from toolgate.server.state.tables import VERSION
-from toolgate.server.state_budget import current_budget
 from toolgate.tools.workspace.state_file import remove_entry
 
 if TYPE_CHECKING:

@@ -32,7 +32,6 @@ ORDER = (
     "server/run_loop.py",
     "server/watch.py",
     "server/budget.py",
-    "server/state_budget.py",
     "server/principal.py",
     "server/bus",
     "server/protocol",

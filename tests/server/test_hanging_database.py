@@ -11,19 +11,21 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from tests.servers.postgres import Postgres
+from toolgate.server.protocol.state_budget import SECONDS, start_budget
+from toolgate.server.state.callback_timer import CallbackTimer
+from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.commit_gate import UNKNOWN
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.postgres_store import PostgresStore
 from toolgate.server.state.store import StateError
 from toolgate.server.state.todos import TodoStore
-from toolgate.server.state_budget import start_budget
 
-END = 3.0  # seconds in which a call ends
+END = SECONDS + 10.0  # seconds in which a call ends on a slow machine; PostgreSQL hangs for as long as it takes
 
 
-def run_one(url: str, body: Any) -> Any:
+def run_one(url: str, body: Any, **how: Any) -> Any:
     async def bounded() -> Any:
-        store = PostgresStore(Path("/nowhere"), parse_database_url(url))
+        store = PostgresStore(Path("/nowhere"), parse_database_url(url), **how)
         try:
             async with asyncio.timeout(PATIENCE):
                 return await body(store)
@@ -96,9 +98,10 @@ def test_a_flood_of_calls_ends_in_time_and_the_pool_serves_again(postgres: Postg
             took = await asyncio.gather(*(asyncio.create_task(create(store)) for _ in range(100)))
             assert max(took) < END
             await wait_until(lambda: store.count_transactions() == (0, 0))
-        took = await asyncio.gather(*(asyncio.create_task(create(store)) for _ in range(100)))
-        assert max(took) < END
-        assert len(await list_todos(store)) == 101
+        async with asyncio.timeout(PATIENCE):
+            while len(await list_todos(store)) < 20:  # by all connections of the pool
+                await asyncio.gather(*(asyncio.create_task(create(store)) for _ in range(10)))
+        assert store.count_transactions() == (0, 0)
 
     run_one(postgres.create_database(), body)
 
@@ -145,5 +148,37 @@ def test_the_transactions_of_a_call_share_one_budget(postgres: Postgres) -> None
                 with pytest.raises(StateError, match="does not answer"):
                     await TodoStore(store, "a", "").create("x")
             assert time.monotonic() - began < END
+
+    run_one(postgres.create_database(), body)
+
+
+def test_a_callback_that_is_due_while_it_hangs_fires_soon_after(
+    postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(store: PostgresStore) -> None:
+        fired = asyncio.Event()
+        timer = CallbackTimer(store, lambda _: fired.set())
+        await CallbackStore(store, timer, "a", "").set("tea", 1, 1)
+        with postgres.hanging():
+            await timer.start()
+            await wait_until(lambda: "callbacks can't fire, the next try is in 2 s" in caplog.text)
+        await fired.wait()
+        await timer.stop()
+
+    run_one(postgres.create_database(), body, within=1.0)
+
+
+def test_which_processes_live_is_not_known_while_it_hangs(postgres: Postgres) -> None:
+    async def body(store: PostgresStore) -> None:
+        one, other = store.open_processes(), store.open_processes()
+        name = await store.transact(lambda _: one.own_name())
+        assert await other.find_dead([name, "gone"]) == {"gone"}
+        with postgres.hanging():
+            assert await asyncio.gather(*(other.find_dead([name, "gone"]) for _ in range(50))) == [frozenset()] * 50
+        async with asyncio.timeout(PATIENCE):
+            while await other.find_dead([name, "gone"]) != {"gone"}:
+                await asyncio.sleep(0.05)
+        one.close()
+        other.close()
 
     run_one(postgres.create_database(), body)

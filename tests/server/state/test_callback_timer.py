@@ -374,7 +374,7 @@ def test_a_process_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 @ON_SQLITE
 def test_a_state_that_cannot_be_used_does_not_end_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_module, "MAX_PAUSE", 0.05)
+    monkeypatch.setattr(clock_module, "AGAIN", 0.05)
 
     async def body() -> None:
         async with Process(tmp_path) as process:
@@ -385,7 +385,7 @@ def test_a_state_that_cannot_be_used_does_not_end_the_clock(tmp_path: Path, monk
         async with Process(tmp_path) as process:
             fired, warned = asyncio.Event(), asyncio.Event()
             process.clock.deliver = lambda _: fired.set()
-            monkeypatch.setattr(clock_module.log, "exception", lambda *_: warned.set())
+            monkeypatch.setattr(clock_module.log, "warning", lambda *_: warned.set())
             process.time += 10
             await process.clock.start()
             await warned.wait()
