@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from toolgate.server.protocol.state_budget import start_budget
 from toolgate.server.state import sqlite_store as store_module
 from toolgate.server.state import tables
 from toolgate.server.state.sqlite_store import SqliteStore
@@ -362,5 +363,30 @@ def test_a_flag_comes_down_only_when_nothing_needs_it(tmp_path: Path) -> None:
         assert store.has_flag("plan", "a")
         await store.clear_flag_unless("plan", "a", lambda _: False)
         assert not store.has_flag("plan", "a")
+
+    with_store(tmp_path, body)
+
+
+def test_a_call_is_released_from_a_thread_that_hangs_and_its_change_is_never_made(tmp_path: Path) -> None:
+    """A disk that does not answer holds the thread in a system call."""
+    goes_on = threading.Event()
+
+    def remove_all(connection: tables.Connection) -> None:
+        connection.execute(tables.task.delete())
+        goes_on.wait()
+
+    async def body(store: Store) -> None:
+        todos = TodoStore(store, "a", "")
+        await todos.create("before")
+        start_budget()
+        hanging = asyncio.create_task(store.transact(remove_all))
+        behind = asyncio.create_task(todos.create("behind"))
+        for waiting in (hanging, behind):
+            with pytest.raises(StateError, match="does not answer in time; nothing was changed"):
+                await waiting
+        goes_on.set()
+        start_budget()
+        await todos.create("after")
+        assert [todo.name for todo in await todos.all()] == ["before", "after"]
 
     with_store(tmp_path, body)
