@@ -23,7 +23,7 @@ class StateBudget:
         self._seconds = seconds
         self._clock = clock
         self._spent = 0.0
-        self._spent_at = 0.0
+        self._spent_at = float("-inf")
         self._users = 0
         self.is_closed = False
 
@@ -33,11 +33,12 @@ class StateBudget:
             self._spent = 0.0
         return max(0.0, self._seconds - self._spent)
 
-    def spend(self, seconds: float) -> None:
-        """Count a wait."""
-        if seconds > ORDINARY:
-            self._spent += seconds
-            self._spent_at = self._clock()
+    def spend(self, began: float) -> None:
+        """Count a wait since `began`, by the clock. What waits at the same time counts once."""
+        now = self._clock()
+        if now - began > ORDINARY:
+            self._spent += now - max(began, self._spent_at)
+            self._spent_at = now
 
     def enter(self) -> None:
         """Count one more message that is answered within the budget."""
@@ -86,4 +87,4 @@ async def bounded_wait(seconds: float) -> AsyncIterator[None]:
         async with asyncio.timeout(min(seconds, budget.remaining())):
             yield
     finally:
-        budget.spend(time.monotonic() - began)
+        budget.spend(began)

@@ -33,7 +33,7 @@ class WriteBatch:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         budget, began = current_budget(), time.monotonic()
         if budget is not None:
-            done.add_done_callback(lambda _: budget.spend(time.monotonic() - began))
+            done.add_done_callback(lambda _: budget.spend(began))
         self._waiting.append((write, done))
         if self._work is None:
             self._work = asyncio.get_running_loop().create_task(self._write(), context=Context())

@@ -176,7 +176,7 @@ class PostgresStore:
             return result
         finally:
             if budget is not None:
-                budget.spend(time.monotonic() - transaction.began)
+                budget.spend(transaction.began)
 
     def _start_clock(self, task: "asyncio.Task[Any]", transaction: _Transaction) -> None:
         loop = asyncio.get_running_loop()

@@ -174,7 +174,7 @@ class SqliteStore:
         try:
             return await work
         finally:
-            budget.spend(time.monotonic() - began)
+            budget.spend(began)
 
     def _give_up(self, work: "asyncio.Future[Any]", gate: CommitGate | None) -> None:
         if not work.done():
