@@ -34,7 +34,9 @@ class LoadMeter:
         foreground, background = self._workspaces.count_running()
         people, disk, memory = await asyncio.to_thread(self._read_system)
         return NodeLoad(
-            people, foreground, background, disk, memory, list(self._workspaces.weaknesses), *self._pages.count()
+            *(people, foreground, background, disk, memory, list(self._workspaces.weaknesses)),
+            *self._pages.count(),
+            lost_sandboxes=self._workspaces.count_lost_sandboxes(),
         )
 
     def _read_system(self) -> tuple[int, int | None, int | None]:

@@ -87,6 +87,9 @@ class LocalWorkspaces:
         counts = Counter(run.background for each in self._workspaces.values() for run in each.running())
         return counts[False], counts[True]
 
+    def count_lost_sandboxes(self) -> int:
+        return self._confinement.lost_sandboxes
+
     def watch_path(self, principal: str, path: Path) -> AsyncIterator[object]:
         return self._file_changes.follow(path, self.get_or_open(principal).root)
 

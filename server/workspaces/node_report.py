@@ -10,7 +10,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**60)]  # a node may say anything
 class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     """How full a node is, as it measures itself. `people` have a workspace there. Free space is in bytes, of the
     fullest of its disks; None where its system does not say. `weaknesses` are what its sandbox and limits lack.
-    `pages_running` and `pages_waiting` count the pages and pictures that are read there, for all servers."""
+    `pages_running` and `pages_waiting` count the pages and pictures that are read there, for all servers.
+    `lost_sandboxes` have ended with commands in them since its start."""
 
     people: Count
     foreground: Count  # commands that a call waits for
@@ -20,6 +21,7 @@ class NodeLoad(msgspec.Struct, frozen=True, array_like=True):
     weaknesses: list[str] = []
     pages_running: int = 0
     pages_waiting: int = 0
+    lost_sandboxes: int = 0
 
 
 class NodeReport(msgspec.Struct, frozen=True):

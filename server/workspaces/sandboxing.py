@@ -55,6 +55,7 @@ class Sandboxing:
         self._shared: Path | None = config.workspace
         self._runner: CommandRunner | None = None  # of commands without a sandbox
         self._cgroups: Cgroups | None = None
+        self.lost_sandboxes = 0  # that ended with commands in them
         self.weaknesses: list[str] = []  # of the sandbox and its limits
         self._groups: WeakSet[Group] = WeakSet()
         self._proxy_limits: SharedProxyLimits | None = None
@@ -102,7 +103,11 @@ class Sandboxing:
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
             idle_sandboxes=self._idle_sandboxes,
             starts=self._starts,
+            on_loss=self._count_loss,
         )
+
+    def _count_loss(self) -> None:
+        self.lost_sandboxes += 1
 
     async def close(self) -> None:
         """Close the runner of commands and the groups. Close the workspaces before."""

@@ -40,6 +40,10 @@ class Workspaces(Protocol):
         """Return how many commands of all principals run in the foreground and in the background."""
         ...
 
+    def count_lost_sandboxes(self) -> int:
+        """Return how many sandboxes have ended with commands in them since the start."""
+        ...
+
     def list_nodes(self) -> "Sequence[NodeReport]":
         """Return what is known of the nodes; none where commands run in this process."""
         ...

@@ -1,6 +1,7 @@
 """Set up a principal's sandbox: its folders, its user, its proxy and its control group."""
 
 import asyncio
+import logging
 import os
 import socket
 import subprocess
@@ -26,6 +27,8 @@ from toolgate.tools.workspace.spool import CWD_FOLDER, remove_cwd_files
 from toolgate.tools.workspace.start_queue import StartQueue
 from toolgate.tools.workspace.zygote import CommandRunner, SandboxHandle
 
+log = logging.getLogger(__name__)
+
 PRIVATE = (Path("/tmp"), Path("/dev/shm"))  # noqa: S108  # of a sandbox that ends with its command
 
 
@@ -34,7 +37,8 @@ class SandboxedEnvironment:
 
     `is_exclusive`: the folder is this principal's, and `root.parent` holds only such folders. `make_proxy` makes the
     proxy from a sandbox's listener. `make_group` makes its control group, if available (blocking; raises OSError).
-    `memory`: no group bounds memory. `idle_sandboxes` and `starts`: those of the server.
+    `memory`: no group bounds memory. `idle_sandboxes` and `starts`: those of the server. `on_loss` is called when the
+    sandbox has ended with commands in it.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class SandboxedEnvironment:
         memory: bool,
         idle_sandboxes: IdleSandboxes,
         starts: StartQueue,
+        on_loss: Callable[[], None] = lambda: None,
     ) -> None:
         self.level: str = sandbox.level
         self.limits = sandbox.limits
@@ -64,6 +69,7 @@ class SandboxedEnvironment:
         self._make_proxy = make_proxy
         self._idle_sandboxes = idle_sandboxes
         self._starts = starts
+        self._on_loss = on_loss
         self._proxy: SandboxProxy | None = None
         self._group: Group | None = None
         self._process: SandboxProcess | None = None
@@ -82,6 +88,12 @@ class SandboxedEnvironment:
         if self._runner is None:
             self._runner = self._make_runner(self, self._on_enter, self._on_exit, self._idle_sandboxes)
         return self._runner
+
+    def _note_loss(self, count: int, reason: str) -> None:
+        hits = "; ".join(["", *self.reached_limits()])
+        commands = "1 command" if count == 1 else f"{count} commands"
+        log.warning("the sandbox of %s ended, and %s with it, %s%s", self._spool.name, commands, reason, hits)
+        self._on_loss()
 
     def prepare(self) -> None:
         """Give the folders to the user that commands run as. Blocking; raises OSError."""
@@ -170,7 +182,15 @@ class SandboxedEnvironment:
         on_exit: Callable[[], None],
         idle_sandboxes: IdleSandboxes,
     ) -> CommandRunner:
-        return CommandRunner(sandbox, on_enter, on_exit, idle_sandboxes, self._starts, owner=str(self._spool))
+        return CommandRunner(
+            sandbox,
+            on_enter,
+            on_exit,
+            idle_sandboxes,
+            self._starts,
+            owner=str(self._spool),
+            on_loss=self._note_loss,
+        )
 
     @property
     def _needs_landlock(self) -> bool:

@@ -90,4 +90,5 @@ def describe_end(run: Run) -> str:
         case "killed":
             return f"was killed after {seconds} s" + (f": {run.reason}" if run.reason else "")
         case "lost":
-            return f"is lost: its end is unknown, its last output came after {seconds} s"
+            why = f"; {run.reason}" if run.reason else ""
+            return f"is lost: its end is unknown, its last output came after {seconds} s{why}"

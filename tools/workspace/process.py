@@ -97,8 +97,8 @@ class Process:
     False when contact was lost. `left`: processes that the command left running. `moved`: it runs in the fallback
     directory. `sink` gets the output and returns whether it was kept; `rate` is shared by the principal's commands.
 
-    `end_sandbox` ends the tree's whole sandbox. A supervisor in there is no more trusted than its command: its process
-    id is not used, and if it fails to end its tree the sandbox ends.
+    `end_sandbox` ends the tree's whole sandbox, and `find_reason` says why that has ended. A supervisor in there is no
+    more trusted than its command: its process id is not used, and if it fails to end its tree the sandbox ends.
     """
 
     def __init__(
@@ -108,12 +108,15 @@ class Process:
         sink: Callable[[bytes], bool],
         end_sandbox: Callable[[], None] | None = None,
         rate: ByteRateLimiter | None = None,
+        find_reason: Callable[[], str] = lambda: "",
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._control = control
         self._output: int | None = output
         self._sink = sink
         self._end_sandbox = end_sandbox
+        self._find_reason = find_reason
+        self.loss_reason = ""  # why contact was lost, with the whole sandbox
         self._rate = rate or ByteRateLimiter(lambda: OUTPUT_RATE)
         self._is_kept = True  # the last of the output
         self._is_reading = False  # as output arrives; that of a command that ends at once is read then
@@ -180,6 +183,7 @@ class Process:
     def _lose(self) -> None:
         """Handle a supervisor that died before its tree, or sent nonsense."""
         if self._end_sandbox is not None and not self.gone.done():
+            self.loss_reason = self._find_reason()
             self._end_sandbox()
         self.abandon()
 

@@ -141,6 +141,8 @@ class RunningCommand:
         if self._age is not None:
             self._age.cancel()
         self.run.status = "killed" if self.is_ending else "exited" if gone.result() else "lost"
+        if self.run.status == "lost" and self._process is not None and self._process.loss_reason:
+            self.run.reason = f"its sandbox ended with all commands in it, {self._process.loss_reason}"
         self.run.ended = time.time()
         self.run.size = self.output.size
         self.output.close()

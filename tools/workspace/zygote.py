@@ -25,6 +25,7 @@ END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 ENTER_WITHIN = 15.0  # seconds for a sandbox to start, without its wait for a turn; it takes some hundredths
 MAX_REPORT = 4096  # bytes of a sandbox's error report
 MAX_SHOWN = 300  # characters of it in an error text
+GATHER = 0.2  # seconds in which the commands of a sandbox that ended are lost
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,8 @@ class CommandRunner:
 
     With a `sandbox` the zygote runs inside it. `on_enter` gets the proxy's listener of each new sandbox, and `on_exit`
     is called at its end. `idle_sandboxes` are those without commands. A sandbox starts in its turn in the queue
-    `starts`, in which `owner` has its share.
+    `starts`, in which `owner` has its share. `on_loss` gets the number of commands that were lost with a sandbox, and
+    why it ended.
     """
 
     def __init__(
@@ -52,8 +54,12 @@ class CommandRunner:
         idle_sandboxes: IdleSandboxes | None = None,
         starts: StartQueue | None = None,
         owner: str = "",
+        on_loss: Callable[[int, str], None] | None = None,
     ) -> None:
         self._sandbox = sandbox
+        self._on_loss = on_loss
+        self._lost: list[str] = []  # reasons, of commands that were lost with their sandbox
+        self._report: asyncio.TimerHandle | None = None
         self._on_enter = on_enter
         self._on_exit = on_exit
         self._idle_sandboxes = idle_sandboxes or IdleSandboxes()
@@ -83,7 +89,23 @@ class CommandRunner:
             self._on_gone()
         else:
             process.gone.add_done_callback(self._on_gone)
+            process.gone.add_done_callback(lambda _: self._note_loss(process.loss_reason))
         return process
+
+    def _note_loss(self, reason: str) -> None:
+        """Gather the commands that are lost with one sandbox, and report them together."""
+        if not reason or self._on_loss is None:
+            return
+        self._lost.append(reason)
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(GATHER, self._report_loss)
+
+    def _report_loss(self) -> None:
+        if self._report is not None and self._on_loss is not None:
+            self._report.cancel()
+            self._report = None
+            lost, self._lost = self._lost, []
+            self._on_loss(len(lost), lost[0])
 
     async def _start_process(
         self, key: object, request: bytes, sink: Callable[[bytes], bool], stdin: int | None, wait: StartWait
@@ -94,7 +116,14 @@ class CommandRunner:
                 control, output = await zygote.fork_supervisor(key, stdin)
             except OSError as error:
                 raise CommandStartError(f"no process or file descriptor is free: {error.strerror}") from error
-            process = Process(control, output, sink, None if self._sandbox is None else zygote.kill, self._rate)
+            process = Process(
+                control,
+                output,
+                sink,
+                None if self._sandbox is None else zygote.kill,
+                self._rate,
+                zygote.find_reason,
+            )
             process.gone.add_done_callback(zygote.wake)  # it may have orphans to end
             try:
                 await process.begin(request)
@@ -111,6 +140,7 @@ class CommandRunner:
         self._idle_sandboxes.remove(self)
         if self._turn is not None:
             self._turn.cancel()
+        self._report_loss()
         if self._zygote is not None:
             self._replace(self._zygote)
         if self._ending is not None:
@@ -198,6 +228,7 @@ class Zygote:
 
     def __init__(self, sandbox: SandboxHandle | None = None) -> None:
         self._killed = False
+        self._first_reason = ""
         self._sandbox = sandbox
         self._entering: asyncio.Future[socket.socket | None] | None = None
         self._killing: asyncio.Future[None] | None = None
@@ -248,6 +279,15 @@ class Zygote:
         self._killed = True  # even before its end: no command may start there any more
         if self._sandbox is not None and (self._killing is None or self._killing.done()):
             self._killing = asyncio.get_running_loop().run_in_executor(None, self._sandbox.kill)
+
+    def find_reason(self) -> str:
+        """Return why the sandbox has ended, or ends as the supervisor of a command in it has."""
+        code = self._process.poll()
+        if self._killed and not self._first_reason:
+            self._first_reason = "as one of them could not be ended otherwise"
+        elif not self._first_reason:
+            self._first_reason = "as the process that runs them ended" if code is None else _describe_exit(code)
+        return self._first_reason
 
     def wake(self, *_: object) -> None:
         """Continue the zygote, in case a command stopped it."""
@@ -356,6 +396,13 @@ async def _read_report(report: socket.socket) -> socket.socket | None:
             text = text or b"it took too long"
     line = " ".join(text.decode("utf-8", "replace").split()) or "it ended without a message"
     raise CommandStartError(f"the sandbox can't be started: {line[:MAX_SHOWN]}")
+
+
+def _describe_exit(code: int) -> str:
+    number = -code if code < 0 else code - 128
+    if 0 < number < signal.NSIG:
+        return f"as its process was ended by signal {number}"
+    return f"as its process ended with code {code}"
 
 
 def _set_ready(ready: "asyncio.Future[None]") -> None:

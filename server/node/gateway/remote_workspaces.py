@@ -108,6 +108,9 @@ class RemoteWorkspaces:
         loads = [monitor.load for monitor in self._monitors if monitor.load is not None]
         return sum(load.foreground for load in loads), sum(load.background for load in loads)
 
+    def count_lost_sandboxes(self) -> int:
+        return sum(monitor.load.lost_sandboxes for monitor in self._monitors if monitor.load is not None)
+
     def list_nodes(self) -> Sequence[NodeReport]:
         return [monitor.report() for monitor in self._monitors]
 

@@ -67,6 +67,11 @@ def server_rows(
         _gauge("toolgate_subscriptions", "Open subscriptions/listen requests.", lambda: [((), len(subscriptions))]),
         _gauge("toolgate_tasks_running", "Calls that run as tasks.", lambda: [((), len(tasks))]),
         _gauge("toolgate_commands_running", "Running commands.", lambda: _count_commands(workspaces), "kind"),
+        _counter(
+            "toolgate_sandboxes_lost",
+            "Sandboxes that ended with commands in them.",
+            lambda: [((), workspaces.count_lost_sandboxes())],
+        ),
         _gauge("toolgate_queue_running", "Running jobs of a queue.", lambda: _read_queues(search, reader, 0), "queue"),
         _gauge("toolgate_queue_waiting", "Waiting jobs of a queue.", lambda: _read_queues(search, reader, 1), "queue"),
         _gauge(
