@@ -6,7 +6,7 @@ the other; what does not fit is a MalformedFrameError.
 
 import asyncio
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from toolgate.server.protocol.messages import replace_surrogates
 
 LARGE = 2**20  # bytes: frames up to this size are not counted while they arrive
 MAX_FRAME = 64 * 2**20  # bytes: four of the largest messages a client may send
+HEAD = 64  # bytes that show what a message is
 LENGTH = struct.Struct(">I")
 NOTHING = msgspec.Raw(b"null")
 
@@ -88,14 +89,21 @@ async def read_frame(
     words: "msgspec.json.Decoder[T]",
     largest: int = MAX_FRAME,
     arrivals: FrameArrivals | None = None,
+    find_largest: Callable[[bytes], int] | None = None,
 ) -> T:
-    """Return the next message; a large one arrives among `arrivals`. Raises MalformedFrameError, and at the end
-    EOFError or ConnectionError."""
+    """Return the next message; a large one arrives among `arrivals`. `find_largest` returns how many bytes a message
+    may have, by its first HEAD bytes. Raises MalformedFrameError, and at the end EOFError or ConnectionError."""
     (size,) = LENGTH.unpack(await source.readexactly(LENGTH.size))
     if size > largest:
         raise MalformedFrameError(f"a message of {size:,} bytes, over {largest:,}")
     async with nullcontext() if size <= LARGE or arrivals is None else arrivals.wait_for_room():
-        data = await source.readexactly(size)
+        data = b""
+        if find_largest is not None and size > HEAD:
+            data = await source.readexactly(HEAD)
+            most = find_largest(data)
+            if size > most:
+                raise MalformedFrameError(f"a message of {size:,} bytes, over the {most:,} of its kind")
+        data += await source.readexactly(size - len(data))
     try:
         return words.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

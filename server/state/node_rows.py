@@ -88,16 +88,16 @@ def note_node(connection: "Connection", name: str, address: str, now: float) -> 
     tables.write_row(connection, tables.node, {"name": name}, {"address": address, "seen_at": now}, draining=False)
 
 
-def note_limit(connection: "Connection", name: str, word: int) -> int:
-    """Note how many people the node says it takes, unless a number is known. Return how many it may have, 0 for any
-    number."""
+def note_limit(connection: "Connection", name: str, word: int) -> int | None:
+    """Note how many people the node says it takes, unless a number is known. Return how many it may have: 0 for any
+    number, as the operator says, None for any, as nobody says otherwise."""
     table = tables.node
     if word > 0:
         _add_node(connection, name)
         unsaid = table.update().where(table.c.name == name, table.c.max_people.is_(None))
         connection.execute(unsaid.values(max_people=word))
     row = connection.execute(table.select().filter_by(name=name)).one_or_none()
-    return 0 if row is None or row.max_people is None else row.max_people
+    return None if row is None else row.max_people
 
 
 def set_limit(connection: "Connection", name: str, address: str, most: int) -> None:

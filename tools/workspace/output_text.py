@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from toolgate.tools.api.text import clean_text
 from toolgate.tools.workspace.ansi import OutputCleaner, feed_in_turns
 from toolgate.tools.workspace.run_record import Run
 
@@ -74,8 +75,8 @@ def name_blank(text: str) -> str:
 
 
 def shorten_command(command: str, limit: int) -> str:
-    """Return a command on one line."""
-    line = " ".join(command.split())
+    """Return a command on one line, without characters that hide or control."""
+    line = clean_text(" ".join(command.split()))
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 

@@ -43,11 +43,13 @@ class ControlMessages:
         if self._kept and not self._pings:
             self.ping()
 
-    def take_pong(self) -> None:
-        """The node has read what was sent before its oldest Ping."""
+    def take_pong(self) -> bool:
+        """The node has read what was sent before its oldest Ping. Return whether there was one."""
+        is_asked = bool(self._pings)
         read = self._pings.popleft() if self._pings else 0
         while self._kept and self._kept[0][0] <= read:
             self._kept.popleft()
+        return is_asked
 
     def clear(self) -> None:
         """Forget all: the node has restarted."""

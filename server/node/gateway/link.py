@@ -21,6 +21,8 @@ from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node import messages
 from toolgate.server.node.connect import CountingReader, describe_failure, open_connection, open_socket, receive
 from toolgate.server.node.gateway.control_messages import ControlMessages
+from toolgate.server.node.gateway.message_bounds import FloodError, MessagePace, ReadingTurns
+from toolgate.server.node.gateway.node_texts import clean_end
 from toolgate.server.node.gateway.receipts import Receipts
 from toolgate.server.node.gateway.waiting_requests import NoRoomError, WaitingRequest, WaitingRequests
 from toolgate.server.node.messages import Answer, Cancel, TaskEnded, Welcome
@@ -42,6 +44,7 @@ PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # seconds before the next try to conn
 CLOSE_WITHIN = 0.5  # seconds for the last bytes to be sent
 CANCEL_WITHIN = 6.0  # seconds that a cancelled request waits for the end of its command: SIGKILL comes after 2
 MAX_WELCOME = 2**16  # bytes
+MAX_TEXT = 500  # characters of a node's word about itself
 MAX_PEOPLE = 999_999  # at a node: more is no number of people
 
 log = logging.getLogger("toolgate.node")
@@ -81,6 +84,7 @@ class NodeLink:
         self._database = database
         self._waiting = WaitingRequests()
         self._control = ControlMessages(self._write)
+        self._pace = MessagePace()
         self._receipts = Receipts(self._control.send)
         self._writer: asyncio.StreamWriter | None = None
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
@@ -186,7 +190,10 @@ class NodeLink:
                 if await self._serve_connection():
                     failures = 0
             except frames.MalformedFrameError as fault:
-                log.error("the node at %s broke the rules: it sent %s", self.address, fault)
+                log.error("the node at %s broke the rules: it sent %s", self.address, escape_unprintable(str(fault)))
+                failures = len(PAUSES)
+            except FloodError as fault:
+                log.warning("the connection to the node at %s is ended: it sent %s", self.address, fault)
                 failures = len(PAUSES)
             except NodeUnreachableError as error:
                 if failures == len(PAUSES):
@@ -199,9 +206,11 @@ class NodeLink:
         """Connect, and take the node's messages until the connection ends. Return whether it was good."""
         reader, writer = await self._connect()
         watch = asyncio.get_running_loop().create_task(self._watch_silence(reader, writer))
+        turns = ReadingTurns()
         try:
             while True:
-                self._take(await frames.read_frame(reader, messages.FROM_NODE))
+                await turns.take()
+                self._take(await frames.read_frame(reader, messages.FROM_NODE, find_largest=self._waiting.find_largest))
         except (EOFError, OSError):
             return True
         finally:
@@ -217,7 +226,7 @@ class NodeLink:
             async with asyncio.timeout(GREETING):
                 reader, writer = await open_connection(self.address, self.certificate, GREETING)
                 writer.write(frames.encode_frame(self._hello()))
-                welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE))
+                welcome = read_welcome(self.address, await frames.read_frame(reader, messages.FROM_NODE, MAX_WELCOME))
             self.claimed_name, self.claimed_limit = welcome.name, _read_limit(welcome)
             await self.check(self, welcome)
         except BaseException as error:
@@ -296,14 +305,18 @@ class NodeLink:
         match message:
             case Answer(number):
                 waiting = self._waiting.find(number)
+                if waiting is None or waiting.answer.done():
+                    self._pace.charge(is_end=False)
                 if waiting is None or waiting.is_cancelled:
                     self._receipts.add_answer(message)
                 if waiting is not None and not waiting.answer.done():
                     waiting.answer.set_result(message)
             case TaskEnded():
-                self._take_end(message)
+                self._pace.charge(is_end=True)
+                self._take_end(clean_end(message))
             case messages.Pong():
-                self._control.take_pong()
+                if not self._control.take_pong():
+                    self._pace.charge(is_end=False)
             case messages.Refusal(text):
                 raise frames.MalformedFrameError(f"a refusal: {text[:200]}")
             case _:
@@ -402,7 +415,12 @@ def read_welcome(address: NodeAddress, message: Any) -> Welcome:
         raise NodeUnreachableError(f"the node at {address} {text}")
     if not NODE_NAME.fullmatch(message.name):
         raise NodeUnreachableError(f"the node at {address} says no name: upgrade it to Toolgate {RELEASE}")
-    return message
+    if not all(path is None or (path.startswith("/") and path.isprintable()) for path in (message.state, message.root)):
+        raise NodeUnreachableError(f"the node at {address} says a folder that is no path to show")
+    texts = {
+        name: escape_unprintable(getattr(message, name)[:MAX_TEXT]) for name in ("release", "level", "description")
+    }
+    return msgspec.structs.replace(message, **texts)
 
 
 def _read_limit(welcome: Welcome) -> int:

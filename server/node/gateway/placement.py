@@ -89,12 +89,13 @@ class Placement:
         rivals = [str(each.address) for each in self.links if each.claimed_name in ("", name)]
         address, word, now = str(link.address), link.claimed_limit, self._store.now()
 
-        def bind(connection: "node_rows.Connection") -> tuple[str, int]:
+        def bind(connection: "node_rows.Connection") -> tuple[str, int | None, bool]:
             holder = node_rows.bind_address(connection, name, address, rivals, now)
-            return holder, node_rows.note_limit(connection, name, word) if holder == address else 0
+            limit = node_rows.note_limit(connection, name, word) if holder == address else 0
+            return holder, limit, any(node.max_people for node in node_rows.list_nodes(connection))
 
         try:
-            holder, limit = await self._store.transact(bind, alone="nodes")
+            holder, limit, has_limits = await self._store.transact(bind, alone="nodes")
         except StateError as error:
             raise NodeUnreachableError(f"the node at {link.address} can't be checked: {error}") from None
         if holder != str(link.address):
@@ -107,6 +108,11 @@ class Placement:
             log.warning(
                 f"the node {name} says that it takes {word or 'any number of'} people: it gets {limit}, until toolgate "
                 "node limit changes that"
+            )
+        if limit is None and has_limits:
+            log.warning(
+                f"the node {name} takes any number of people, where others have limits: toolgate node limit {name} N "
+                "sets its number, and 0 confirms it"
             )
 
     async def note_node(self, link: NodeLink) -> None:

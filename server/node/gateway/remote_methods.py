@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.config.node_address import NodeAddress
+from toolgate.server.node.gateway import node_texts
 from toolgate.server.node.gateway.link import NodeLink
 from toolgate.server.node.messages import METHODS, Answer
 from toolgate.server.rpc import errors
@@ -17,6 +18,8 @@ from toolgate.tools.api.spans import Attributes, span
 
 # What a node may raise: only a gateway asks its clients
 NODE_ERRORS = errors.TOOL_ERRORS.keys() - {each.__name__ for each in errors.ASKING_ERRORS} | errors.PYTHON_ERRORS.keys()
+
+MAX_NAME = 40  # characters of an error's name
 
 log = logging.getLogger("toolgate.node")
 
@@ -44,10 +47,10 @@ async def perform(
 def _read_answer(method: ApiMethod, answer: Answer) -> Any:
     """Return the result. Raises what the node raised, and MsgspecError and others for an answer that is not one."""
     if answer.error is None:
-        return method.result.decode(answer.result)
+        return node_texts.clean_answer(method.result.decode(answer.result))
     if answer.error.name not in NODE_ERRORS:
-        raise msgspec.ValidationError(f"no node raises {answer.error.name}")
-    raise errors.data_to_error(answer.error)
+        raise msgspec.ValidationError(f"no node raises {answer.error.name[:MAX_NAME]}")
+    raise errors.data_to_error(node_texts.clean_error(answer.error))
 
 
 async def request(link: NodeLink, principal: str, name: str, *words: Any, **keywords: Any) -> Any:

@@ -203,3 +203,20 @@ def test_commands_set_the_limit_and_the_adoption_of_a_node(nodes: list[NodeProce
     for number in ("-1", "many", "1000000", "²"):
         assert said("limit", "attic", number)[0] == 2
     assert said("limit", "cellar", "1")[0] == 2  # no such node
+
+
+def test_a_node_without_a_limit_beside_others_with_one_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(store: Store) -> None:
+        await store.transact(partial(node_rows.set_limit, name="small", address="", most=1))
+        liar = LyingNode(tmp_path, "evil", 0)
+        async with liar.serving(), lying_gateway(store, liar):
+            assert any("toolgate node limit evil N sets its number" in said for said in caplog.messages)
+        caplog.clear()
+        await store.transact(partial(node_rows.set_limit, name="evil", address="", most=0))
+        async with liar.serving(), lying_gateway(store, liar):
+            assert not [said for said in caplog.messages if "node limit" in said]
+
+    with database(tmp_path) as store:
+        asyncio.run(body(store))
