@@ -1,7 +1,9 @@
 """The end of each background task is told once, whatever ends or fails near it."""
 
 import contextlib
+import os
 import random
+import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.event_client import first_cursor, poll
-from tests.clients.raw_client import STATELESS, Server, eventually
+from tests.clients.raw_client import STATELESS, Server, children, eventually
 from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.node.nodes import running_node
 from tests.servers.postgres import Postgres
@@ -117,6 +119,20 @@ def test_an_end_while_the_database_is_away_is_told(postgres: Postgres, tmp_path:
         postgres.stop()
         time.sleep(4.0)  # longer than a transaction waits for its database
         postgres.start()
+        expect_ends(client, cursor, tasks)
+
+
+def test_an_end_while_the_database_hangs_is_told(postgres: Postgres, tmp_path: Path) -> None:
+    with running_replicas(tmp_path, postgres, count=1) as replicas, client_of(replicas.sites[0]) as client:
+        cursor = first_cursor(client, ENDED)
+        tasks = [begin(client, f"sleep 1; true {number}") for number in range(3)]
+        assert postgres.process is not None
+        processes = [postgres.process.pid, *children(postgres.process.pid)]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        time.sleep(4.0)
+        for process in processes:
+            os.kill(process, signal.SIGCONT)
         expect_ends(client, cursor, tasks)
 
 

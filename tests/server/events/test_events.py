@@ -1,7 +1,9 @@
 """Events by poll and by stream, on every transport and in both eras: what happens here wakes who waits for it."""
 
+import contextlib
 import json
 import re
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -336,6 +338,29 @@ def test_a_refusal_by_a_rule_is_told(start: Start) -> None:
     cursor = first_cursor(client, "call.refused", {"tool": "Bash"})
     client.error("Bash", {"command": "rm x"})
     assert wait_for_event(client, "call.refused", cursor, {"tool": "Bash"}) == {"tool": "Bash", "rule": "Bash(rm *)"}
+
+
+@pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=pytest.mark.soak)])
+def test_a_refusal_that_was_answered_is_told_after_a_kill(start: Start, tmp_path: Path, rounds: int) -> None:
+    options = ("--deny", "Bash(rm *)")
+    client = start(*options, revision=STATELESS, state=tmp_path / "kept")
+    cursor = first_cursor(client, "call.refused")
+    for _ in range(rounds):
+        assert "rm" in client.error("Bash", {"command": "rm -r /"})
+        client.kill()
+        client = start(*options, revision=STATELESS, state=tmp_path / "kept")
+    page = poll(client, "call.refused", cursor)
+    assert (len(page["events"]), page["truncated"]) == (rounds, False)
+
+
+def test_a_refusal_while_the_state_is_locked_is_answered_soon_and_told_later(start: Start, tmp_path: Path) -> None:
+    client = start("--deny", "Bash(rm *)", revision=STATELESS, state=tmp_path / "kept")
+    cursor = first_cursor(client, "call.refused")
+    with contextlib.closing(sqlite3.connect(client.state / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert "rm" in client.error("Bash", {"command": "rm -r /"})
+        other.execute("ROLLBACK")
+    assert wait_for_event(client, "call.refused", cursor)["tool"] == "Bash"
 
 
 def test_the_steps_of_a_todo_are_told(start: Start) -> None:
