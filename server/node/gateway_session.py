@@ -30,6 +30,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.tools.api.errors import drop_tracebacks
 from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.open_file import PIECE
+from toolgate.tools.workspace.run_record import OutputReader
 
 MAX_REQUESTS = 10_000  # of one gateway at once: more than a link has under way
 MAX_ARGUMENTS = 96 * 2**20  # bytes of arguments in these
@@ -47,10 +48,12 @@ log = logging.getLogger("toolgate.node")
 
 
 class GatewaySession:
-    """What a node knows of one gateway, which has that `database`. `on_expire` is called when it is gone for good."""
+    """What a node knows of one gateway, which has that `database`, and a `name` for its life. `on_expire` is called
+    when it is gone for good."""
 
-    def __init__(self, node: Node, on_expire: Callable[[], object], database: str = "") -> None:
+    def __init__(self, node: Node, on_expire: Callable[[], object], database: str = "", name: str = "") -> None:
         self._node = node
+        self._reader = OutputReader(name, node.is_away)
         self._on_expire = on_expire
         self.requests: dict[int, GatewayRequest] = {}
         self.attended: set[tuple[str, int]] = set()  # the foreground commands whose calls the gateway holds
@@ -89,6 +92,7 @@ class GatewaySession:
         """The gateway ends: it does not come back."""
         self._writer = None
         self._node.moves.release(self)
+        self._spawn(self._node.confirm_reads(self._reader.name, list(self.people.served)))
         self._expire()
 
     @property
@@ -209,11 +213,15 @@ class GatewaySession:
             self._node.moves.check(request.principal)
             if request.is_call:
                 await self._node.before_call(request.principal)
-        target: Any = PrincipalMethods(self._node, request, self.attended, self.watches, self, self.people)
+        target: Any = PrincipalMethods(
+            self._node, request, self.attended, self.watches, self, self.people, self._reader
+        )
         if owner == "pages":
             target = PrincipalPages(self._node, request.principal, partial(self._reserve, request))
         if owner == "workspace":
             target = self._node.find_workspace(request.principal, opens=request.is_call)
+        if name == "take":
+            given["reader"] = self._reader
         work = getattr(target, name)(**given)
         result = await (self._node.moves.while_here(request.principal, work) if request.name in STANDING else work)
         if name in ("keep", "forget", "discard"):

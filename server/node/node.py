@@ -1,7 +1,7 @@
 """Hold what the sessions of all gateways share at a node: the workspaces, and the ends of tasks to report."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 from toolgate.server.node.load_meter import LoadMeter
 from toolgate.server.node.moves import WorkspaceMoves
@@ -33,6 +33,7 @@ class Node:
         self.ends = TaskEnds()
         self.is_ending = False
         self.max_people = 0  # principals with a workspace here; 0 for any number
+        self.is_away: Callable[[str], bool] = lambda _: True  # a gateway, by the name of its life
         self.before_call: Callable[[str], Awaitable[None]] = _do_nothing
 
     def find_workspace(self, principal: str, *, opens: bool) -> LocalWorkspace:
@@ -76,6 +77,13 @@ class Node:
         except KeyError:
             return
         log.info("run %d of %s goes on without its call", run_id, principal)
+
+    async def confirm_reads(self, gateway: str, principals: Iterable[str]) -> None:
+        """Note that a gateway has sent its answers to these principals: it ends in order."""
+        for principal in principals:
+            workspace = self.workspaces.find(principal)
+            if workspace is not None:
+                await workspace.confirm_reads(gateway)
 
     def refuse_start_at_end(self) -> None:
         """Raise ToolError if the node ends."""

@@ -11,7 +11,7 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import OutputReader, Run
 from toolgate.tools.workspace.workspace import Conclusion
 
 MAX_WATCHES = 256  # paths that one gateway watches for one principal
@@ -40,7 +40,8 @@ class GatewayRequest:
 
 class PrincipalMethods:
     """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches by
-    principal and number; `owner` stands for it, and `people` are those whom it serves."""
+    principal and number; `owner` stands for it, and `people` are those whom it serves, and `reader` is it
+    as a reader of output."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class PrincipalMethods:
         watches: dict[tuple[str, int], AsyncIterator[object]],
         owner: object,
         people: GatewayPeople,
+        reader: OutputReader,
     ) -> None:
         self._node = node
         self._request = request
@@ -57,6 +59,7 @@ class PrincipalMethods:
         self._watches = watches
         self._owner = owner
         self._people = people
+        self._reader = reader
 
     @property
     def _workspace(self) -> LocalWorkspace:
@@ -115,7 +118,7 @@ class PrincipalMethods:
         return run_id, await self.conclude(run_id, limit=limit) if ended else None
 
     async def conclude(self, run_id: int, *, limit: int) -> Conclusion:
-        conclusion = await self._workspace.conclude(run_id, limit=limit, keeps_output=True)
+        conclusion = await self._workspace.conclude(run_id, limit=limit, keeps_output=True, reader=self._reader)
         self._request.run_id = run_id
         self._request.concludes = True
         self._request.needs_output = not conclusion.gone or conclusion.excerpt.dropped_characters > 0

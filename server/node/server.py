@@ -39,6 +39,7 @@ class NodeServer:
         self._node = node
         node.ends.list_gateways = lambda: self._sessions.values()
         node.before_call = self._release_commands
+        node.is_away = lambda name: name not in self._sessions or not self._sessions[name].is_attached
         node.moves.is_calling = lambda name: any(session.is_calling(name) for session in self._sessions.values())
         self._sessions: dict[str, GatewaySession] = {}
         self._epoch = secrets.token_hex(16)
@@ -103,7 +104,7 @@ class NodeServer:
             return None
         if session is None:
             session = self._sessions[hello.gateway] = GatewaySession(
-                self._node, partial(self._sessions.pop, hello.gateway, None), hello.database
+                self._node, partial(self._sessions.pop, hello.gateway, None), hello.database, hello.gateway
             )
         session.attach(writer)
         return session

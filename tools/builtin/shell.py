@@ -27,6 +27,7 @@ MAX_TAIL = 256 * 2**10  # bytes of output in a resource: a reader of a build wan
 MAX_LINE = 4 * 2**10  # bytes of it skipped to begin at a line
 MAX_OUTPUT_WAIT = 3600.0  # seconds: longest wait for output
 MAX_END = 4 * 2**10  # bytes of output that come with a task's end, which no one asked for: ReadBgOutput has the rest
+REPEATED = "[this begins where the last answer began: its server has ended, and it may not have arrived]"
 LOST_PAUSE = 5.0  # seconds until a node that can't be reached is asked again
 
 
@@ -162,7 +163,8 @@ async def read_bg_output(task_id: TaskId, ctx: Context) -> Output:
     await _background_run(workspace, task_id)
     new = await workspace.take(task_id, MAX_READ)
     run = new.run
-    notes = [f"[task {task_id} {describe_end(run)}]"]
+    notes = [REPEATED] if new.is_repeated else []
+    notes.append(f"[task {task_id} {describe_end(run)}]")
     if new.has_more:
         path = output_path(workspace, run)
         notes.append(f"[more waits: read again{f', or see {path}' if path else ''}]")

@@ -19,7 +19,7 @@ from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
-from toolgate.tools.workspace.run_record import Run, TaskEnd
+from toolgate.tools.workspace.run_record import OutputReader, Run, TaskEnd
 from toolgate.tools.workspace.runs import RunStore, no_room
 from toolgate.tools.workspace.spool import CWD_FOLDER
 from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, output_path
@@ -125,8 +125,11 @@ class LocalWorkspace:
             await asyncio.shield(self.discard(run_id))
             raise
 
-    async def conclude(self, run_id: int, *, limit: int, keeps_output: bool = False) -> Conclusion:
-        """Conclude a run. `keeps_output`: also output that the conclusion holds whole stays, until `forget`."""
+    async def conclude(
+        self, run_id: int, *, limit: int, keeps_output: bool = False, reader: OutputReader | None = None
+    ) -> Conclusion:
+        """Conclude a run for a `reader`, by default this server. `keeps_output`: also output that the conclusion holds
+        whole stays, until `forget`."""
         run = await self._find(run_id)
         is_dying = run.reason is not None  # killed by us: its remains are no background task
         ended = await self.wait_shell(run_id, SETTLE if is_dying else 0.0)
@@ -138,7 +141,8 @@ class LocalWorkspace:
         cwd = await self.read_cwd(run_id)
         if ended and cwd is None:
             self._runs.store(run_id)  # notes whether the disk is full
-        excerpt = await self._take_excerpt(run, limit, final=gone, keeps_output=keeps_output)
+        reader = reader or self._runs.create_reader()
+        excerpt = await self._take_excerpt(run, limit, reader, final=gone, keeps_output=keeps_output)
         self.limits.find_reached(run, excerpt.text)
         return Conclusion(run.copy(), ended, gone, refused, seconds, cwd, excerpt)
 
@@ -183,9 +187,11 @@ class LocalWorkspace:
         await self._find(run_id)
         return self._runs.size(run_id)
 
-    async def take(self, run_id: int, limit: int) -> NewOutput:
-        run = await self._find(run_id)
-        offset, size = run.read, await self.size(run_id)
+    async def take(self, run_id: int, limit: int, *, reader: OutputReader | None = None) -> NewOutput:
+        """Take output for a `reader`, by default this server."""
+        run, reader = await self._find(run_id), reader or self._runs.create_reader()
+        is_repeated = run.read_from < run.read and run.reader not in ("", reader.name) and reader.is_gone(run.reader)
+        offset, size = run.read_from if is_repeated else run.read, await self.size(run_id)
         data = await self.read(run_id, offset, limit)
         more = offset + len(data) < size
         if more:
@@ -193,14 +199,17 @@ class LocalWorkspace:
         text, used = clean_output(data, final=not more and run.status != "running")
         if more and not used:  # an empty take would be repeated for ever
             text, used = clean_output(data, final=True)
-        await self.mark_read(run_id, offset + used)
-        return NewOutput(run.copy(), text, more)
+        self._runs.mark_read(run, offset, offset + used, reader)
+        return NewOutput(run.copy(), text, more, is_repeated)
 
     async def mark_read(self, run_id: int, offset: int) -> None:
         run = await self._find(run_id)
-        if run.read != offset:
-            run.read = offset
-            self._runs.save(run)
+        self._runs.mark_read(run, run.read, offset, self._runs.create_reader())
+
+    async def confirm_reads(self, reader: str) -> None:
+        """Note that a reader ends in order: it has sent its answers."""
+        await self._runs.open()
+        self._runs.confirm_reads(reader)
 
     async def wait_output(self, run_id: int, beyond: int, timeout: float, *, whole: bool = False) -> int:
         running = self._live.get(run_id)
@@ -335,7 +344,9 @@ class LocalWorkspace:
         """Return the run itself, which changes."""
         return (await self._runs.open())[run_id]
 
-    async def _take_excerpt(self, run: Run, limit: int, *, final: bool, keeps_output: bool) -> Excerpt:
+    async def _take_excerpt(
+        self, run: Run, limit: int, reader: OutputReader, *, final: bool, keeps_output: bool
+    ) -> Excerpt:
         """Return the output to show, and remove what is not needed after that. `final`: no more comes."""
         size = await self.size(run.id)
         if size > limit:  # the excerpt names the file
@@ -343,7 +354,7 @@ class LocalWorkspace:
         path = output_path(self, run)
         excerpt = await make_excerpt(partial(self.read, run.id), size, limit, _note_rest(run, path), final=final)
         if not final:
-            await self.mark_read(run.id, excerpt.used_bytes)
+            self._runs.mark_read(run, 0, excerpt.used_bytes, reader)
         elif excerpt.dropped_characters and path:
             await self.keep(run.id)
         elif not keeps_output:

@@ -95,7 +95,8 @@ class Process:
 
     `ended`: the exit code, 128 + N for signal N, or None if unknown. `gone`: True when no process of the tree is left,
     False when contact was lost. `left`: processes that the command left running. `moved`: it runs in the fallback
-    directory. `sink` gets the output and returns whether it was kept; `rate` is shared by the principal's commands.
+    directory. `sink` gets the output and returns whether it was kept; `rate` is shared by the principal's commands. A
+    supervisor that has reported nothing for `stopped_after` seconds is woken.
 
     `end_sandbox` ends the tree's whole sandbox, and `find_reason` says why that has ended. A supervisor in there is no
     more trusted than its command: its process id is not used, and if it fails to end its tree the sandbox ends.
@@ -109,6 +110,7 @@ class Process:
         end_sandbox: Callable[[], None] | None = None,
         rate: ByteRateLimiter | None = None,
         find_reason: Callable[[], str] = lambda: "",
+        stopped_after: float = STOPPED_AFTER,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._control = control
@@ -117,6 +119,7 @@ class Process:
         self._end_sandbox = end_sandbox
         self._find_reason = find_reason
         self.loss_reason = ""  # why contact was lost, with the whole sandbox
+        self._stopped_after = stopped_after
         self._rate = rate or ByteRateLimiter(lambda: OUTPUT_RATE)
         self._is_kept = True  # the last of the output
         self._is_reading = False  # as output arrives; that of a command that ends at once is read then
@@ -127,6 +130,7 @@ class Process:
         self.gone: asyncio.Future[bool] = self._loop.create_future()
         self._supervisor = 0  # its process id, once reported
         self._backstop: asyncio.TimerHandle | None = None
+        self._waking: asyncio.TimerHandle | None = None
         self.moved = False
         self.left = 0
         self._loop.add_reader(control.fileno(), self._on_control)  # by number: asyncio formats a socket's addresses
@@ -139,7 +143,7 @@ class Process:
     async def begin(self, request: bytes) -> None:
         """Start the command. Raises CommandStartError; if cancelled, it ends whatever started."""
         failure = None
-        waking = self._loop.call_later(STOPPED_AFTER, self._signal, signal.SIGCONT)
+        self._waking = self._loop.call_later(self._stopped_after, self._signal, signal.SIGCONT)
         try:
             async with asyncio.timeout(START_WITHIN):
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -155,7 +159,7 @@ class Process:
             self.abandon()
             raise
         finally:
-            waking.cancel()
+            self._waking.cancel()
         if failure is not None:
             self.abandon()
             raise CommandStartError(failure)
@@ -195,6 +199,8 @@ class Process:
     def _enforce(self, tries: int) -> None:
         """Do the work of a supervisor that was stopped, maybe repeatedly by its own commands."""
         self._sweep()
+        if self.gone.done():  # its sandbox has just ended
+            return
         self._signal(signal.SIGCONT)
         if tries > 1:
             self._watch_over(self._loop.time() + 1, tries - 1)
@@ -214,7 +220,7 @@ class Process:
     @property
     def _is_supervised(self) -> bool:
         """Whether the supervisor lives. It alone holds the socket's other end, so until then its pid is not reused."""
-        if not self.has_supervisor:
+        if not self.has_supervisor or self.gone.done():
             return False
         poller = select.poll()
         poller.register(self._control, 0)  # its end is told unasked
@@ -305,9 +311,10 @@ class Process:
                 raise ValueError(word)  # once: in a sandbox a command may send it a million times
 
     def _settle(self, gone: bool) -> None:
-        """Set the final state."""
-        if self._backstop is not None:
-            self._backstop.cancel()
+        """Set the final state, and end what waits for a time."""
+        for timer in (self._backstop, self._waking):
+            if timer is not None:
+                timer.cancel()
         self._drain()
         self._close_output()
         self._loop.remove_reader(self._control.fileno())

@@ -25,6 +25,8 @@ class Run(msgspec.Struct):
     reason: str | None = None  # why it was killed, for the model
     size: int = 0  # bytes of output, once ended
     read: int = 0  # bytes of output returned to the model
+    read_from: int = 0  # where the last answer with output began
+    reader: str = ""  # the server or gateway that gave it, unless it has surely sent it
     kept: int | None = None  # bytes of output kept, if not all
     left: int = 0  # processes that the command left running
     moved: bool = False  # its directory was gone: it ran in the workspace's root
@@ -41,6 +43,15 @@ class Run(msgspec.Struct):
     def copy(self) -> "Run":
         """Return the run as it is now."""
         return msgspec.structs.replace(self, hits=[*self.hits])
+
+
+@dataclass(frozen=True, slots=True)
+class OutputReader:
+    """The server or gateway that answers a read of output. `is_gone(name)`: another one has ended, perhaps before it
+    sent its answer."""
+
+    name: str
+    is_gone: Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)

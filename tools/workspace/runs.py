@@ -14,7 +14,7 @@ from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.run_output import FULL, FileOutput, RunOutput
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import OutputReader, Run
 from toolgate.tools.workspace.spool import Spool
 
 REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
@@ -215,6 +215,25 @@ class RunStore:
             run.is_report_due = False
             self.save(run)
 
+    def create_reader(self) -> OutputReader:
+        """Return this server as a reader. The runs of other servers are seen only after their end."""
+        return OutputReader(self._spool.name, lambda name: name != self._spool.name)
+
+    def mark_read(self, run: Run, begin: int, end: int, reader: OutputReader) -> None:
+        """Note that a reader answers with the output from `begin` to `end`."""
+        before = run.read_from, run.read, run.reader
+        now = begin, end, reader.name if begin < end else run.reader
+        if before != now:
+            run.read_from, run.read, run.reader = now
+            self.save(run)
+
+    def confirm_reads(self, reader: str) -> None:
+        """Note that a reader has sent its answers: it ends in order."""
+        for run in self._runs.values():
+            if run.reader == reader:
+                run.reader = ""
+                self.save(run)
+
     def forget(self, run_id: int) -> None:
         """Remove an ended run and its output."""
         if run_id not in self.live and run_id in self._runs:
@@ -254,6 +273,7 @@ class RunStore:
             files.remove(self.cwd_file(run_id))
 
     async def close(self, timeout: float) -> None:
+        self.confirm_reads(self._spool.name)
         self._start_removing()
         if self._removing:
             await asyncio.wait(self._removing, timeout=timeout)

@@ -49,7 +49,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.reader: int | None = None
-        self._name = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self.name = f"{os.getpid()}-{os.urandom(4).hex()}"
         self._lock = -1
         self._last = -1
         self._shared: dict[str, Path] = {}  # written by this server, by name
@@ -108,7 +108,7 @@ class Spool:
             with suppress(OSError):  # the disk is full
                 os.pwrite(self._last, b"%020d" % number, 0)
         shown = command if len(command) <= SHOWN else f"{command[:SHOWN]}…"
-        return Run(number, shown, self._name, time.time(), background, key=key)
+        return Run(number, shown, self.name, time.time(), background, key=key)
 
     @property
     def has_room(self) -> bool:
@@ -163,7 +163,7 @@ class Spool:
 
     def cwd_path(self, run_id: int) -> Path:
         """Return the file in which a command of this server records its directory."""
-        return self.folder / CWD_FOLDER / f"{self._name}-{run_id}"
+        return self.folder / CWD_FOLDER / f"{self.name}-{run_id}"
 
     def path(self, run_id: int, name: str) -> Path:
         return self.folder / str(run_id) / name
@@ -231,7 +231,7 @@ class Spool:
         """Release the folder: another server may now manage its runs."""
         if self._lock != -1:
             with suppress(OSError):  # removed, or on a disk that became read-only: others find that no one holds it
-                self._lock_of(self._name).unlink()
+                self._lock_of(self.name).unlink()
             os.close(self._lock)
         if self._last != -1:
             os.close(self._last)
@@ -251,7 +251,7 @@ class Spool:
 
     def _create_lock(self) -> int:
         """Return the descriptor of this server's lock, which it holds."""
-        descriptor = os.open(self._lock_of(self._name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(self._lock_of(self.name), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return descriptor
 

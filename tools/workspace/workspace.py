@@ -46,11 +46,13 @@ class Conclusion(msgspec.Struct, frozen=True):
 
 
 class NewOutput(msgspec.Struct, frozen=True):
-    """Output that was not taken before, as clean `text`; `has_more`: more waits. `run` is as it was then."""
+    """Output that was not taken before, as clean `text`; `has_more`: more waits. `run` is as it was then.
+    `is_repeated`: it begins where the last answer began, whose server has ended, perhaps before it sent the answer."""
 
     run: Run
     text: str
     has_more: bool
+    is_repeated: bool = False
 
 
 class Workspace(Protocol):

@@ -44,6 +44,18 @@ def test_a_command_that_was_lost_with_the_server_is_told_without_a_call(start: S
     assert [stream.wait("event", count)["data"]["id"] for count in (1, 2)] == [1, 2]
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_read_after_a_kill_begins_where_the_last_answer_began(start: Start, tmp_path: Path, is_killed: bool) -> None:
+    client = start(revision=STATELESS, state=tmp_path / "kept")
+    client.call("BackgroundBash", {"command": "echo begun; sleep 60"})
+    assert eventually(lambda: "begun" in client.text("ReadBgOutput", {"task_id": 1}))
+    client.kill() if is_killed else client.close()
+    client = start(revision=STATELESS, state=tmp_path / "kept")
+    text = client.text("ReadBgOutput", {"task_id": 1})
+    assert ("begun" in text, "its server has ended" in text) == (is_killed, is_killed)
+    assert "begun" not in client.text("ReadBgOutput", {"task_id": 1})
+
+
 @pytest.mark.parametrize("rounds", [4, pytest.param(100, marks=pytest.mark.soak)])
 def test_what_happened_before_a_kill_is_told_once_after_it(start: Start, tmp_path: Path, rounds: int) -> None:
     state, dice = tmp_path / "kept", random.Random(rounds)

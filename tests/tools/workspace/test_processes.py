@@ -4,9 +4,12 @@ import asyncio
 import os
 import resource
 import signal
+import socket
+import subprocess
 import time
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +35,7 @@ from tests.tools.shell_commands import (
 from toolgate.tools.workspace.environment import UnsandboxedEnvironment
 from toolgate.tools.workspace.limits import UNLIMITED
 from toolgate.tools.workspace.local_workspace import LocalWorkspace
-from toolgate.tools.workspace.process import Launch
+from toolgate.tools.workspace.process import Launch, Process
 from toolgate.tools.workspace.zygote import CommandRunner
 
 TREE = """
@@ -385,3 +388,25 @@ def test_how_a_command_ended_is_known_as_soon_as_it_is_waited_for(tmp_path: Path
             assert (await mine.run(task)).status == "exited"
 
     on_workspace(body, tmp_path)
+
+
+def test_a_supervisor_that_dies_as_it_is_woken_leaves_no_timer(tmp_path: Path) -> None:
+    async def body() -> None:
+        faults: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+        control, supervisor = socket.socketpair()
+        control.setblocking(False)
+        output, end = os.pipe()
+        os.close(end)
+        process = Process(control, output, lambda _: True, stopped_after=0.0)
+        with subprocess.Popen(["sleep", "60"]) as sleeper, supervisor:
+            supervisor.send(f"here {sleeper.pid}\n".encode())
+            await until(lambda: process.has_supervisor)
+            supervisor.close()
+            await process.begin(b"request")
+            assert await process.gone is False
+            sleeper.kill()
+        await asyncio.sleep(0)  # the timer's turn
+        assert not faults
+
+    asyncio.run(body())
