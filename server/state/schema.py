@@ -104,6 +104,7 @@ task = _table(
     Column("name", AnyText, nullable=False),
     Column("completed", Boolean, nullable=False),
     Index("task_principal", "principal"),
+    Index("task_completed", "principal", "completed", "id"),
     sqlite_autoincrement=True,  # an id is never given twice
 )
 step = _table(
@@ -117,8 +118,8 @@ focus = _table(  # the current task, of a session and of the principal
     "focus",
     Column("principal", AnyText, primary_key=True),
     Column("session", AnyText, primary_key=True),
-    Column("task_id", ForeignKey("task.id", ondelete="CASCADE"), nullable=False),
-    Column("set_at", Float, nullable=False),
+    Column("task_id", ForeignKey("task.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("set_at", Float, nullable=False, index=True),
 )
 plan = _table(
     "plan",

@@ -1,6 +1,7 @@
 """Store a principal's todos (the TaskManager tool), and which one is current."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,7 @@ from toolgate.tools.api.services import Todo, TodoStep
 MAX_OPEN = 1_000  # open todos of a principal: a client in a loop must not fill the disk
 MAX_DONE = 4_000  # completed ones; the oldest make room for new ones
 MAX_STEPS = 200  # of a todo
+PIECE = 1_000  # completed ones that one new todo removes at most
 FORGET = 30 * 86_400.0  # seconds after which the current todo of a session that never ended is forgotten
 
 
@@ -94,7 +96,34 @@ class TodoStore:
         return not self.store.is_empty()
 
     async def all(self) -> Sequence[Todo]:
-        return await self.store.read(lambda connection: self._read(connection, None))
+        return await self.store.read(self._read)
+
+    async def list_open(self) -> Sequence[Todo]:
+        """Return those that are not completed, by id."""
+        return await self.store.read(lambda connection: self._read(connection, ~tables.task.c.completed))
+
+    async def list_newest(self, most: int) -> tuple[Sequence[Todo], int]:
+        """Return the `most` newest, by id, and the number of all."""
+        task = tables.task
+        mine = task.c.principal == self.principal
+        newest = tables.select(task.c.id).where(mine).order_by(task.c.id.desc()).limit(most)
+        count = tables.select(tables.func.count()).select_from(task).where(mine)
+        return await self.store.read(
+            lambda connection: (
+                self._read(connection, task.c.id.in_(newest)),
+                int(connection.execute(count).scalar_one()),
+            )
+        )
+
+    async def list_ids(self) -> Sequence[int]:
+        """Return the ids of all, the newest first."""
+        task = tables.task
+        mine = tables.select(task.c.id).where(task.c.principal == self.principal).order_by(task.c.id.desc())
+        return await self.store.read(lambda connection: list(connection.execute(mine).scalars()))
+
+    async def find(self, task_id: int) -> Todo:
+        """Return one. Raises KeyError."""
+        return await self.store.read(lambda connection: self._find(connection, task_id))
 
     async def list_first(self, most: int, steps: int) -> tuple[list[TodoOutline], int]:
         """Return `most` todos with `steps` steps each, and the number of all todos.
@@ -105,8 +134,8 @@ class TodoStore:
         def look(connection: "tables.Connection") -> tuple[list[TodoOutline], int]:
             task, current = tables.task, self._current(connection)
             mine = task.c.principal == self.principal
-            by = (task.c.completed, task.c.id != (current or 0), task.c.id.desc())
-            rows = connection.execute(task.select().where(mine).order_by(*by).limit(most)).all()
+            rows = self._list_first(connection, ~task.c.completed, current, most)
+            rows += self._list_first(connection, task.c.completed, current, most - len(rows))
             outlines = _outlines(connection, [row.id for row in rows], steps)
             total = connection.execute(tables.select(tables.func.count()).select_from(task).where(mine)).scalar_one()
             return [
@@ -117,22 +146,33 @@ class TodoStore:
 
         return await self.store.read(look)
 
+    def _list_first(
+        self, connection: "tables.Connection", condition: "tables.ColumnElement[bool]", current: int | None, most: int
+    ) -> list[Any]:
+        """Return the rows of the current todo and of the newest, as far as they fulfil the condition."""
+        task = tables.task
+        mine = task.select().where(task.c.principal == self.principal, condition)
+        first = connection.execute(mine.where(task.c.id == current)).all() if current is not None else []
+        others = mine.where(task.c.id != (current or 0)).order_by(task.c.id.desc()).limit(max(0, most - len(first)))
+        return [*first, *connection.execute(others)][: max(0, most)]
+
     async def current(self) -> int | None:
         return await self.store.read(self._current)
 
     def _find(self, connection: "tables.Connection", task_id: int) -> Todo:
         if not 0 < task_id < 2**63:  # the database has no such integer
             raise KeyError(task_id)
-        found = self._read(connection, task_id)
+        found = self._read(connection, tables.task.c.id == task_id)
         if not found:
             raise KeyError(task_id)
         return found[0]
 
-    def _read(self, connection: "tables.Connection", task_id: int | None) -> list[Todo]:
+    def _read(self, connection: "tables.Connection", only: "tables.ColumnElement[bool] | None" = None) -> list[Todo]:
+        """Return the todos, or those alone that fulfil a condition, by id."""
         task, step = tables.task, tables.step
         condition = task.c.principal == self.principal
-        if task_id is not None:
-            condition &= task.c.id == task_id
+        if only is not None:
+            condition &= only
         rows_by_task: dict[int, list[TodoStep]] = {}
         for row in connection.execute(step.select().join(task).where(condition).order_by(step.c.number)):
             rows_by_task.setdefault(row.task_id, []).append(TodoStep(row.number, row.text, row.completed))
@@ -157,8 +197,8 @@ class TodoStore:
 
     def _focus(self, connection: "tables.Connection", task_id: int) -> None:
         focus, now = tables.focus, self.store.now()
-        forgotten = (focus.c.session != "") & (focus.c.set_at < now - FORGET)
-        connection.execute(focus.delete().where(self._is_own() | forgotten))
+        connection.execute(focus.delete().where(self._is_own()))
+        connection.execute(focus.delete().where(focus.c.session != "", focus.c.set_at < now - FORGET))
         row = {"principal": self.principal, "task_id": task_id, "set_at": now}
         rows = [{**row, "session": session} for session in {"", self.session}]
         connection.execute(focus.insert(), rows)
@@ -198,11 +238,23 @@ def _set_completed(connection: "tables.Connection", task_id: int, completed: boo
 
 def _make_room(connection: "tables.Connection", principal: str) -> None:
     task = tables.task
-    rows = task.select().where(task.c.principal == principal).order_by(task.c.id)
-    todos = connection.execute(rows.with_only_columns(task.c.id, task.c.completed)).all()
-    done = [row.id for row in todos if row.completed]
-    if len(todos) - len(done) >= MAX_OPEN:
-        raise ToolError(f"there are {MAX_OPEN} open tasks, the most there can be: complete some first")
-    surplus = done[: max(0, len(done) - MAX_DONE)]
-    if surplus:
+    mine = task.c.principal == principal
+    if _may_have(connection, mine & ~task.c.completed, MAX_OPEN):
+        count = tables.select(tables.func.count()).select_from(task).where(mine, ~task.c.completed)
+        if connection.execute(count).scalar_one() >= MAX_OPEN:
+            raise ToolError(f"there are {MAX_OPEN} open tasks, the most there can be: complete some first")
+    if _may_have(connection, mine & task.c.completed, MAX_DONE + 1):
+        newest = tables.select(task.c.id).where(mine, task.c.completed).order_by(task.c.id.desc())
+        surplus = list(connection.execute(newest.offset(MAX_DONE).limit(PIECE)).scalars())
         connection.execute(task.delete().where(task.c.id.in_(surplus)))
+
+
+def _may_have(connection: "tables.Connection", condition: "tables.ColumnElement[bool]", count: int) -> bool:
+    """Return False if so few ids lie between the first and the last todo that there are less than `count`.
+
+    That needs no walk over them.
+    """
+    ids = tables.select(tables.task.c.id).where(condition)
+    first = connection.execute(ids.order_by(tables.task.c.id).limit(1)).scalar()
+    last = connection.execute(ids.order_by(tables.task.c.id.desc()).limit(1)).scalar()
+    return first is not None and last is not None and last - first + 1 >= count

@@ -41,6 +41,10 @@ class Todos(Protocol):
     async def switch(self, task_id: int) -> Todo: ...
     async def may_exist(self) -> bool: ...  # cheap, for lists of resources
     async def all(self) -> Sequence[Todo]: ...  # by id
+    async def list_open(self) -> Sequence[Todo]: ...  # those that are not completed, by id
+    async def list_newest(self, most: int) -> tuple[Sequence[Todo], int]: ...  # by id, with the number of all
+    async def list_ids(self) -> Sequence[int]: ...  # the newest first
+    async def find(self, task_id: int) -> Todo: ...
     async def current(self) -> int | None: ...
 
 

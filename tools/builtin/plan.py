@@ -98,7 +98,7 @@ async def _exit(ctx: Context, plan_file: str | None) -> Output:
         raise ToolError("no plan is active: enter one first")
     path = plan_file or state.plan_file
     if path is not None:  # before the plan ends: if the write fails, the plan stays active
-        document = _document(state, await ctx.todos.all())
+        document = _document(state, await ctx.todos.list_open())
         await ctx.workspace.write_file(path, document.encode(), suffix=SUFFIX)
     ended = await ctx.plan.exit(path)
     ctx.updated(PLAN_URI)

@@ -17,6 +17,7 @@ MAX_TEXT = 1_000  # characters of a name or a step: a line of a list, not a docu
 MAX_LISTED = 100  # tasks in one answer: a model's context costs its user money
 MAX_CHARACTERS = 50_000  # characters of names and steps in one answer
 MAX_SHOWN = 1_000  # tasks in task://list and in resources/list: the most that can be open
+MAX_DIGITS = 20  # of an id: the database has no longer ones
 MAX_SHOWN_CHARACTERS = 1_000_000  # of names and steps in task://list
 
 Action = Literal["create", "add", "complete", "list", "pending", "switch"]
@@ -64,16 +65,19 @@ TASK_LIST_URI = "task://list"
 )
 async def task_list(ctx: Context) -> AllTasks:
     """All tasks with their steps, as TaskManager keeps them."""
-    every = await ctx.todos.all()
-    shown = _newest(every, MAX_SHOWN, MAX_SHOWN_CHARACTERS)
-    return AllTasks(await ctx.todos.current(), [_to_row(task) for task in shown], len(every) - len(shown))
+    newest, count = await ctx.todos.list_newest(MAX_SHOWN)
+    shown = _newest(newest, MAX_SHOWN, MAX_SHOWN_CHARACTERS)
+    return AllTasks(await ctx.todos.current(), [_to_row(task) for task in shown], count - len(shown))
 
 
 @resource("task://{id}", name="task", title="Task", mime_type="application/json", scope="tools:workflow")
 async def one_task(id: str, ctx: Context) -> TaskRow:
     """One task with its steps."""
-    found = next((task for task in await ctx.todos.all() if str(task.id) == id), None)
-    if found is None:
+    try:
+        found = await ctx.todos.find(int(id) if id.isascii() and id.isdigit() and len(id) < MAX_DIGITS else 0)
+    except KeyError:
+        found = None
+    if found is None or str(found.id) != id:
         raise NotFound(f"there is no task {id!r}")
     return _to_row(found)
 
@@ -83,13 +87,13 @@ async def each_task(ctx: Context) -> list[ResourceLink]:
     """Return links to the open tasks; completed ones can be read too."""
     if not await ctx.todos.may_exist():
         return []
-    held = [task for task in await ctx.todos.all() if not task.completed]
+    held = await ctx.todos.list_open()
     return [ResourceLink(_uri(task.id), task.name, mime_type="application/json") for task in held[-MAX_SHOWN:]]
 
 
 @one_task.completion("id")
 async def task_ids(value: str, ctx: Context) -> list[str]:
-    return [str(task.id) for task in reversed(await ctx.todos.all()) if str(task.id).startswith(value)]
+    return [word for word in map(str, await ctx.todos.list_ids()) if word.startswith(value)]
 
 
 @tool(
@@ -183,19 +187,12 @@ async def _switch(ctx: Context, task_id: int | None, query: str) -> Output:
 
 
 async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) -> Output:
-    every = await ctx.todos.all()
-    if task_id is not None and all(task.id != task_id for task in every):
-        raise _unknown_task(task_id)
-    found = [
-        task
-        for task in every
-        if task_id in (None, task.id) and not (open_only and task.completed) and _mentions(task, query)
-    ]
+    found, count = await _select(ctx, query, task_id, open_only)
     shown = _newest(found, MAX_LISTED, MAX_CHARACTERS)
     lines = [line for task in shown for line in _lines(task)]
     note = None
-    if len(shown) < len(found):
-        note = f"… and {len(found) - len(shown)} older ones: narrow it down with query."
+    if len(shown) < count:
+        note = f"… and {count - len(shown)} older ones: narrow it down with query."
     elif not lines:
         kind = "open task" if open_only else "task"
         note = f"No {kind} mentions {query!r}." if query else f"There is no {kind}."
@@ -204,24 +201,45 @@ async def _list(ctx: Context, query: str, task_id: int | None, open_only: bool) 
     return Output([Text(text)], TaskList(current, [_to_row(task) for task in shown], note))
 
 
+async def _select(ctx: Context, query: str, task_id: int | None, open_only: bool) -> tuple[Sequence[Todo], int]:
+    """Return the tasks to list, of many at least the newest that one answer holds, and how many there are."""
+    if task_id is not None:
+        try:
+            tasks: Sequence[Todo] = [await ctx.todos.find(task_id)]
+        except KeyError:
+            raise _unknown_task(task_id) from None
+    elif open_only:
+        tasks = await ctx.todos.list_open()
+    elif query:
+        tasks = await ctx.todos.all()
+    else:
+        return await ctx.todos.list_newest(MAX_LISTED)
+    found = [task for task in tasks if not (open_only and task.completed) and _mentions(task, query)]
+    return found, len(found)
+
+
 async def _resolve_id(ctx: Context, action: Action, task_id: int | None, query: str) -> int:
-    """Return the task to act on: by id, else by name, else the current one."""
+    """Return the task to act on: by id, else by name, else the current one. An open one wins over completed ones."""
     if task_id is not None:
         return task_id
     if query:
-        return _find_by_name(await ctx.todos.all(), query)
+        open_ones = _find_by_name(await ctx.todos.list_open(), query)
+        return _choose(open_ones or _find_by_name(await ctx.todos.all(), query), query)
     current = await ctx.todos.current()
     if current is None:
         raise ToolError(f"{action} needs a task, and none is current: give task_id or query, or create one first")
     return current
 
 
-def _find_by_name(tasks: Sequence[Todo], query: str) -> int:
-    """Return the task by name: a full name wins over a partial one, an open task over a completed one."""
+def _find_by_name(tasks: Sequence[Todo], query: str) -> list[Todo]:
+    """Return the tasks with a name: a full name wins over a partial one."""
     wanted = query.casefold()
     found = [task for task in tasks if task.name.casefold() == wanted]
-    found = found or [task for task in tasks if wanted in task.name.casefold()]
-    found = [task for task in found if not task.completed] or found
+    return found or [task for task in tasks if wanted in task.name.casefold()]
+
+
+def _choose(found: Sequence[Todo], query: str) -> int:
+    """Return the id of the one task. Raises ToolError."""
     if not found:
         raise ToolError(f"no task is named {query!r}: list shows what there is")
     if len(found) > 1:
@@ -232,8 +250,11 @@ def _find_by_name(tasks: Sequence[Todo], query: str) -> int:
 
 
 async def _no_step(ctx: Context, task_id: int, step_id: int | None) -> str:
-    held = next((task for task in await ctx.todos.all() if task.id == task_id), None)
-    if held is None or not held.steps:
+    try:
+        held = await ctx.todos.find(task_id)
+    except KeyError:  # removed since
+        raise _unknown_task(task_id) from None
+    if not held.steps:
         return f"task {format_number(task_id)} has no steps: add one, or leave out step_id to complete the task"
     last = held.steps[-1].number
     steps = f"its steps are 1 to {last}" if last > 1 else "its only step is 1"

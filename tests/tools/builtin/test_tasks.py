@@ -73,6 +73,19 @@ def test_query_finds_a_task_by_name_and_task_id_goes_first(tmp_path: Path) -> No
     run(body())
 
 
+def test_an_open_task_is_meant_rather_than_a_completed_one(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with FakeServices(tmp_path) as lent:
+            for name in ("docs", "Write the docs", "lamp"):
+                await lent.call(task_manager, action="create", query="", text=name)
+            await lent.call(task_manager, action="complete", query="", task_id=1)
+            await lent.call(task_manager, action="complete", query="", task_id=3)
+            assert data(await lent.call(task_manager, action="switch", query="docs"))["task_id"] == 2
+            assert data(await lent.call(task_manager, action="add", query="LAMP", text="a bulb"))["task_id"] == 3
+
+    run(body())
+
+
 def test_lists_are_filtered_by_query_in_names_and_steps(tmp_path: Path) -> None:
     async def body() -> None:
         async with FakeServices(tmp_path) as lent:
