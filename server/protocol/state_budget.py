@@ -5,7 +5,7 @@ The budget is a context variable, so the tasks of a call share it. Work that out
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
@@ -75,7 +75,7 @@ def enter_call() -> StateBudget:
 
 
 @asynccontextmanager
-async def bounded_wait(seconds: float) -> AsyncIterator[None]:
+async def bounded_wait(seconds: float) -> AsyncGenerator[None]:
     """Bound a wait for the state by `seconds`, and by the budget of the call. Raises TimeoutError."""
     budget = current_budget()
     if budget is None:

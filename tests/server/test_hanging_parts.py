@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,14 @@ def hole(name: str) -> Callable[[Callable[[Path, Postgres], None]], Callable[[Pa
 
 
 @contextlib.contextmanager
-def black_hole() -> Iterator[int]:
+def black_hole() -> Generator[int]:
     """Yield a port that takes connections, and answers nothing."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         yield int(listener.getsockname()[1])
 
 
 @contextlib.contextmanager
-def ends_within(name: str) -> Iterator[None]:
+def ends_within(name: str) -> Generator[None]:
     began = time.monotonic()
     yield
     took = time.monotonic() - began
@@ -89,7 +89,7 @@ def works(at: Site, tool: str, **arguments: Any) -> bool:
 
 
 @contextlib.contextmanager
-def one_replica(folder: Path, postgres: Postgres) -> Iterator[Replicas]:
+def one_replica(folder: Path, postgres: Postgres) -> Generator[Replicas]:
     with running_replicas(folder, postgres, count=1) as replicas:
         assert works(replicas.sites[0], "Bash", command="true")
         yield replicas
