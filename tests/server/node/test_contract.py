@@ -91,6 +91,7 @@ LOCAL = {
     "test_the_servers_end_is_the_trees": OWN_END,
     "test_nothing_starts_after_the_close": OWN_END,
     "test_a_supervisor_is_shared_only_by_commands_of_one_owner_with_the_same_limits": OWN_RUNNER,
+    "test_a_supervisor_that_dies_as_it_is_woken_leaves_no_timer": OWN_RUNNER,
     "test_a_waiting_supervisor_that_dies_is_replaced": OWN_RUNNER,
     "test_a_zygote_that_died_is_replaced": OWN_RUNNER,
     "test_a_zygote_that_does_not_answer_is_replaced_and_its_command_runs_once": OWN_RUNNER,

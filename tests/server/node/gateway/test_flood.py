@@ -22,7 +22,7 @@ from toolgate.server.watch import FileChanges
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import Run, TaskEnd
 
 HOSTILE = "a\x1b[31mb\u202ec\x00d"
 CLEAN = "a[31mbcd"
@@ -63,7 +63,9 @@ class HostileNode:
 
 @contextlib.asynccontextmanager
 async def hostile_node(
-    folder: Path, on_end: Callable[[str, Run], None] = lambda _, run: None, **answers: Callable[[int], messages.Answer]
+    folder: Path,
+    on_end: Callable[[str, TaskEnd], None] = lambda _, end: None,
+    **answers: Callable[[int], messages.Answer],
 ) -> AsyncIterator[tuple[HostileNode, RemoteWorkspaces]]:
     node = HostileNode(
         NodeAddress(folder / "hostile.sock"), {name.replace("__", "."): it for name, it in answers.items()}
@@ -124,7 +126,7 @@ def test_other_tasks_run_while_a_node_sends_many_messages(tmp_path: Path) -> Non
     async def body() -> None:
         async with hostile_node(tmp_path) as (node, remote):
             person, taken = fake_principal(), list[int]()
-            remote.links[0].on_end = lambda end: bool(taken.append(end.sequence)) or True
+            remote.links[0].on_end = lambda end, _: taken.append(end.sequence)
             turns = [0]
             node.send(b"".join(make_end(number, person, "true") for number in range(1_000)))
 
@@ -142,7 +144,7 @@ def test_other_tasks_run_while_a_node_sends_many_messages(tmp_path: Path) -> Non
 def test_an_end_is_at_most_64_kib(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def body() -> None:
         ends = list[Run]()
-        async with hostile_node(tmp_path, lambda _, run: ends.append(run)) as (node, remote):
+        async with hostile_node(tmp_path, lambda _, end: ends.append(end.run)) as (node, remote):
             node.send(make_end(1, fake_principal(), "A" * 60_000))
             await until(lambda: len(ends) == 1)
             node.send(make_end(2, fake_principal(), "A" * 70_000))
@@ -207,7 +209,7 @@ def test_a_nodes_texts_are_clean(tmp_path: Path) -> None:
                 | {"status": 200, "format": "markdown", "rendered": False, "truncated": False, "note": HOSTILE},
             ),
         }
-        async with hostile_node(tmp_path, lambda _, ended: end_notice.add(notices, ended), **answers) as (node, remote):
+        async with hostile_node(tmp_path, lambda _, end: end_notice.add(notices, end.run), **answers) as (node, remote):
             mine = remote.get_or_open(person)
             (listed,) = await mine.list()
             assert (listed.command, listed.reason) == (CLEAN, CLEAN)
@@ -218,7 +220,7 @@ def test_a_nodes_texts_are_clean(tmp_path: Path) -> None:
             page = await remote.get_pages(person).read_page("http://example.com", "markdown", 0.0, 0, 1.0, 1.0)
             assert {page.url, page.title, page.text, page.note} == {CLEAN}
             node.send(frames.encode_frame(messages.TaskEnded(1, person, run)))
-            await until(lambda: bool(notices))
+            await until(lambda: bool(notices.by_key))
             assert HOSTILE not in str(vars(notices)) and CLEAN in str(vars(notices))
             assert "\x1b" not in remote.describe()
 
