@@ -20,7 +20,7 @@ from toolgate.server.policy.rules import Rules, parse_rules
 from toolgate.server.policy.sign_in_methods import OIDC, PASSWORD, parse_method
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state import lock
+from toolgate.server.state import key_check, lock
 from toolgate.server.state.event_rows import EventLimits
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
@@ -322,7 +322,7 @@ def build_remote_workspaces(
         secret = read_secret(config)
         database = databases.make_database_id(store.folder) if secret is None else databases.derive_database_id(secret)
     except OSError as error:
-        raise UsageError(f"--state: {error}") from None
+        raise UsageError(f"--state: {describe_os_error(error)}: {key_check.OTHERS['database']}") from None
     needs_sandbox = config.is_public and not config.accept_unsandboxed
     links = [
         link.NodeLink(address, None if isinstance(answer, Exception) else answer, certificate, database)

@@ -25,10 +25,12 @@ from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.threads import Threads, ThreadsBusyError
+from toolgate.tools.workspace.state_file import read_regular
 from toolgate.tools.workspace.workspace import WorkspaceMovedError
 
 LEFT, ARRIVED, ARCHIVE = ".left", ".arrived", ".tar.gz"
 MAX_THREADS = 4
+MAX_NOTE = 4_096  # bytes
 MOVED = "the workspace is not used at this node: it moves, or has moved, to another"
 NOTICE = (
     "your workspace was moved to another machine by the operator; its files are as they were{omission}; the output of "
@@ -104,7 +106,7 @@ class WorkspaceMoves:
         if self.is_calling(principal):
             raise ToolError("a call is under way there: try again")
         if principal in self._left and not (self._folders.workspaces / principal).exists():
-            return PackedWorkspace(0, "", "", (self._folder / (principal + LEFT)).read_text(errors="replace").strip())
+            return PackedWorkspace(0, "", "", _read_note(self._folder / (principal + LEFT)))
         move = self._add(principal, owner)
         try:
             return await self._run(lambda: self._pack(principal, move))
@@ -290,6 +292,10 @@ def _read_piece(path: Path, offset: int, limit: int) -> bytes:
     with path.open("rb") as file:
         file.seek(offset)
         return file.read(limit)
+
+
+def _read_note(path: Path) -> str:
+    return read_regular(path, MAX_NOTE).decode(errors="replace").strip()
 
 
 def _write_piece(path: Path, offset: int, data: bytes) -> None:

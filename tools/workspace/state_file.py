@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_SIZE = 64 * 2**20  # bytes: the largest of these files, the cache of 2,560 skills, has a few MiB
+OF_OTHER_KINDS = (errno.ELOOP, errno.ENXIO, errno.EISDIR)  # a link, a socket or a FIFO without a reader, a folder
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,12 @@ log = logging.getLogger(__name__)
 def open_regular(path: Path | str, flags: int, *, follow: bool = False) -> int:
     """Open a regular file without waiting. `follow`: it may be a link to one. Raises OSError."""
     links = 0 if follow else os.O_NOFOLLOW
-    descriptor = os.open(path, flags | links | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = os.open(path, flags | links | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno in OF_OTHER_KINDS:
+            raise OSError(error.errno, "not a regular file", str(path)) from None
+        raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))

@@ -23,6 +23,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import InvalidParams, UsageError
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sealed_state import Sealer
+from toolgate.tools.workspace.state_file import open_regular
 
 MARGIN = 60.0  # seconds before its expiry at which a token is renewed
 LOCK_TIMEOUT = 60.0  # seconds for another process to renew it
@@ -63,7 +64,7 @@ class CredentialStore:
         may have read. Raises UsageError for any other file that others can read, and for one that can't be opened."""
         file = self._file(url)
         try:
-            with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW), "rb") as opened:
+            with open(open_regular(file, os.O_RDONLY), "rb") as opened:
                 status = os.fstat(opened.fileno())
                 if status.st_uid != os.geteuid() or (status.st_mode & 0o077 and not is_ending):
                     raise UsageError(f"{file} can be read by others: toolgate logout {url}, then sign in again")

@@ -9,9 +9,10 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import stat
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,8 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
             person.call("BackgroundBash", {"command": "echo precious"})
             person.call("PlanMode", {"action": "enter"})
             person.call("PlanMode", {"action": "exit"})
+            with (folder / "sessions").open("a") as ids:
+                ids.write(f"{person.session}\n")
         assert eventually(lambda: len(list(at.state.glob("spool/*/1/output"))) == 2)
         at.stop(signal.SIGKILL)
     for name in ("questions", "request-state", "event-cursor", "event-secrets", "database"):
@@ -126,7 +129,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, *command: str) -> Iterator[Site]:
+def serving(folder: Path, *command: str) -> Generator[Site]:
     options = ("--auth", "oauth", "--clients", str(folder / "clients.toml"), "--skills", str(folder / "skills"))
     sandbox = ("--sandbox", "none", "--accept-unsandboxed")
     how = {"command": command} if command else {}
@@ -146,6 +149,15 @@ class Person:
         self._headers = {"authorization": f"Bearer {told['access_token']}"}
         response, _, _ = self._post("initialize", HELLO)
         self._headers["mcp_session_id"] = str(response.getheader("mcp-session-id"))
+
+    @property
+    def session(self) -> str:
+        return self._headers["mcp_session_id"]
+
+    def resume(self, id: str) -> int:
+        """Return the status of a request in an earlier session."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        return self._at.ask("POST", "/mcp", message, **{**self._headers, "mcp_session_id": id})[0].status
 
     def _post(self, method: str, params: dict[str, Any]) -> Any:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -221,6 +233,23 @@ def refuse(folder: Path, how: str) -> str:
     with pytest.raises(AssertionError), serving(folder, *command):
         pass
     return (folder / "stderr.log").read_text()
+
+
+def test_a_session_with_bad_bytes_is_gone_and_its_client_begins_a_new_one(tmp_path: Path, used: Path) -> None:
+    shutil.copytree(used, tmp_path, symlinks=True, dirs_exist_ok=True)
+    with closing(sqlite3.connect(tmp_path / "state" / "state.db")) as database, database:
+        damaged = database.execute("UPDATE session SET details = ?", (b'{"name": "\xff"}',)).rowcount
+    assert damaged == 2
+    ids = (tmp_path / "sessions").read_text().split()
+    with serving(tmp_path) as at:
+        for name, id in zip(("ada", "bob"), ids, strict=True):
+            person = Person(at, name)
+            assert "precious" in person.call("TaskManager", CALLS["TaskManager"])
+            assert person.resume(id) == 404
+        assert at.stop() == 0
+    with closing(sqlite3.connect(tmp_path / "state" / "state.db")) as database:
+        rows = [row[0] for row in database.execute("SELECT details FROM session")]
+    assert not any(b"\xff" in (row if isinstance(row, bytes) else row.encode()) for row in rows)
 
 
 @pytest.mark.parametrize("how", DAMAGES)

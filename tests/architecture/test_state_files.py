@@ -1,0 +1,49 @@
+"""Files of the state are opened by tools/workspace/state_file.py: anything may be in their place after a bad copy."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = (
+    *("server/state", "server/workspaces", "server/telemetry/audit", "server/telemetry/metrics", "server/node"),
+    *("tools/workspace/spool.py", "tools/workspace/cwd_tracking.py", "tools/builtin/skills/skills.py"),
+)
+ALLOWED = {  # file and function
+    ("server/node/moves.py", "_pack"): "an archive of a move, made by this process",
+    ("server/node/moves.py", "_unpack"): "as above",
+    ("server/node/moves.py", "_read_piece"): "as above",
+    ("server/node/moves.py", "_write_piece"): "as above",
+    ("server/state/snapshot.py", "_copy"): "a copy that this process made",
+    ("server/workspaces/free_space.py", "_read_text"): "files of the kernel",
+}
+NO_WAIT = ("O_NONBLOCK", "O_EXCL", "O_DIRECTORY", "O_PATH", "READ_FLAGS", "CREATE_FLAGS", "READ", "FOLDER")
+
+
+def find_bare(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the function and line of each call that opens a file and may wait for it."""
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and _waits(node):
+                    yield function.name, node.lineno
+
+
+def _waits(call: ast.Call) -> bool:
+    text = ast.unparse(call.func)
+    if text == "os.open":
+        return not any(word in ast.unparse(call) for word in NO_WAIT)
+    name = text.rpartition(".")[2]
+    if name in ("read_bytes", "read_text"):
+        return True
+    mode = ast.unparse(call.args[0]) if call.args else ""
+    return name == "open" and "." in text and mode in ("'rb'", "'r'", "'r+b'")
+
+
+def test_no_file_of_the_state_is_opened_so_that_it_may_wait() -> None:
+    found: dict[tuple[str, str], int] = {}
+    for room in ROOMS:
+        for path in [ROOT / room] if room.endswith(".py") else sorted((ROOT / room).rglob("*.py")):
+            for function, line in find_bare(path):
+                found[str(path.relative_to(ROOT)), function] = line
+    assert {at: line for at, line in found.items() if at not in ALLOWED} == {}, "use open_regular or read_regular"
