@@ -25,7 +25,7 @@ END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 ENTER_WITHIN = 15.0  # seconds for a sandbox to start, without its wait for a turn; it takes some hundredths
 MAX_REPORT = 4096  # bytes of a sandbox's error report
 MAX_SHOWN = 300  # characters of it in an error text
-GATHER = 0.2  # seconds in which the commands of a sandbox that ended are lost
+GATHER = 2.0  # seconds in which the commands of a sandbox that ended are lost: as a rule some hundredths
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +88,12 @@ class CommandRunner:
         if process.gone.done():  # now: the next command may need to know that none runs
             self._on_gone()
         else:
-            process.gone.add_done_callback(self._on_gone)
             process.gone.add_done_callback(lambda _: self._note_loss(process.loss_reason))
+            process.gone.add_done_callback(self._on_gone)
         return process
 
     def _note_loss(self, reason: str) -> None:
-        """Gather the commands that are lost with one sandbox, and report them together."""
+        """Gather the commands that are lost with one sandbox, and report them together once none runs."""
         if not reason or self._on_loss is None:
             return
         self._lost.append(reason)
@@ -219,6 +219,8 @@ class CommandRunner:
 
     def _on_gone(self, *_: object) -> None:
         self._busy -= 1
+        if not self._busy:
+            self._report_loss()
         if not self._busy and self._sandbox is not None and self._zygote is not None:
             self._idle_sandboxes.add(self)
 

@@ -25,6 +25,7 @@ HEALS = "the server makes it again"
 LISTED_LOST = "the server lists its run as lost, and its output can still be read"
 SHOWN = 3  # findings in a line
 MOST = 1_000  # findings that are counted
+MOST_PEOPLE = 2_000  # whose commands are looked at: each may have 50, and doctor is to answer within seconds
 MAX_COUNT = 64  # bytes of a file with a number
 COUNT = re.compile(rb"\s*[0-9]{0,20}\s*")
 
@@ -47,7 +48,9 @@ def _check(state: Path) -> CheckFinding:
         raise CheckSkippedError("none yet")
     found = list(islice(find_damage(state), MOST))
     if not found:
-        return "each can be read"
+        people = len(_list(state / "spool"))
+        limited = f"; of {people:,} people, the commands of {MOST_PEOPLE:,} were looked at"
+        return "each can be read" + (limited if people > MOST_PEOPLE else "")
     found.sort(key=lambda damage: damage.heals)  # first what needs a hand
     shown = "; ".join(f"{damage.path.relative_to(state)}: {damage.problem}" for damage in found[:SHOWN])
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -68,7 +71,7 @@ def find_damage(state: Path) -> Iterator[StateDamage]:
     for path in state.glob("state.db.before-*"):
         yield from _probe(path, "remove it: it is the copy from before an upgrade", heals=False)
     yield from _find_single(state)
-    for spool in _list(state / "spool"):
+    for spool in _list(state / "spool")[:MOST_PEOPLE]:
         if spool.is_dir() and not spool.is_symlink():
             yield from _find_runs(spool)
 
@@ -105,6 +108,7 @@ def _find_single(state: Path) -> Iterator[StateDamage]:
     cache, name, databases = state / "cache" / "skills.json", state / NAME_FILE, state / DATABASES_FILE
     yield from _read(cache, lambda: decode_json(read_regular(cache), dict[str, SkillHead]))
     yield from _read_count(state / "workspaces" / ".users")
+    yield from _probe(state / "leaving" / ".lock")
 
     def read_name() -> None:
         if not NODE_NAME.fullmatch(read_regular(name, MAX_COUNT * 2).decode(errors="replace").rstrip("\n")):

@@ -27,8 +27,10 @@ from tests.server.cli.test_user_and_client import HELLO
 from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.node.databases import DATABASES_FILE, KnownDatabases
 from toolgate.server.node.name import find_or_choose_name
+from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state.key_file import load_or_create_key
 from toolgate.server.telemetry.metrics.token import ensure_token
+from toolgate.server.workspaces.folders import PrincipalFolders
 
 REFUSED = ("keys/signing", "keys/event-secrets", "keys/audit", "keys/metrics", "audit/head")  # at the start
 DATABASE = ("state.db", "state.db-wal", "state.db-shm")
@@ -124,6 +126,8 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ensure_token(folder / "state" / "keys" / "metrics")
     find_or_choose_name(folder / "state", "one")
     KnownDatabases(folder / "state" / DATABASES_FILE).note("ab" * 16)
+    with PrincipalFolders(folder / "state").hold_lock():
+        pass
     (folder / "state" / "state.db.before-11").write_bytes(b"a copy")
     return folder
 
@@ -218,13 +222,21 @@ def test_a_server_serves_with_all_files_damaged_that_it_can_do_without(tmp_path:
 
 @pytest.mark.parametrize("how", [how for how in DAMAGES if how != "not UTF-8"])
 def test_a_server_refuses_at_once_with_the_mend_what_it_cant_do_without(tmp_path: Path, used: Path, how: str) -> None:
-    for name in ("keys/signing", "keys/audit"):
+    for name in ("keys/signing", "keys/event-secrets", "keys/audit"):
         folder = tmp_path / name
         damage(folder, used, how, lambda each, name=name: each == name)
         assert name in doctor(folder) or how == "unreadable"
         said = refuse(folder, how)
         assert f"{name}" in said and "Traceback" not in said, said
         assert "and a new" in said, "the mend"
+
+
+@pytest.mark.parametrize("how", [how for how in DAMAGES if how not in ("half", "unreadable")])
+def test_a_damaged_token_of_the_metrics_is_refused_with_the_mend(tmp_path: Path, how: str) -> None:
+    ensure_token(tmp_path / "metrics")
+    DAMAGES[how](tmp_path / "metrics")
+    with pytest.raises(UsageError, match=r"metrics.*remove it, and a new one is made"):
+        ensure_token(tmp_path / "metrics")
 
 
 def refuse(folder: Path, how: str) -> str:

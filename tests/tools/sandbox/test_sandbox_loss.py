@@ -29,14 +29,17 @@ def test_a_sandbox_that_is_killed_is_told_to_the_operator_and_to_the_model(tmp_p
 
 def find_inside(server: int) -> int:
     """Return the process above the commands of the one sandbox of a server. Supervisors are forks of it."""
-    found = {pid for pid in descendants(server) if b"enter.py\0inside" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+    found = {pid for pid in children(server) if b"enter.py\0inside" in read_words(pid)}
     (top,) = found - {below for pid in found for below in children(pid)}
     return top
 
 
-def descendants(pid: int) -> set[int]:
-    direct = children(pid)
-    return direct.union(*(descendants(child) for child in direct)) if direct else set()
+def read_words(pid: int) -> bytes:
+    """Return the command line of a process, or nothing once it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def read_count(at: Site) -> float:
