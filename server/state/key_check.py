@@ -13,7 +13,7 @@ from toolgate.tools.workspace.state_file import remove_entry
 REMADE = {
     "questions": "people who are signing in start again",
     "request-state": "people are asked again",
-    "event-cursor": "clients of events begin anew, with the events from now on",
+    "event-cursor": "clients of events begin again, with the events from now on",
 }
 NEEDED = {
     "signing": "everybody signs in again",

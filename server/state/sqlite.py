@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 STEP = 0.02  # seconds to wait in SQLite at a time, since nothing interrupts that
 LOOK = 2.0  # seconds to wait for another process's transactions where nothing can interrupt
-MEND = "move it away, or restore state.db and keys/ from a backup"
+REMEDY = "move it away, or restore state.db and keys/ from a backup"
 HEADER = 64  # bytes of the header: https://www.sqlite.org/fileformat2.html#the_database_header
 MAGIC = b"SQLite format 3\0"
 
@@ -80,9 +80,9 @@ def require_files(path: Path) -> None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise StateError(f"the state database can't be read: {place}: {error.strerror}: {MEND}") from error
+            raise StateError(f"the state database can't be read: {place}: {error.strerror}: {REMEDY}") from error
         if not is_file:
-            raise StateError(f"the state database can't be read: {place} is not a file: {MEND}")
+            raise StateError(f"the state database can't be read: {place} is not a file: {REMEDY}")
         if not os.access(place, os.R_OK | os.W_OK):
             raise StateError(f"the state database can't be read: {place}: no permission: chmod 600 it")
 

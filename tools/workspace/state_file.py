@@ -52,7 +52,7 @@ def write_regular(path: Path | str, data: bytes) -> None:
 
 
 def open_or_replace(path: Path | str, flags: int) -> int:
-    """Open a file that may be made anew, such as a lock. What else is in its place is removed. Raises OSError."""
+    """Open a file that may be made again, such as a lock. What else is in its place is removed. Raises OSError."""
     try:
         return open_regular(path, flags)
     except OSError as error:

@@ -31,11 +31,11 @@ COUNT = re.compile(rb"\s*[0-9]{0,20}\s*")
 
 
 class StateDamage(msgspec.Struct, frozen=True):
-    """A damaged file: what is wrong, and what to do. `heals`: the server mends it by itself."""
+    """A damaged file: what is wrong, and what to do. `heals`: the server fixes it by itself."""
 
     path: Path
     problem: str
-    mend: str = HEALS
+    remedy: str = HEALS
     heals: bool = True
 
 
@@ -54,10 +54,10 @@ def _check(state: Path) -> CheckFinding:
     found.sort(key=lambda damage: damage.heals)  # first what needs a hand
     shown = "; ".join(f"{damage.path.relative_to(state)}: {damage.problem}" for damage in found[:SHOWN])
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    finding, mend = f"damaged: {shown}{more}", found[0].mend
+    finding, remedy = f"damaged: {shown}{more}", found[0].remedy
     if found[0].heals:
-        return CheckNote(finding, mend)
-    raise CheckError(finding, mend)
+        return CheckNote(finding, remedy)
+    raise CheckError(finding, remedy)
 
 
 def find_damage(state: Path) -> Iterator[StateDamage]:
@@ -141,21 +141,21 @@ def _read_count(path: Path) -> Iterator[StateDamage]:
     yield from _read(path, read)
 
 
-def _probe(path: Path, mend: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
+def _probe(path: Path, remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
     """Yield the damage of a file that can't be opened."""
-    yield from _read(path, lambda: os.close(open_regular(path, os.O_RDONLY)), mend, heals=heals)
+    yield from _read(path, lambda: os.close(open_regular(path, os.O_RDONLY)), remedy, heals=heals)
 
 
-def _read(path: Path, read: Callable[[], object], mend: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
+def _read(path: Path, read: Callable[[], object], remedy: str = HEALS, *, heals: bool = True) -> Iterator[StateDamage]:
     """Yield the damage of a file that `read` can't read. A missing file is none."""
     if not os.path.lexists(path):
         return
     try:
         read()
     except OSError as error:
-        yield StateDamage(path, (error.strerror or str(error)).lower(), mend, heals)
+        yield StateDamage(path, (error.strerror or str(error)).lower(), remedy, heals)
     except (JsonError, ValueError) as error:
-        yield StateDamage(path, str(error)[:100], mend, heals)
+        yield StateDamage(path, str(error)[:100], remedy, heals)
 
 
 def _list(folder: Path) -> list[Path]:

@@ -126,6 +126,8 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ensure_token(folder / "state" / "keys" / "metrics")
     find_or_choose_name(folder / "state", "one")
     KnownDatabases(folder / "state" / DATABASES_FILE).note("ab" * 16)
+    (folder / "state" / "cache").mkdir(exist_ok=True)
+    (folder / "state" / "cache" / "skills.json").write_text("{}")  # that of a server has no skills of the last seconds
     with PrincipalFolders(folder / "state").hold_lock():
         pass
     (folder / "state" / "state.db.before-11").write_bytes(b"a copy")
