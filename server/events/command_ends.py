@@ -68,16 +68,15 @@ class CommandEnds:
             await asyncio.sleep(PAUSE)
 
     async def _open(self, principal: str, is_there: IsThere) -> None:
-        """Open a workspace. If its node can't be reached, the next life of the node is looked at."""
+        """Open a workspace. A state or a node that can't be reached is asked again."""
         while True:
             try:
                 if await is_there(principal):
                     await self._workspaces.get_or_open(principal).list()
-            except StateError:
+            except (StateError, WorkspaceUnreachableError) as error:
+                log.debug("commands of %s are looked at later: %s", principal, error)
                 await asyncio.sleep(PAUSE)
                 continue
-            except WorkspaceUnreachableError as error:
-                log.info("commands of %s are looked at later: %s", principal, error)
             except (ToolError, OSError) as error:
                 log.warning("commands of %s that ended with the server before are not told: %s", principal, error)
             return
@@ -86,6 +85,8 @@ class CommandEnds:
         run = end.run
         command = shorten_command(run.command, MAX_COMMAND)
         lines = await self._read_last_lines(principal, run)
+        if run.misses_ends:
+            self._log.writer.note_gap((principal, types.command_ended.name))
         payload = types.CommandEndPayload(run.id, command, run.status, run.exit_code, run.runtime_ms, lines)
         if await self._log.emit_durable(principal, types.command_ended, payload, f"{run.id} {run.started}"):
             end.confirm()

@@ -73,26 +73,24 @@ class EventLog:
         """
         if not self.has_interest(principal):
             return
-        try:
-            occurrence = make_occurrence(principal, type, key or os.urandom(16).hex(), payload)
-        except EventError as error:  # what happens must not fail for it
-            log.warning("an event %s of %s is lost: %s", type.name, principal, error)
+        occurrence = _try_to_make(principal, type, key, payload)
+        if occurrence is None:
             return
         if self.rows.record(connection, occurrence) is not None and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._announce, principal, type.name)
 
     async def emit(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
-        """Emit an event, and wait until it is stored."""
-        if self.has_interest(principal):
-            await self.writer.add(make_occurrence(principal, type, key or os.urandom(16).hex(), payload))
+        """Emit an event, and wait until it is stored. Without a `key` each call is another event."""
+        occurrence = _try_to_make(principal, type, key, payload) if self.has_interest(principal) else None
+        if occurrence is not None:
+            await self.writer.add(occurrence)
 
     async def emit_durable(self, principal: str, type: EventType, payload: Any, key: str) -> bool:
         """Emit an event that its source emits again after a restart, until it is stored. Return whether it is, or
         nobody waits for it."""
-        if not self.has_interest(principal):
-            return True
-        return await self.writer.add(make_occurrence(principal, type, key, payload), is_durable=True)
+        occurrence = _try_to_make(principal, type, key, payload) if self.has_interest(principal) else None
+        return occurrence is None or await self.writer.add(occurrence, is_durable=True)
 
     async def emit_promptly(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
         """Emit an event, and wait a while until it is stored. It is stored later where the state can't be written."""
@@ -102,8 +100,9 @@ class EventLog:
 
     def emit_soon(self, principal: str, type: EventType, payload: Any, key: str | None = None) -> None:
         """Emit an event without waiting for it."""
-        if self.has_interest(principal):
-            self.writer.add(make_occurrence(principal, type, key or os.urandom(16).hex(), payload))
+        occurrence = _try_to_make(principal, type, key, payload) if self.has_interest(principal) else None
+        if occurrence is not None:
+            self.writer.add(occurrence)
 
     def run_soon(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in a task of its own. A failure is logged."""
@@ -214,6 +213,15 @@ async def _log_failure(work: Coroutine[Any, Any, None]) -> None:
         await work
     except (StateError, EventError) as error:
         log.warning("the end of subscriptions is not told: %s", error)
+
+
+def _try_to_make(principal: str, type: EventType, key: str | None, payload: Any) -> Occurrence | None:
+    """Return an occurrence, or None for a payload that is too large: what happens must not fail for it."""
+    try:
+        return make_occurrence(principal, type, key or os.urandom(16).hex(), payload)
+    except EventError as error:
+        log.warning("an event %s of %s is lost: %s", type.name, principal, error)
+        return None
 
 
 def make_occurrence(principal: str, type: EventType, key: str, payload: Any) -> Occurrence:

@@ -63,7 +63,7 @@ class EventWriter:
         own = self._waiting.get(occurrence.principal, ())
         size = len(occurrence.data)
         if self._is_closed:
-            waiting.stored.set_result(False)
+            self._lose(waiting)
         elif not is_durable and (len(own) >= MAX_WAITING or self._bytes + size > MAX_BYTES):
             if waiting.gap not in self._gaps:
                 log.warning("events %s of %s are lost: %d others wait", occurrence.type, occurrence.principal, len(own))
@@ -93,8 +93,20 @@ class EventWriter:
         for waiting in self._list_waiting():
             waiting.stored.set_result(False)
 
+    def note_gap(self, gap: Gap) -> None:
+        """Tell the readers of a type that events are lost, no later than what comes next."""
+        self._gaps[gap] = None
+        self._start()
+
+    def _lose(self, waiting: WaitingEvent) -> None:
+        """Lose an event at the end of the server."""
+        if not waiting.is_durable:
+            self._gaps[waiting.gap] = None
+            self._write_notes()
+        waiting.stored.set_result(False)
+
     def _start(self) -> None:
-        if self._task is None and (self._waiting or self._gaps):
+        if self._task is None and not self._is_closed and (self._waiting or self._gaps):
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     async def _write_all(self) -> None:

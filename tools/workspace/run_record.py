@@ -35,6 +35,7 @@ class Run(msgspec.Struct):
     key: str | None = None
     hits: list[str] = msgspec.field(default_factory=list)  # limits reached, in words
     is_report_due: bool = False  # it is a background task whose end is not reported; never of a release without reports
+    misses_ends: bool = False  # others before it were forgotten before their end was reported
 
     @property
     def runtime_ms(self) -> int:

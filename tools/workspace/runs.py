@@ -242,7 +242,10 @@ class RunStore:
     def forget_old(self) -> None:
         """Forget the runs beyond the retention limit."""
         needed = self.live.keys() | self.attended
-        for run_id in self._spool.choose_forgotten(run for run in self._runs.values() if run.id not in needed):
+        ended = [run for run in self._runs.values() if run.id not in needed]
+        forgotten = self._spool.choose_forgotten(ended)
+        self._spool.note_missed(ended, forgotten)
+        for run_id in forgotten:
             self._remove_later(self._drop(run_id))
 
     def _drop(self, run_id: int) -> tuple[int, bool]:

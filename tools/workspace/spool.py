@@ -77,6 +77,7 @@ class Spool:
             if run.status == "running":
                 self._mark_lost(run)
         forgotten = self.choose_forgotten(runs)
+        self.note_missed(runs, forgotten)
         for run_id in forgotten:
             self.forget(run_id)
         return [run for run in runs if run.id not in forgotten]
@@ -214,6 +215,20 @@ class Spool:
             else:
                 forgotten.add(run.id)
         return forgotten
+
+    def note_missed(self, runs: Iterable[Run], forgotten: Container[int]) -> None:
+        """Note at the newest run whose end is to report that others are forgotten before theirs was. A failure is
+        logged."""
+        due = sorted((run for run in runs if run.is_report_due), key=lambda run: run.id)
+        left = [run for run in due if run.id not in forgotten]
+        if not left or len(left) == len(due) or left[-1].misses_ends:
+            return
+        log.warning("%d ended commands in %s are forgotten unreported", len(due) - len(left), self.folder)
+        left[-1].misses_ends = True
+        try:
+            self.save(left[-1])
+        except OSError as error:
+            log.warning("run %d is not saved: %s", left[-1].id, error.strerror)
 
     def if_deserted(self, then: Callable[[], None]) -> bool:
         """Call `then` under the lock unless a server uses the folder. Return whether it did. Raises OSError."""

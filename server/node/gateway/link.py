@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -85,14 +84,13 @@ class NodeLink:
         self._waiting = WaitingRequests()
         self._control = ControlMessages(self._write)
         self._pace = MessagePace()
-        self._receipts = Receipts(self._control.send)
+        self._receipts = Receipts(self._control.send, self._reconnect)
         self._writer: asyncio.StreamWriter | None = None
         self._heard = 0.0  # loop time of the last sign of the node, or of the first request it owes
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
         self._reported_life = ""  # the epoch that `on_life` was called for
         self._was_accepted = False  # by `check`, once at least
-        self._has_missed_ends = False
         self._lost_at = None if welcome is not None else -math.inf  # loop time since which the node does not answer
         self.failures = 0  # requests that ended without an answer
 
@@ -313,7 +311,8 @@ class NodeLink:
                     waiting.answer.set_result(message)
             case TaskEnded():
                 self._pace.charge(is_end=True)
-                self._take_end(clean_end(message))
+                if not self._is_closed:
+                    self._receipts.take_end(clean_end(message), self.on_end)
             case messages.Pong():
                 if not self._control.take_pong():
                     self._pace.charge(is_end=False)
@@ -322,25 +321,9 @@ class NodeLink:
             case _:
                 raise frames.MalformedFrameError("a second welcome")
 
-    def _take_end(self, end: TaskEnded) -> None:
-        """Have an end reported. What is not taken the node sends again over the next connection."""
-        assert self.welcome is not None
-        if self._receipts.has_end(end.sequence):
-            self._receipts.add_end(end.sequence)
-        elif self._receipts.is_full:
-            self._has_missed_ends = True
-        elif not self._is_closed and self._receipts.begin_end(end.sequence):
-            self.on_end(end, partial(self._confirm_end, self.welcome.epoch, end.sequence))
-
-    def _confirm_end(self, epoch: str, sequence: int, is_reported: bool) -> None:
-        if self.welcome is None or epoch != self.welcome.epoch:
-            return  # the node has restarted, and numbers its ends again
-        if is_reported:
-            self._receipts.add_end(sequence)
-        else:
-            self._receipts.drop_end(sequence)
-        if self._has_missed_ends and self._receipts.has_room and self._writer is not None:
-            self._has_missed_ends = False
+    def _reconnect(self) -> None:
+        """Have the node send again what was not taken."""
+        if self._writer is not None:
             self._writer.transport.abort()
 
     def _write(self, message: msgspec.Struct) -> bool:

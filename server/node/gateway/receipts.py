@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
-from toolgate.server.node.messages import Acknowledgement, Answer
+from toolgate.server.node.messages import Acknowledgement, Answer, TaskEnded
 
 GATHER = 0.02  # seconds in which acknowledgements are gathered
 LARGE = 64 * 2**10  # bytes of an answer that is acknowledged at once
@@ -12,10 +13,13 @@ MAX_UNREPORTED = 2_000  # ends of tasks that wait for their report
 
 
 class Receipts:
-    """What was taken and is not acknowledged."""
+    """What was taken and is not acknowledged. `on_room` is called when ends that were not taken may come again."""
 
-    def __init__(self, send: Callable[[Acknowledgement], None]) -> None:
+    def __init__(self, send: Callable[[Acknowledgement], None], on_room: Callable[[], None]) -> None:
         self._send = send
+        self._on_room = on_room
+        self._life = object()  # stands for the node's
+        self._has_missed = False
         self._answers: list[int] = []
         self._ends: list[int] = []
         self._used: dict[int, None] = {}  # the node sends an end again if its acknowledgement is lost
@@ -27,39 +31,32 @@ class Receipts:
         self._answers.append(answer.number)
         self._send_soon(at_once=len(answer.result) > LARGE)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether so many ends wait for their report that no more are taken."""
-        return len(self._unreported) >= MAX_UNREPORTED
+    def take_end(self, end: TaskEnded, report: Callable[[TaskEnded, Callable[[bool], None]], None]) -> None:
+        """Have an end reported, once. `report(end, confirm)` confirms True once it is, False if it can't be."""
+        if end.sequence in self._used:
+            self._add_end(end.sequence)
+        elif len(self._unreported) >= MAX_UNREPORTED:
+            self._has_missed = True
+        elif end.sequence not in self._unreported:
+            self._unreported.add(end.sequence)
+            report(end, partial(self._confirm_end, self._life, end.sequence))
 
-    @property
-    def has_room(self) -> bool:
-        """Whether the greater part of the ends that waited are reported."""
-        return len(self._unreported) < MAX_UNREPORTED // 2
-
-    def begin_end(self, sequence: int) -> bool:
-        """Note that an end will be reported. Return False if it is already."""
-        if sequence in self._unreported:
-            return False
-        self._unreported.add(sequence)
-        return True
-
-    def drop_end(self, sequence: int) -> None:
-        """The end can't be reported here."""
+    def _confirm_end(self, life: object, sequence: int, is_reported: bool) -> None:
+        if life is not self._life:
+            return  # the node has restarted, and numbers its ends again
         self._unreported.discard(sequence)
+        if is_reported:
+            self._add_end(sequence)
+        if self._has_missed and len(self._unreported) < MAX_UNREPORTED // 2:
+            self._has_missed = False
+            self._on_room()
 
-    def add_end(self, sequence: int) -> None:
-        """The end of a task is reported."""
-        self._unreported.discard(sequence)
+    def _add_end(self, sequence: int) -> None:
         self._used[sequence] = None
         if len(self._used) > MAX_ENDS:
             del self._used[next(iter(self._used))]
         self._ends.append(sequence)
         self._send_soon(at_once=False)
-
-    def has_end(self, sequence: int) -> bool:
-        """Return whether this end was reported before."""
-        return sequence in self._used
 
     def send(self) -> None:
         """Acknowledge all that was taken."""
@@ -75,6 +72,7 @@ class Receipts:
         self._answers, self._ends = [], []
         self._used.clear()
         self._unreported.clear()
+        self._life = object()
 
     def _send_soon(self, *, at_once: bool) -> None:
         if at_once:

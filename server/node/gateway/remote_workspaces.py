@@ -61,6 +61,7 @@ class RemoteWorkspaces:
         # for as long as something uses them: one numbers the watches of its principal
         self._workspaces: WeakValueDictionary[str, NodeWorkspace] = WeakValueDictionary()
         self._noted: dict[str, float] = {}
+        self._ends: dict[tuple[str, int, float, str], None] = {}  # the last that came
         self._notes: set[asyncio.Task[None]] = set()
         self._list_gone = list_gone
         self._locating = asyncio.Lock()  # a node that sends much does not make the database busy
@@ -190,7 +191,7 @@ class RemoteWorkspaces:
     def _take_end(self, link: NodeLink, end: TaskEnded, confirm: Callable[[bool], None]) -> None:
         """Report an end, if the principal is at that node."""
         if self._placement.find_link(end.principal) is link:
-            self._on_task_end(end.principal, TaskEnd(end.run, partial(confirm, True)))
+            self._report_end(end, confirm)
         else:
             self._begin(self._take_unlocated_end(link, end, confirm))
 
@@ -200,9 +201,18 @@ class RemoteWorkspaces:
             async with self._locating:
                 await self._try_to_locate(end.principal)
         if self._placement.find_link(end.principal) is link:
-            self._on_task_end(end.principal, TaskEnd(end.run, partial(confirm, True)))
+            self._report_end(end, confirm)
         else:
             confirm(False)
+
+    def _report_end(self, end: TaskEnded, confirm: Callable[[bool], None]) -> None:
+        """Report an end. A node that restarts before it is confirmed sends it again."""
+        key = end.principal, end.run.id, end.run.started, end.run.status
+        is_earlier = key in self._ends
+        self._ends[key] = None
+        if len(self._ends) > MAX_NOTED:
+            del self._ends[next(iter(self._ends))]
+        self._on_task_end(end.principal, TaskEnd(end.run, partial(confirm, True), is_earlier))
 
     async def _try_to_locate(self, principal: str) -> None:
         while True:

@@ -3,12 +3,14 @@
 import contextlib
 import os
 import random
+import secrets
 import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.clients.event_client import first_cursor, poll
@@ -17,6 +19,8 @@ from tests.clients.raw_http_client import Site, site, spoken
 from tests.server.node.nodes import running_node
 from tests.servers.postgres import Postgres
 from tests.servers.replicas import running_replicas
+from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.spool import KEPT_UNREPORTED
 
 Start = Callable[..., Server]
 
@@ -50,6 +54,17 @@ def begin(client: Server, command: str) -> int:
 @contextlib.contextmanager
 def client_of(server: Site) -> Iterator[Server]:
     with spoken(server, "http", revision=STATELESS) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def on_database(folder: Path, postgres: Postgres) -> Iterator[Server]:
+    """Yield a client of a server whose state is in PostgreSQL."""
+    secret = folder / "secret"
+    secret.touch(0o600)
+    secret.write_bytes(secrets.token_bytes(32))
+    options = ("--database", postgres.create_database(), "--secret", str(secret))
+    with site(folder, *options) as server, client_of(server) as client:
         yield client
 
 
@@ -113,7 +128,7 @@ def test_an_end_is_told_by_a_replica_that_never_served_the_person(postgres: Post
 
 
 def test_an_end_while_the_database_is_away_is_told(postgres: Postgres, tmp_path: Path) -> None:
-    with running_replicas(tmp_path, postgres, count=1) as replicas, client_of(replicas.sites[0]) as client:
+    with on_database(tmp_path, postgres) as client:
         cursor = first_cursor(client, ENDED)
         tasks = [begin(client, f"sleep 1; true {number}") for number in range(3)]
         postgres.stop()
@@ -123,7 +138,7 @@ def test_an_end_while_the_database_is_away_is_told(postgres: Postgres, tmp_path:
 
 
 def test_an_end_while_the_database_hangs_is_told(postgres: Postgres, tmp_path: Path) -> None:
-    with running_replicas(tmp_path, postgres, count=1) as replicas, client_of(replicas.sites[0]) as client:
+    with on_database(tmp_path, postgres) as client:
         cursor = first_cursor(client, ENDED)
         tasks = [begin(client, f"sleep 1; true {number}") for number in range(3)]
         assert postgres.process is not None
@@ -201,3 +216,29 @@ def test_an_end_of_a_release_without_reports_is_not_told_again(start: Start, tmp
     later = begin(client, "true")
     assert eventually(lambda: later in list_ends(client, cursor))
     assert list_ends(client, cursor) == [later]
+
+
+def test_ends_beyond_what_a_spool_holds_are_a_gap(start: Start, tmp_path: Path) -> None:
+    client = start(revision=STATELESS, state=tmp_path / "kept")
+    cursor = first_cursor(client, ENDED)
+    client.text("Bash", {"command": "true"})
+    client.kill()
+    for number in range(1, KEPT_UNREPORTED + 2):
+        folder = tmp_path / "kept" / "spool" / "local" / str(number)
+        folder.mkdir(mode=0o700)
+        now = time.time()
+        run = Run(number, "true", "a-server", now, True, "exited", 0, now + number / 10_000, is_report_due=True)
+        (folder / "task.json").write_bytes(msgspec.json.encode(run))
+    client = start(revision=STATELESS, state=tmp_path / "kept")
+    assert eventually(lambda: poll(client, ENDED, cursor)["truncated"])
+    found: set[int] = set()
+
+    def read_on() -> bool:
+        nonlocal cursor
+        page = poll(client, ENDED, cursor, maxEvents=100)
+        found.update(event["data"]["id"] for event in page["events"])
+        cursor = page["cursor"]
+        return len(found) == KEPT_UNREPORTED
+
+    assert eventually(read_on)
+    assert found == set(range(2, KEPT_UNREPORTED + 2))
