@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,9 @@ from toolgate.server.node.messages import (
 )
 from toolgate.server.node.node import Node
 from toolgate.server.node.pages.principal_pages import PrincipalPages
+from toolgate.server.node.path_watch import PathWatch
 from toolgate.server.node.people import GatewayPeople
-from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods, close_changes
+from toolgate.server.node.principal_methods import GatewayRequest, PrincipalMethods
 from toolgate.server.principal import LOCAL_NAME
 from toolgate.server.rpc import errors, frames
 from toolgate.server.rpc.fair_room import FairRoom
@@ -57,7 +58,7 @@ class GatewaySession:
         self._on_expire = on_expire
         self.requests: dict[int, GatewayRequest] = {}
         self.attended: set[tuple[str, int]] = set()  # the foreground commands whose calls the gateway holds
-        self.watches: dict[tuple[str, int], AsyncIterator[object]] = {}
+        self.watches: dict[tuple[str, int], PathWatch] = {}
         self.people = GatewayPeople(database)
         node.gone.add(self.people)
         self._writer: asyncio.StreamWriter | None = None
@@ -122,7 +123,7 @@ class GatewaySession:
         if waiting:
             await asyncio.wait(waiting)
         while self.watches:
-            await close_changes(self.watches.popitem()[1])
+            await self.watches.popitem()[1].close()
 
     def is_calling(self, principal: str) -> bool:
         """Return whether a call of the principal is under way."""

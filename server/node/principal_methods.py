@@ -1,11 +1,11 @@
 """Perform the requests of one gateway for one principal, on its workspace in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from toolgate.server.node.messages import NodeRequest, PackedWorkspace
 from toolgate.server.node.node import Node
+from toolgate.server.node.path_watch import PathWatch
 from toolgate.server.node.people import MAX_GONE, GatewayPeople
 from toolgate.server.workspaces.last_used import PRINCIPAL_NAME
 from toolgate.server.workspaces.node_report import NodeLoad
@@ -48,7 +48,7 @@ class PrincipalMethods:
         node: Node,
         request: GatewayRequest,
         attended: set[tuple[str, int]],
-        watches: dict[tuple[str, int], AsyncIterator[object]],
+        watches: dict[tuple[str, int], PathWatch],
         owner: object,
         people: GatewayPeople,
         reader: OutputReader,
@@ -144,24 +144,26 @@ class PrincipalMethods:
             return await file.read_at(offset, limit)
 
     async def next_change(self, watch: int, path: Path, *, is_first: bool) -> bool:
-        changes = self._watches.get((self._request.principal, watch))
-        if changes is None:
+        path_watch = self._watches.get((self._request.principal, watch))
+        if path_watch is None:
             if sum(owner == self._request.principal for owner, _ in self._watches) >= MAX_WATCHES:
                 return False
-            changes = self._node.workspaces.watch_path(self._request.principal, path)
-            self._watches[self._request.principal, watch] = changes
+            path_watch = PathWatch(self._node.workspaces.watch_path(self._request.principal, path))
+            self._watches[self._request.principal, watch] = path_watch
             if not is_first:  # the connection was gone for a while
                 return True
         try:
-            async for _ in changes:
-                return True
+            return await path_watch.wait()
+        except ValueError:  # another request waits for it
+            raise
         except BaseException:  # above all a cancellation, which ends the iterator
             self._watches.pop((self._request.principal, watch), None)
             raise
-        return False
 
     async def end_watch(self, watch: int) -> None:
-        await close_changes(self._watches.pop((self._request.principal, watch), None))
+        path_watch = self._watches.pop((self._request.principal, watch), None)
+        if path_watch is not None:
+            await path_watch.close()
 
     async def has_files(self) -> bool:
         principal = self._request.principal
@@ -212,10 +214,3 @@ class PrincipalMethods:
         if len(principals) > MAX_GONE or not all(map(PRINCIPAL_NAME.fullmatch, principals)):
             raise ToolError("a report of who is gone is too long, or has a name that is no principal")
         self._people.gone = set(principals)
-
-
-async def close_changes(changes: AsyncIterator[object] | None) -> None:
-    """End a watch, if there is one."""
-    close = getattr(changes, "aclose", None)
-    if close is not None:
-        await close()

@@ -13,6 +13,7 @@ from toolgate.server.workspaces.last_used import LastUsed
 from toolgate.tools.api.threads import Threads
 
 EVERY = 3_600.0  # seconds between two runs
+AGAIN = 60.0  # seconds after a run that the machine cut short: no descriptor was free, say
 KEEP, ARCHIVE, DELETE = "keep", "archive", "delete"
 
 log = logging.getLogger("toolgate.cleaning")
@@ -65,13 +66,17 @@ class WorkspaceCleaner:
     async def run(self) -> None:
         """Clean every hour, until cancelled."""
         while True:
+            pause = EVERY
             try:
                 await self.clean()
             except WorkspaceInUseError as busy:
                 log.info("%s", busy)
+            except OSError as error:
+                pause = AGAIN
+                log.warning("workspaces can't be cleaned: %s; the next try is in %d s", error, pause)
             except Exception:
                 log.exception("workspaces can't be cleaned; the next try is in %d s", EVERY)
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(pause)
 
     async def clean(self) -> None:
         """Clean what is due, and what earlier runs left. Raises WorkspaceInUseError."""

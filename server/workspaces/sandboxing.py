@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 QUEUE_SHARE = 2 / 3  # of --hold for the wait for a sandbox; the rest is for its start and the command
 CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+RETRY, RETRY_MOST = 5.0, 300.0  # seconds before another try to end what dead servers left; it grows
 PASS_THROUGH = 0o011  # users may pass through a folder without listing it
 
 log = logging.getLogger("toolgate.sandbox")
@@ -130,7 +131,21 @@ class Sandboxing:
                 await asyncio.to_thread(manners.update, list(self._groups))
 
     async def end_orphans(self) -> None:
-        """End the commands that dead servers left running."""
+        """End the commands that dead servers left running. Try again where the machine is short of something."""
+        pause = RETRY
+        while not await self._try_to_end_orphans(pause):
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, RETRY_MOST)
+
+    async def _try_to_end_orphans(self, pause: float) -> bool:
+        try:
+            await self._end_orphans()
+        except OSError as error:
+            log.warning("commands of dead servers can't be ended: %s; the next try is in %d s", error, pause)
+            return False
+        return True
+
+    async def _end_orphans(self) -> None:
         if self._cgroups is not None:
             for name, survivor in (await asyncio.to_thread(self._cgroups.sweep)).items():
                 log.warning("%s, of a dead server: %s", name, survivor or "ended")

@@ -133,7 +133,6 @@ class DiskUsageWatcher:
 
     async def _measure(self, within: float = LONGEST) -> DiskUsage:
         uid = -1 if self._environment.uid is None or os.geteuid() != 0 else self._environment.uid
-        words = ["bash", "-c", COUNT, "count", str(uid), str(_memory_device()), *map(str, self._folders)]
         output = bytearray()
 
         def take(data: bytes) -> bool:
@@ -141,8 +140,9 @@ class DiskUsageWatcher:
             return len(output) < MAX_SAID
 
         try:
+            words = ["bash", "-c", COUNT, "count", str(uid), str(_memory_device()), *map(str, self._folders)]
             counting = await self._environment.server_runner.start(Launch(words, Path("/"), Path("/"), PLAIN), take)
-        except CommandStartError as error:
+        except (CommandStartError, OSError) as error:  # no descriptor is free: the next measurement may have one
             log.warning("cannot measure the size of %s: %s", self._folders[0], error)
             return self.usage
         try:

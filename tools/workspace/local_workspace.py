@@ -204,7 +204,7 @@ class LocalWorkspace:
 
     async def mark_read(self, run_id: int, offset: int) -> None:
         run = await self._find(run_id)
-        self._runs.mark_read(run, run.read, offset, self._runs.create_reader())
+        self._runs.mark_read(run, run.read, max(0, offset), self._runs.create_reader())
 
     async def confirm_reads(self, reader: str) -> None:
         """Note that a reader ends in order: it has sent its answers."""
@@ -387,6 +387,9 @@ class LocalWorkspace:
             variables = place.variables(self._variables)
             runner, read_only = place.runner, None
             if run.read_only:
+                why = await self.find_read_only_obstacle()  # a node may have restarted since it was asked
+                if why is not None:
+                    raise CommandStartError(f"it can't be made read-only: {why}")
                 runner, read_only = place.prepare_read_only(self._runs.make_cwd_file(run))
             if not run.background:
                 variables = self._runs.track_cwd(run, variables)

@@ -144,7 +144,9 @@ class RunStore:
         self._remove([self._drop(run_id) for run_id in old])
 
     def read(self, run_id: int, offset: int, limit: int) -> bytes:
-        """Return at most `limit` bytes of output from byte `offset`."""
+        """Return at most `limit` bytes of output from byte `offset`. Raises ValueError for negative numbers."""
+        if min(offset, limit) < 0:
+            raise ValueError("no output has a negative offset or length")
         output = self._output(run_id)
         return output.read(offset, limit) if output else self._spool.read(run_id, offset, limit)
 
