@@ -24,7 +24,7 @@ CHANGES_FILES = (
     "setxattr lsetxattr fsetxattr setxattrat removexattr lremovexattr fremovexattr removexattrat file_setattr",
     # System V and POSIX queues, which outlive the command
     "shmget shmat shmctl semget semctl semop semtimedop semtimedop_time64 msgget msgsnd msgrcv msgctl "
-    "mq_open mq_unlink ipc",
+    "mq_open mq_unlink mq_timedreceive mq_timedreceive_time64 mq_timedsend mq_timedsend_time64 mq_notify ipc",
 )
 SIGNALS = "kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo"
 OF_PROCESSES = {  # call → the index of its process, which may be only 0: the caller itself

@@ -56,6 +56,11 @@ HARMLESS = {  # without a plan they come off
     "print('CHANGED')",
     "makes a POSIX queue": "call(180 if ARM else 240, b'toolgate-new', os.O_RDWR | os.O_CREAT, 0o600, None)\n"
     "call(181 if ARM else 241, b'toolgate-new')\nprint('CHANGED')",
+    "takes from a POSIX queue": "room = ctypes.create_string_buffer(8192)\n"  # of one that is open: EBADF says it may
+    "try:\n    call(183 if ARM else 243, -1, room, 8192, None, None)\nexcept OSError as error:\n"
+    "    error.errno == errno.EBADF and print('CHANGED')",
+    "asks a POSIX queue for a signal": "try:\n    call(184 if ARM else 244, -1, None)\nexcept OSError as error:\n"
+    "    error.errno == errno.EBADF and print('CHANGED')",
     "allows itself core dumps": "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nprint('CHANGED')",
     "mounts a tmpfs in a namespace": "subprocess.run(['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none empty && "
     "echo CHANGED'])",
