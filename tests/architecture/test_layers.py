@@ -71,6 +71,8 @@ DOORS = {
     "tools/workspace/process_tree.py": "the processes below the program that starts them",
     "tools/workspace/command_start.py": "the workspace's processes: it prepares the program that starts them",
     "tools/workspace/landlock.py": "the workspace's processes: it takes rights away from them",
+    "tools/workspace/channel_slot.py": "the workspace's processes: a supervisor takes commands there",
+    "tools/workspace/own_limits.py": "the workspace's processes: it compares what a command may have changed of them",
     "tools/workspace/read_only.py": "the workspace's processes: it starts those that change nothing",
     "tools/workspace/supervisor.py": "the workspace's processes: it is the program that starts them",
     "tools/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",

@@ -20,7 +20,14 @@ from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView, bwrap_argumen
 ENTER = Path(__file__).with_name("enter.py")
 KILL_USER = Path(__file__).with_name("kill_user.py")
 SUPERVISOR = ENTER.parents[1] / "workspace" / "supervisor.py"
-BESIDE_SUPERVISOR = ("command_start.py", "landlock.py", "process_tree.py", "read_only.py")  # what it imports
+BESIDE_SUPERVISOR = (
+    "channel_slot.py",
+    "command_start.py",
+    "landlock.py",
+    "own_limits.py",
+    "process_tree.py",
+    "read_only.py",
+)  # what it imports
 PROGRAMS = (ENTER, SUPERVISOR, *map(SUPERVISOR.with_name, BESIDE_SUPERVISOR))
 FILES_INSIDE = {f"/.toolgate/{file.name}": file for file in PROGRAMS}
 PORT = 3128  # of the proxy on the sandbox's own loopback: its conventional port

@@ -54,6 +54,14 @@ def limit(limits: list[bytes]) -> None:
         resource.setrlimit(int(number), (wanted, wanted + grace))
 
 
+def dump_no_core() -> None:
+    """Let no core dump fill the disk. A command may raise its own limit again."""
+    import resource  # start-up: as above
+
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
 def only_remove(root: bytes) -> None:
     """From now on neither this process nor the command makes a file, or opens one to write to it, but BESIDE `root`.
     Best effort: an older kernel, or one without Landlock, has no such calls."""

@@ -13,6 +13,10 @@ the last for the input; the end of FD ends it, and so does a byte alone if it ha
 person's, or has other limits. It adopts, and kills, what a killed supervisor leaves behind, and wakes a
 stopped one: commands may do either to it, as they run as the same user. The server wakes it; so does its death.
 
+Commands may also change the limits, the priority and the processors of either, which later commands would inherit. A
+system call filter can't tell a command's own child from its supervisor. So a changed supervisor starts no command: the
+next one does. A changed zygote ends, in a sandbox only when nothing runs there, and the server starts another.
+
 A supervisor adopts every orphan of its tree (PR_SET_CHILD_SUBREAPER), so the tree is gone when it has no children.
 It ignores polite signals and sits in a session of its own. When its tree ends soon it waits for the next command;
 else it has the zygote start another, and ends with its tree. On its control socket it
@@ -42,10 +46,12 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __package__:
-    from toolgate.tools.workspace import command_start, process_tree, read_only
+    from toolgate.tools.workspace import channel_slot, command_start, own_limits, process_tree, read_only
 else:  # a program has no package: the files lie beside this one
     sys.path.insert(0, os.path.dirname(__file__))
+    import channel_slot
     import command_start
+    import own_limits
     import process_tree
     import read_only
 
@@ -53,32 +59,31 @@ else:  # a program has no package: the files lie beside this one
 
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 IGNORED_SIGNALS = (*POLITE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-REMOVING = b"removing"
 BRIEF_WORD = b"brief"
-NEEDS_NEW = b"-"  # the byte alone
-START_NEXT = b"+"  # among the numbers of signals on the zygote's own pipe: no supervisor waits
 AGAIN, AGAIN_MOST = 0.02, 1.0  # seconds between sweeps for what SIGKILL did not end; it grows to spare the machine
 GIVE_UP = 10.0  # seconds: what can't be killed when the server is gone (another user's process) is left behind
 BRIEF = 0.003  # seconds that the start of a command waits for its end: what a shell takes for one small program
 QUICK = 0.05  # seconds after which a command is waited for no longer: the next gets another supervisor
-MAX_OWN_CPU = 0.2  # seconds of a supervisor's own CPU time: the least CPU limit, 1 s, must not end it
+SETTLE = 0.5  # seconds that a changed zygote waits for the last of its supervisors
 STRAYS = 0.5  # seconds between looks for orphans where the system can't hand them to us (not Linux)
 
 
-def serve(fd: int) -> NoReturn:
-    """Be the zygote, and in its forks the supervisors, to the end."""
+def serve(fd: int, *, is_shared: bool = False) -> NoReturn:
+    """Be the zygote, and in its forks the supervisors, to the end. `is_shared`: it has commands of several people."""
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
     channel = socket.socket(fileno=fd)
     channel.set_inheritable(False)
-    tell = zygote(channel)
+    command_start.dump_no_core()
+    relay = socket.socketpair()
+    tell = zygote(channel, is_shared=is_shared)
     if tell is not None:
-        supervise(ChannelSlot(channel, tell))
+        supervise(channel_slot.ChannelSlot(channel, tell, relay))
     os._exit(0)  # no clean-up: it would touch, and so copy, the memory shared with the zygote
 
 
-def zygote(channel: socket.socket) -> int | None:
+def zygote(channel: socket.socket, *, is_shared: bool) -> int | None:
     """Keep one supervisor waiting. Return in each the pipe for START_NEXT, and in the zygote None at the end."""
     process_tree.become_subreaper()
     server = os.getppid()
@@ -86,8 +91,11 @@ def zygote(channel: socket.socket) -> int | None:
     os.set_blocking(news, True)
     supervisors: set[int] = set()
     waiting = 0
+    before = own_limits.read_own_limits()
     while True:
         if not waiting:
+            if own_limits.read_own_limits() != before and (is_shared or have_ended(supervisors)):
+                break
             waiting = fork_when_possible(channel)
             if waiting == 0:
                 os.close(news)
@@ -97,7 +105,7 @@ def zygote(channel: socket.socket) -> int | None:
             supervisors.add(waiting)
         data = os.read(news, 4096)
         reap_supervisors(supervisors)
-        if START_NEXT in data:
+        if channel_slot.START_NEXT in data:
             waiting = 0
         elif waiting not in supervisors:  # it was killed, or saw the end of the channel
             if has_ended(channel):
@@ -108,6 +116,15 @@ def zygote(channel: socket.socket) -> int | None:
         os.read(news, 4096)
         reap_supervisors(supervisors)
     return None
+
+
+def have_ended(supervisors: set[int]) -> bool:
+    """Return whether all supervisors have ended, or do so within SETTLE."""
+    until = time.monotonic() + SETTLE
+    while supervisors and time.monotonic() < until:
+        time.sleep(AGAIN)
+        reap_supervisors(supervisors)
+    return not supervisors
 
 
 def fork_when_possible(channel: socket.socket) -> int:
@@ -143,52 +160,7 @@ def reap_supervisors(supervisors: set[int]) -> None:
             process_tree.send(signal.SIGKILL, [orphan, *process_tree.descendants(orphan)])
 
 
-class ChannelSlot:
-    """A supervisor's slot at the zygote's channel. Until it leaves, the zygote starts no other to wait there."""
-
-    def __init__(self, channel: socket.socket, tell: int) -> None:
-        self.channel = channel
-        self.is_held = True
-        self._tell = tell
-        self._limits: list[bytes] = []  # of this process, for good
-
-    def wait_command(self, *, is_first: bool) -> list[int]:
-        """Wait for a command. Return its control socket, output and maybe input: fewer at the end of the channel, out
-        of descriptors, or before a command for which only a new process will do."""
-        while True:
-            data, descriptors, _, _ = socket.recv_fds(self.channel, 1, 3, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-            for descriptor in descriptors:
-                os.set_inheritable(descriptor, False)
-            if not (is_first and data == NEEDS_NEW):
-                return descriptors
-
-    def leave(self) -> None:
-        """Have the zygote start another supervisor."""
-        self.is_held = False
-        self.channel.close()
-        try:
-            os.write(self._tell, START_NEXT)
-        except OSError:  # it was killed: the server starts another
-            return
-
-    def is_readable(self) -> bool:
-        """Return whether another command waits, or the server is gone."""
-        return bool(select.select([self.channel], [], [], 0)[0])
-
-    def apply_limits(self, limits: list[bytes], root: bytes) -> None:
-        """Apply the limits to this process: the command inherits them."""
-        new = [each for each in limits if each not in self._limits]
-        self._limits += new
-        command_start.limit([each for each in new if each != REMOVING])
-        if REMOVING in new:
-            command_start.only_remove(root)
-
-    def is_free(self) -> bool:
-        """Return whether the next command may start here too, if it has the same sender and limits."""
-        return self.is_held and time.process_time() < MAX_OWN_CPU
-
-
-def supervise(slot: ChannelSlot) -> None:
+def supervise(slot: "channel_slot.ChannelSlot") -> None:
     """Wait for commands and see them through, one after another. Before the first, a kill of the zygote's group kills
     this too."""
     process_tree.become_subreaper()
@@ -317,7 +289,7 @@ class Supervisor:
 class CommandSupervisor(Supervisor):
     """The tree of a command, started from a `slot` that it keeps while the command may be a quick one."""
 
-    def __init__(self, control: socket.socket, streams: list[int], wake: int, slot: ChannelSlot) -> None:
+    def __init__(self, control: socket.socket, streams: list[int], wake: int, slot: "channel_slot.ChannelSlot") -> None:
         super().__init__(control, wake)
         self.streams = streams  # for 1, 2 and, if it has input, 0
         self.slot = slot
@@ -416,4 +388,4 @@ def wake_on_child() -> tuple[int, int]:
 
 if __name__ == "__main__":
     sys.path.extend(sys.argv[2:])
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), is_shared=True)

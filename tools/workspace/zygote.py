@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -363,7 +362,7 @@ class Zygote:
 
 
 def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-I", "-S", str(SUPERVISOR), str(theirs.fileno()), *_psutil()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,  # the server's stdout carries the protocol
@@ -372,11 +371,6 @@ def _spawn_unsandboxed(theirs: socket.socket) -> "subprocess.Popen[bytes]":
         pass_fds=[theirs.fileno()],
         start_new_session=True,
     )
-    if hasattr(resource, "prlimit"):  # Linux
-        with contextlib.suppress(OSError):  # an engine may refuse it
-            _, most = resource.prlimit(process.pid, resource.RLIMIT_CORE)
-            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, most))  # a core dump can fill the disk
-    return process
 
 
 async def _read_report(report: socket.socket) -> socket.socket | None:

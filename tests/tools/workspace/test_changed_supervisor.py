@@ -1,0 +1,52 @@
+"""A command that changes the limits, priority or processors of what starts the next ones: those start as ever."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.escape.test_planning import Planner, folder, planner
+
+PROBE = (
+    "python3 -I -c 'import os, resource as r; print([r.getrlimit(n) for n in range(16)], "
+    "os.getpriority(0, 0), os.sched_getaffinity(0), os.sched_getscheduler(0))'"
+)
+WAITING = "W=$(cat /proc/$Z/task/$Z/children | tr ' ' '\\n' | grep -v '^'$PPID'$' | tail -1); "
+ZYGOTE = "Z=$(awk '{print $4}' /proc/$PPID/stat); "
+LOWER = (
+    "prlimit --pid {0} --nproc=1:1",
+    "prlimit --pid {0} --nofile=30:30",
+    "prlimit --pid {0} --fsize=0:0",
+    "prlimit --pid {0} --cpu=1:1",
+    "renice -n 19 {0}",
+    "taskset -p 1 {0}",
+    "chrt -b -p 0 {0}",
+)
+OWN = {  # what a command may do to itself and its children
+    "its shell": "prlimit --pid $$ --nofile=64:64 && ulimit -n",
+    "a child": "sleep 9 & prlimit --pid $! --nofile=64:64 && awk '/open files/ {print $4}' /proc/$!/limits; kill $!",
+    "a command": "prlimit --nofile=64:64 bash -c 'ulimit -n'",
+    "nice": "nice -n 3 true && timeout 5 echo 64",
+}
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
+
+
+@pytest.fixture(scope="module", params=["bwrap", "uid", "none"])
+def person(request: pytest.FixtureRequest) -> Iterator[Planner]:
+    """A person of a server at each level."""
+    with folder() as made, planner(made, request.param, None) as mine:
+        yield mine
+
+
+@pytest.mark.parametrize("find", ["T=$PPID; ", ZYGOTE + "T=$Z; ", ZYGOTE + WAITING + "T=${W:-$PPID}; "])
+def test_the_next_command_has_the_limits_that_the_one_before_had(person: Planner, find: str) -> None:
+    before = person.bash(PROBE)
+    assert before.startswith("[(")
+    for lower in LOWER:
+        person.bash(find + lower.format("$T"))
+        assert [person.bash(PROBE) for _ in range(2)] == [before] * 2, lower
+
+
+def test_a_command_changes_the_limits_of_its_own_children(person: Planner) -> None:
+    said = {own: person.bash(command).splitlines()[-1] for own, command in OWN.items()}
+    assert said == dict.fromkeys(OWN, "64")
