@@ -6,7 +6,6 @@ header: the system can't open its whole path, and other programs than this one u
 """
 
 import tarfile
-from typing import Self
 
 MAX_PATH = 4_096  # characters, as PATH_MAX of Linux has bytes
 NODE = 160  # bytes of memory of a FolderName, beside its name
@@ -22,7 +21,7 @@ class FolderName:
 
     __slots__ = ("above", "depth", "length", "name", "number")
 
-    def __init__(self, above: Self | None = None, name: str = "", number: int = 0) -> None:
+    def __init__(self, above: "FolderName | None" = None, name: str = "", number: int = 0) -> None:
         self.above = above
         self.name = name
         self.number = number

@@ -115,4 +115,6 @@ def _measure_texts(arguments: Mapping[str, Any]) -> int:
                 waiting += (*value.keys(), *value.values())
             case list() | tuple():
                 waiting += value
+            case _:  # a number, a path
+                pass
     return total
