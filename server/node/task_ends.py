@@ -1,5 +1,6 @@
 """Send the ends of background tasks to gateways until one has reported each."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -9,6 +10,7 @@ from toolgate.server.node.people import MAX_PRINCIPALS, GatewayPeople
 from toolgate.tools.workspace.run_record import TaskEnd
 
 MAX_ENDS = 1_000  # of a principal: a spool has no more ended runs that are not reported
+MAX_UNDER_WAY = 1_000  # that one gateway has and has not reported: the others are sent as it reports these
 
 
 class EndReceiver(Protocol):
@@ -48,6 +50,7 @@ class TaskEnds:
         self._pending: dict[str, dict[int, PendingEnd]] = {}  # by principal and sequence
         self._by_sequence: dict[int, PendingEnd] = {}
         self._callers: dict[str, EndReceiver] = {}  # the gateway of each principal's last call
+        self._under_way: Counter[EndReceiver] = Counter()
         self._sequence = 0
 
     def add(self, principal: str, end: TaskEnd) -> None:
@@ -91,13 +94,21 @@ class TaskEnds:
             if pending is not None and gateway in pending.receivers:
                 self._remove(pending)
                 pending.confirm()
+        has_more = len(self._by_sequence) > self._under_way.total()
+        if has_more and self._under_way[gateway] < MAX_UNDER_WAY // 2:
+            self.send_again()
 
     def _send(self, principal: str, ends: Iterable[PendingEnd]) -> None:
         waiting = [each for each in ends if not each.is_under_way]
         gateway = self._choose_gateway(principal) if waiting else None
         for pending in waiting if gateway is not None else ():
             assert gateway is not None
+            if self._under_way[gateway] >= MAX_UNDER_WAY:
+                return
+            if pending.receivers:
+                self._drop_load(pending.receivers[-1])
             pending.receivers.append(gateway)
+            self._under_way[gateway] += 1
             gateway.send(pending.message)
 
     def _choose_gateway(self, principal: str) -> EndReceiver | None:
@@ -112,8 +123,15 @@ class TaskEnds:
 
     def _remove(self, pending: PendingEnd) -> None:
         principal, sequence = pending.message.principal, pending.message.sequence
+        if pending.receivers:
+            self._drop_load(pending.receivers[-1])
         del self._by_sequence[sequence]
         own = self._pending[principal]
         del own[sequence]
         if not own:
             del self._pending[principal]
+
+    def _drop_load(self, gateway: EndReceiver) -> None:
+        self._under_way[gateway] -= 1
+        if not self._under_way[gateway]:
+            del self._under_way[gateway]

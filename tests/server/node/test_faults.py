@@ -9,21 +9,35 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.clients.raw_client import ROOT
-from tests.server.node.nodes import NodeProcess, fake_principal, gateway, remote_caller, remote_workspace, running_node
+from tests.server.node.nodes import (
+    NodeProcess,
+    fake_placement,
+    fake_principal,
+    gateway,
+    list_nobody,
+    remote_caller,
+    remote_workspace,
+    running_node,
+)
 from tests.tools.shell_commands import BOUND, Caller, alive, text_of, until
 from toolgate.server import VERSION
 from toolgate.server.node import messages
+from toolgate.server.node.gateway.remote_workspaces import RemoteWorkspaces
+from toolgate.server.node.task_ends import MAX_UNDER_WAY
 from toolgate.server.rpc import frames
+from toolgate.server.watch import FileChanges
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.workspace import end_notice
-from toolgate.tools.workspace.run_record import Run
+from toolgate.tools.workspace.run_record import Run, TaskEnd
+from toolgate.tools.workspace.spool import KEPT_UNREPORTED
 
 WITHIN = 2.0  # seconds: what is promised of a call while the node can't be reached
 
@@ -146,6 +160,36 @@ def test_a_node_that_was_killed_took_all_with_it_and_says_so_when_it_is_back(tmp
 
     with running_node(tmp_path, "--sandbox", "none") as node:
         asyncio.run(body(node))
+
+
+def test_a_node_sends_thousands_of_ends_as_the_gateway_reports_them(tmp_path: Path) -> None:
+    people, ends = [fake_principal() for _ in range(3)], list[tuple[str, int]]()
+    with running_node(tmp_path / "node", "--sandbox", "none") as node:
+        for person in people:
+            for number in range(1, KEPT_UNREPORTED + 1):
+                folder = node.state / "spool" / person / str(number)
+                folder.mkdir(mode=0o700, parents=True)
+                run = Run(number, "true", "a-server", time.time(), True, "exited", 0, time.time(), is_report_due=True)
+                (folder / "task.json").write_bytes(msgspec.json.encode(run))
+
+        def take_end(principal: str, end: TaskEnd) -> None:
+            ends.append((principal, end.run.id))
+            confirmations.append(end.confirm)
+
+        confirmations: list[Callable[[], None]] = []
+
+        async def body() -> None:
+            remote = RemoteWorkspaces(fake_placement(node.address), FileChanges(), take_end, list_nobody)
+            for person in people:
+                await remote.get_or_open(person).list()
+            await until(lambda: len(ends) == MAX_UNDER_WAY)
+            while len(ends) < 3 * KEPT_UNREPORTED:
+                await until(lambda: bool(confirmations))
+                confirmations.pop()()
+            await remote.close()
+
+        asyncio.run(body())
+    assert len(set(ends)) == len(ends) == 3 * KEPT_UNREPORTED
 
 
 def test_a_node_ends_all_it_runs_and_removes_its_socket(tmp_path: Path) -> None:
