@@ -304,7 +304,7 @@ class App:
         self._later.start(self.events.run_deliveries, 0.0)
         self._later.start(self.events.run, CLEAN_AFTER)
         self._later.start(self.clock.start, WATCH_AFTER)
-        self._later.start(self.call_tasks.resume, WATCH_AFTER)
+        self._later.start(self.call_tasks.resume_soon, WATCH_AFTER)
         if self.replicas is not None:
             self._later.start(partial(self.replicas.follow, self._take_over), WATCH_AFTER)
         if self.cleaner is not None:

@@ -30,6 +30,7 @@ LONGEST = 23 * 3600.0  # seconds of work at most, so that the result can be read
 MAX_OUTCOME = 16 * 2**20  # bytes of a stored result: what one message can carry
 MAX_MESSAGE = 4_000  # characters of a status message: as many as Bash shows of its output
 PAUSE = 1.0  # seconds between two notifications of status messages: people read no faster
+RESUME_PAUSE = 2.0  # seconds until a state that could not be read is asked again
 STOPPING = 1.0  # seconds for cancelled work to end, and for its outcome to be stored
 KEY_END = "~"  # in no secret
 FULL = "the result could not be kept: too much is kept already that is unread; ask for the other tasks first"
@@ -290,6 +291,15 @@ class CallTasks:
         held.kept = replace(held.kept, status="cancelled")
         if held.work is not None:
             held.work.cancel()
+
+    async def resume_soon(self) -> None:
+        """Take over the running tasks of dead processes, as soon as the state can be read."""
+        while True:
+            try:
+                return await self.resume()
+            except StateError as error:
+                log.warning("tasks of processes that ended wait: %s", error)
+            await asyncio.sleep(RESUME_PAUSE)
 
     async def resume(self) -> None:
         """Take over the running tasks of dead processes: run each again, or record that it failed."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Protocol
 
 from toolgate.server.bus.bus import BusUnreachableError, Replica
+from toolgate.server.state.store import StateError
 
 INTERVAL = 1.0  # seconds between two looks: with the lease of 3, a death is seen within 5
 RECENT = 1_200.0  # seconds: as long as anything waits that a dead replica left on the bus
@@ -73,14 +74,16 @@ class ReplicaProcesses:
                 known.update(names)
                 earlier.update(self._replica.list_earlier())
                 dead = await self.find_dead(known | earlier)
-                known -= dead
-                earlier -= dead
-                self.on_living(frozenset(known))
+                self.on_living(frozenset(known - dead))
                 if dead:
                     log.info("found dead: replica %s", ", ".join(sorted(dead)))
                     await on_death()
+                known -= dead  # else the next turn takes over their work
+                earlier -= dead
             except BusUnreachableError:
                 pass  # the bus logs it
+            except StateError as error:
+                log.warning("the work of dead replicas waits: %s", error)
             except Exception:
                 log.exception("the work of dead replicas was not taken over")
             await asyncio.sleep(INTERVAL)

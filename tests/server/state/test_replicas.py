@@ -28,7 +28,7 @@ from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.due_callbacks import DueCallbacks
 from toolgate.server.state.replica_lock import ReplicaLock
 from toolgate.server.state.replicas import ReplicaProcesses
-from toolgate.server.state.store import Store
+from toolgate.server.state.store import StateError, Store
 from toolgate.server.state.stores import open_store
 from toolgate.server.state.task_rows import TaskRows
 
@@ -62,6 +62,7 @@ class Process:
         self.is_locked = is_locked
         self.fired: list[Firing] = []
         self.adopted: list[str] = []
+        self.failures = 0  # of the state that are to come
         self.bus: Bus
         self.store: Store
 
@@ -90,6 +91,9 @@ class Process:
         return CallbackStore(self.store, self.clock, "ada", "")
 
     async def _on_death(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StateError("the state is away")
         self.clock.wake()
         self.adopted += [task.id for task, _ in await self.rows.adopt(serves_everyone)]
 
@@ -139,6 +143,24 @@ def test_the_work_of_a_dead_replica_is_taken_over_once(
                 await asyncio.sleep(3.2)
             firings = await others[0].callbacks().list_fired()
             assert [each.message for each in firings] == ["tea"]
+
+    asyncio.run(asyncio.wait_for(body(), 30))
+
+
+def test_the_work_of_a_dead_replica_waits_for_a_state_that_is_away(
+    shared_redis: RedisProcess, postgres: Postgres, tmp_path: Path
+) -> None:
+    async def body() -> None:
+        words = shared_redis.unix_url, postgres.create_database(), with_prefix().prefix
+        async with AsyncExitStack() as stack:
+            other = await stack.enter_async_context(Process(*words, tmp_path))
+            other.failures = 1
+            owner, name = await asyncio.to_thread(stack.enter_context, owner_process(*words, str(tmp_path), "1"))
+            await _seen([other], name, "1")
+            owner.kill()
+            while other.adopted != ["a task"]:
+                await asyncio.sleep(0.02)
+            assert other.failures == 0
 
     asyncio.run(asyncio.wait_for(body(), 30))
 
