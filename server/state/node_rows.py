@@ -49,15 +49,18 @@ def place(
 ) -> str | None:
     """Return the principal's node. One without a node gets that of `names` with the fewest people, the first of equals,
     unless it is draining or full. Return None if all are. `limits` has the number of people that nodes say they take, 0
-    for any: the first such number stays, and a later word only lowers it. `has_files`: the nodes say that they have
-    files of theirs, which the operator lets count, and which counts nowhere that has a limit."""
+    for any: the first such number stays, and a later word only lowers it. Where some nodes have a limit, one that has
+    none gets nobody: "any" is the operator's word. `has_files`: the nodes say that they have files of theirs, which the
+    operator lets count, and which counts nowhere that has a limit."""
     nodes = {node.name: node for node in list_nodes(connection)}
     unknown = KnownNode("", "", False, 0)
+    are_limited = any(node.max_people for node in nodes.values())
     free = dict[str, int]()
     for name in names:
-        node = nodes.get(name, unknown)
-        limit = node.find_limit(limits.get(name, 0))
-        if not node.draining and not (limit and (has_files or node.people >= limit)):
+        node, word = nodes.get(name, unknown), limits.get(name, 0)
+        limit = node.find_limit(word)
+        is_open = not limit and (node.max_people is not None or not are_limited)
+        if not node.draining and (is_open or (not has_files and node.people < limit)):
             free[name] = node.people
     if free:
         chosen = min(free, key=lambda name: (free[name], name))

@@ -111,8 +111,8 @@ class Placement:
             )
         if limit is None and has_limits:
             log.warning(
-                f"the node {name} takes any number of people, where others have limits: toolgate node limit {name} N "
-                "sets its number, and 0 confirms it"
+                f"the node {name} gets no new people, since it says no limit and others have one: toolgate node limit "
+                f"{name} N sets its number, and 0 is any number"
             )
 
     async def note_node(self, link: NodeLink) -> None:

@@ -130,6 +130,20 @@ def test_a_node_without_a_limit_gets_its_share_whatever_files_it_has(nodes: list
         asyncio.run(body(store))
 
 
+@pytest.mark.parametrize(("most", "expected"), [(None, 0), (0, 7)], ids=["unconfirmed", "confirmed"])
+def test_any_number_beside_limits_is_the_operators_word(tmp_path: Path, most: int | None, expected: int) -> None:
+    async def body(store: Store, full: NodeProcess) -> None:
+        liar = LyingNode(tmp_path, "evil", 0)
+        if most is not None:
+            await store.transact(partial(node_rows.set_limit, name="evil", address="", most=most))
+        async with liar.serving(), lying_gateway(store, liar, full) as remote:
+            assert await count_at(store, remote, 8, "evil") == expected
+
+    options = ("--sandbox", "none", "--name", "full", "--max-people", "1")
+    with database(tmp_path) as store, running_node(tmp_path / "full", *options) as full:
+        asyncio.run(body(store, full))
+
+
 def test_a_draining_node_gets_nobody_whatever_files_it_has(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def body(store: Store) -> None:
         await store.transact(partial(node_rows.set_adopting, name="evil", address="", adopts=True))

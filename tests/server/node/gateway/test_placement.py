@@ -98,6 +98,7 @@ def test_the_end_of_a_task_is_taken_from_its_persons_node_alone(nodes: list[Node
 def test_a_node_takes_as_many_people_as_it_may(nodes: list[NodeProcess], tmp_path: Path) -> None:
     async def body(store: Store, small: NodeProcess) -> None:
         first, second = fake_principal(), fake_principal()
+        await store.transact(partial(node_rows.set_limit, name="attic", address="", most=0))
         async with several_gateway(store, small, nodes[0]) as remote:
             await place_at(store, fake_principal(), "attic")
             await place_at(store, fake_principal(), "attic")
