@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -28,6 +28,7 @@ from toolgate.server.state.sealed_state import Sealer
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.notices import Notices
 from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.resource import Resource
 from toolgate.tools.api.services import CallerState, Services, Settings
 from toolgate.tools.workspace.workspace import WorkspaceUnreachableError
 
@@ -132,6 +133,13 @@ class ServicePool:
         self._max_notices = 2 * max(len(self._notices), MAX_PRINCIPALS)
 
 
+class ReadableResources(msgspec.Struct, frozen=True):
+    """The fixed resources that some callers may read, and their URIs."""
+
+    resources: Sequence[Resource]
+    uris: Sequence[str]
+
+
 class Server(msgspec.Struct, eq=False, dict=True):
     name: str
     version: str
@@ -158,6 +166,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     prepare: Callable[[str], Awaitable[None]] | None = None  # the same, where workspaces are at nodes
     security_schemes: Callable[[str], list[dict[str, Any]]] | None = None  # scope → securitySchemes, with sign-in
     pages: dict[tuple[str, str, int], msgspec.Raw] = {}
+    readable: dict[tuple[frozenset[str] | None, frozenset[str]], ReadableResources] = {}  # by scopes and hidden schemes
     _identities: dict[str, dict[str, Any]] = {}
     _needed_scopes: tuple[Registry | None, frozenset[str]] = None, frozenset()
 
@@ -193,7 +202,7 @@ class Server(msgspec.Struct, eq=False, dict=True):
     def swap_registry(self, registry: Registry) -> None:
         """Serve `registry`, and announce the lists that have changed. Calls in flight finish with the old one."""
         before, self.registry = self.registry, registry
-        self.pages, self._needed_scopes = {}, (None, frozenset())
+        self.pages, self.readable, self._needed_scopes = {}, {}, (None, frozenset())
         for kind in KINDS:
             new, old = registry.of_kind(kind), before.of_kind(kind)
             if serialization.fingerprint_list(new) != serialization.fingerprint_list(old):

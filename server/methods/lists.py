@@ -17,8 +17,8 @@ from toolgate.server.methods import resources
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.protocol.revisions import Revision
-from toolgate.server.protocol.session import Call
-from toolgate.server.server import Server
+from toolgate.server.protocol.session import Call, Session
+from toolgate.server.server import ReadableResources, Server
 from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.registry import Registry
@@ -30,6 +30,7 @@ log = logging.getLogger("toolgate.lists")
 PAGE = 250  # items: few clients ask for a second page, and few servers have more
 MAX_CURSOR = 16_384  # characters; a URI of 8 KiB fits
 UNKNOWN_CURSOR = "unknown cursor: ask for the first page again"
+MAX_READABLE = 64  # sets of scopes whose readable resources are cached: few clients ask for other scopes than most
 LISTING_TIME = 5.0  # seconds a template may take to list its resources
 
 Parts = Callable[[Registry], Mapping[str, Any]]
@@ -58,30 +59,50 @@ def list_parts(server: Server, field: str, parts: Parts, format_part: Formatter,
 async def list_resources(server: Server, call: Call) -> dict[str, Any]:
     """Answer resources/list: the fixed resources, then those of each template, as far as the caller may read them."""
     hidden = await resources.hidden_schemes(server, call.session)
-
-    def is_allowed(uri: str) -> bool:
-        if parse_scheme(uri) in hidden:
-            return False
-        return call.session.scopes is None or call.session.allows(server.registry.scopes_of(uri))
-
-    fixed: list[Resource | ResourceLink] = [held for held in server.registry.resources.values() if is_allowed(held.uri)]
-    context = Context(server.services.of_session(call.session), NoClient())
-    templates = [template for template in server.registry.templates.values() if is_allowed(template.uri)]
-    if templates and server.prepare is not None:
-        await server.prepare(call.session.principal)
-    for links in await asyncio.gather(*(_list_template(template, context) for template in templates)):
-        fixed += [link for link in links if is_allowed(link.uri)]
-    keys = [listed.uri for listed in fixed]
+    fixed = _find_readable(server, call.session, hidden)
+    links = await _list_templates(server, call.session, hidden)
+    every: Sequence[Resource | ResourceLink] = [*fixed.resources, *links] if links else fixed.resources
+    keys = [*fixed.uris, *(link.uri for link in links)] if links else fixed.uris
     begin = page_start(call.params.get("cursor"), "resources", keys)
     end, following = page_end(begin, "resources", keys)
-    spelled = [serialization.format_resource(listed, call.revision) for listed in fixed[begin:end]]
+    spelled = [serialization.format_resource(listed, call.revision) for listed in every[begin:end]]
     return serialization.add_cache_hints(_page("resources", spelled, following), call.revision, 0)
+
+
+def _find_readable(server: Server, session: Session, hidden: frozenset[str]) -> ReadableResources:
+    """Return the fixed resources that the caller may read: the same for the same scopes until others are served."""
+    key = session.scopes, hidden
+    found = server.readable.get(key)
+    if found is None:
+        if len(server.readable) >= MAX_READABLE:
+            server.readable.clear()
+        every = server.registry.resources.values()
+        held = [each for each in every if _is_readable(server, session, hidden, each.uri)]
+        found = server.readable[key] = ReadableResources(held, [each.uri for each in held])
+    return found
+
+
+async def _list_templates(server: Server, session: Session, hidden: frozenset[str]) -> list[ResourceLink]:
+    """Return the resources that templates list and the caller may read."""
+    listing = server.registry.listing_templates
+    templates = [template for template in listing if _is_readable(server, session, hidden, template.uri)]
+    if not templates:
+        return []
+    if server.prepare is not None:
+        await server.prepare(session.principal)
+    context = Context(server.services.of_session(session), NoClient())
+    lists = await asyncio.gather(*(_list_template(template, context) for template in templates))
+    return [link for links in lists for link in links if _is_readable(server, session, hidden, link.uri)]
+
+
+def _is_readable(server: Server, session: Session, hidden: frozenset[str], uri: str) -> bool:
+    if parse_scheme(uri) in hidden:
+        return False
+    return session.scopes is None or session.allows(server.registry.scopes_of(uri))
 
 
 async def _list_template(template: Resource, context: Context) -> list[ResourceLink]:
     """Return a template's resources. A listing that fails or is slow costs only its own entries."""
-    if template.lists is None:
-        return []
     try:
         async with asyncio.timeout(LISTING_TIME):
             return await template.list_links(context)

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from tests.clients.raw_client import PATIENCE, REVISIONS, STATELESS, WITH_SESSION, Refusal, Server, eventually
-from tests.servers.http_in_process import inside
+from tests.servers.http_in_process import Inside, inside
+from tests.servers.line_counter import counted_lines
+from toolgate.tools.api.registry import Registry
+from toolgate.tools.api.resource import resource
 
 Start = Callable[..., Server]
 UPDATED = "notifications/resources/updated"
@@ -99,6 +102,40 @@ def test_lists_say_how_long_they_keep_on_the_stateless_revision(connect: Start) 
     for method, kept in (("prompts/list", 60_000), ("resources/templates/list", 60_000), ("resources/list", 0)):
         answer = server.request(method)
         assert (answer["ttlMs"], answer["cacheScope"]) == (kept, "private")
+
+
+def test_a_page_of_resources_costs_the_same_beside_any_number_of_others(tmp_path: Path) -> None:
+    async def count_lines(here: Inside, count: int) -> int:
+        def read() -> str:
+            """A text."""
+            return "text"
+
+        def read_named(name: str) -> str:
+            """Its name."""
+            return name
+
+        fixed = [resource(f"fixed://{number}")(read) for number in range(count)]
+        templates = [resource(f"t{number}://{{name}}")(read_named) for number in range(2 * count)]
+        here.app.server.swap_registry(Registry([*fixed, *templates]))
+        first = await ask_for_page(here)
+        with counted_lines() as count_of_page:
+            assert await ask_for_page(here) == first
+        assert len(first["resources"]) == 250 and "nextCursor" in first
+        return count_of_page.lines
+
+    async def body() -> None:
+        async with inside(tmp_path) as here:
+            few, many = await count_lines(here, 300), await count_lines(here, 3_000)
+            assert many - few < 1_000
+
+    async def ask_for_page(here: Inside) -> dict[str, Any]:
+        meta = {"io.modelcontextprotocol/protocolVersion": STATELESS, "io.modelcontextprotocol/clientCapabilities": {}}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "resources/list", "params": {"_meta": meta}}
+        answer = await here.ask("POST", message, mcp_protocol_version=STATELESS, mcp_method="resources/list").json()
+        page: dict[str, Any] = answer["result"]
+        return page
+
+    asyncio.run(asyncio.wait_for(body(), PATIENCE))
 
 
 # -- reading

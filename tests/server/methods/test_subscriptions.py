@@ -1,19 +1,18 @@
 """The cost of subscriptions, and one principal's share: URIs, watches, unread notifications."""
 
 import asyncio
-import gc
 import json
 import logging
-import sys
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.clients.raw_client import PATIENCE, STATELESS
 from tests.servers.http_in_process import Exchange, Inside, inside, named
+from tests.servers.line_counter import counted_lines
 from toolgate.server import builtin_tools
 from toolgate.server.auth.scopes import READ
 from toolgate.server.methods.scopes import ScopeRules
@@ -50,22 +49,9 @@ async def acknowledged(stream: Exchange) -> list[str]:
 
 def lines(work: Callable[[], object]) -> int:
     """Return how many lines of Python it executes."""
-    count = 0
-
-    def traced(_frame: FrameType, event: str, _argument: Any) -> Any:
-        nonlocal count
-        count += event == "line"
-        return traced
-
-    before = sys.gettrace()
-    gc.disable()  # what it collects may have lines to run
-    sys.settrace(traced)
-    try:
+    with counted_lines() as count:
         work()
-    finally:
-        sys.settrace(before)
-        gc.enable()
-    return count
+    return count.lines
 
 
 REGISTRY = Registry([*builtin_tools.TOOLS, workspace_file])
