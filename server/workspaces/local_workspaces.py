@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from toolgate.server.watch import FileChanges
 from toolgate.server.workspaces.sandboxing import Sandboxing
@@ -22,7 +23,9 @@ KILL_GRACE = 0.2  # seconds a process gets between SIGTERM and SIGKILL at the en
 
 
 class LocalWorkspaces:
-    """The open workspaces. `root` is the one shared folder, or None if each principal has one in `state`.
+    """The workspaces. `root` is the one shared folder, or None if each principal has one in `state`.
+
+    A workspace that nothing uses closes, and stays in memory only as long as a session has it.
 
     `on_task_end` is called with the principal and each of its background tasks that ended, also with an earlier server.
     """
@@ -42,7 +45,8 @@ class LocalWorkspaces:
         self._confinement = confinement
         self._file_changes = file_changes
         self._on_task_end = on_task_end
-        self._workspaces: dict[str, LocalWorkspace] = {}
+        self._workspaces: dict[str, LocalWorkspace] = {}  # the open ones
+        self._idle: dict[str, ref[LocalWorkspace]] = {}  # those that are not open, or not any more
 
     @property
     def level(self) -> str:
@@ -60,28 +64,45 @@ class LocalWorkspaces:
         return ()
 
     def get_or_open(self, principal: str) -> "LocalWorkspace":
-        workspace = self._workspaces.get(principal)
+        workspace = self._find_object(principal)
         if workspace is None:
             # start-up and memory: the first call needs it, and a client may open servers that it never calls
             from toolgate.tools.workspace.local_workspace import LocalWorkspace
 
             root, spool = self._root_of(principal), self._state / "spool" / principal
-            workspace = self._workspaces[principal] = LocalWorkspace(
+            workspace = LocalWorkspace(
                 root,
                 spool,
                 self._environment,
                 partial(self._on_task_end, principal),
                 command_environment=self._confinement.make_environment(root, spool, alone=self._root is None),
                 private=self._state,
+                on_open=partial(self._note_use, principal),
+                on_close=partial(self._note_idle, principal),
             )
+            self._idle[principal] = ref(workspace)
         return workspace
 
+    def _find_object(self, principal: str) -> "LocalWorkspace | None":
+        """Return the workspace if it is in memory, open or not."""
+        workspace, idle = self._workspaces.get(principal), self._idle.get(principal)
+        return workspace if workspace is not None or idle is None else idle()
+
+    def _note_use(self, principal: str) -> None:
+        if principal in self._idle and (workspace := self._idle.pop(principal)()) is not None:
+            self._workspaces[principal] = workspace
+
+    def _note_idle(self, principal: str) -> None:
+        workspace = self._workspaces[principal]
+        if not workspace.limits.excess:  # else it is known until the next measurement
+            self._idle[principal] = ref(self._workspaces.pop(principal))
+
     def find(self, principal: str) -> "LocalWorkspace | None":
-        return self._workspaces.get(principal)
+        return self.get_or_open(principal) if principal in self._idle else self._workspaces.get(principal)
 
     def sandbox_level(self, principal: str) -> str | None:
-        workspace = self._workspaces.get(principal)
-        return workspace.sandbox if workspace is not None else None
+        has_used = principal in self._workspaces or principal in self._idle
+        return self._confinement.level if has_used else None
 
     def count_running(self) -> tuple[int, int]:
         counts = Counter(run.background for each in self._workspaces.values() for run in each.running())
@@ -119,13 +140,13 @@ class LocalWorkspaces:
             await workspace.kill_all()
 
     async def forget(self, principal: str) -> bool:
-        workspace = self._workspaces.get(principal)
-        if workspace is None:
-            return False
-        await workspace.kill_all()
-        await workspace.close(KILL_GRACE)
-        del self._workspaces[principal]
-        return True
+        workspace = self._find_object(principal)
+        if workspace is not None:
+            await workspace.kill_all()
+            await workspace.close(KILL_GRACE)
+        self._workspaces.pop(principal, None)
+        self._idle.pop(principal, None)
+        return workspace is not None
 
     def release_calls(self) -> bool:
         """Do nothing: the commands end with this process."""
@@ -133,7 +154,8 @@ class LocalWorkspaces:
 
     async def close(self) -> None:
         """End all commands, and close the sandbox."""
-        await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in self._workspaces.values()))
+        idle = (workspace for each in self._idle.values() if (workspace := each()) is not None)
+        await asyncio.gather(*(workspace.close(KILL_GRACE) for workspace in (*self._workspaces.values(), *idle)))
         await self._confinement.close()
 
     def _root_of(self, principal: str) -> Path:

@@ -10,7 +10,6 @@ import socket
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from toolgate.tools.workspace.start_queue import StartQueue
     from toolgate.tools.workspace.zygote import CommandRunner
 
-QUEUE_SHARE = 2 / 3  # of --hold for the wait for a sandbox; the rest is for its start and the command
+QUEUE_SHARE = 0.8  # of --hold for the wait for a sandbox; the rest is for its start and the command
 CLOSE_WITHIN = 0.5  # seconds: the groups are empty as a rule
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 RETRY, RETRY_MOST = 5.0, 300.0  # seconds before another try to end what dead servers left; it grows
@@ -58,7 +57,7 @@ class Sandboxing:
         self._cgroups: Cgroups | None = None
         self.lost_sandboxes = 0  # that ended with commands in them
         self.weaknesses: list[str] = []  # of the sandbox and its limits
-        self._groups: WeakSet[Group] = WeakSet()
+        self._groups: set[Group] = set()
         self._proxy_limits: SharedProxyLimits | None = None
         self._idle_sandboxes: IdleSandboxes | None = None
         self._starts: StartQueue | None = None
@@ -91,7 +90,7 @@ class Sandboxing:
         from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
         from toolgate.tools.workspace.start_queue import StartQueue
 
-        self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes()
+        self._idle_sandboxes = self._idle_sandboxes or IdleSandboxes(seconds=self.limits.idle)
         self._starts = self._starts or StartQueue(patience=self._hold * QUEUE_SHARE)
         return SandboxedEnvironment(
             self.sandbox,
@@ -101,6 +100,7 @@ class Sandboxing:
             server_runner=runner,
             make_proxy=self._open_proxy,
             make_group=partial(self._group, hashlib.sha256(os.fsencode(spool)).hexdigest()[:32]),
+            close_group=self._close_group,
             memory=self._cgroups is None or "memory" in self._cgroups.lacking,
             idle_sandboxes=self._idle_sandboxes,
             starts=self._starts,
@@ -127,8 +127,9 @@ class Sandboxing:
         manners = CpuFairness()
         while True:
             await asyncio.sleep(EVERY)
-            if self._groups:
-                await asyncio.to_thread(manners.update, list(self._groups))
+            groups = list(self._groups)
+            if groups or manners.has_groups:
+                await asyncio.to_thread(manners.update, groups)
 
     async def end_orphans(self) -> None:
         """End the commands that dead servers left running. Try again where the machine is short of something."""
@@ -184,6 +185,11 @@ class Sandboxing:
         group = self._cgroups.group(name, memory=limits.memory, processes=limits.processes)
         self._groups.add(group)
         return group
+
+    def _close_group(self, group: "Group") -> None:
+        self._groups.discard(group)
+        if not group.close():
+            log.warning("a control group can't be removed: a process in it can't be ended")
 
     def _open_proxy(self, listener: socket.socket) -> "SandboxProxy":
         from toolgate.tools.egress.sandbox_proxy import SandboxProxy  # start-up

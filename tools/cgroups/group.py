@@ -137,6 +137,11 @@ class CpuFairness:
         self._now = now
         self._seen: dict[Group, CpuUsage] = {}
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the last check had any."""
+        return bool(self._seen)
+
     def update(self, groups: Iterable[Group]) -> None:
         """Check all groups. Blocks for some reads; a group without a CPU counter is skipped."""
         now = self._now()

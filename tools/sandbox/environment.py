@@ -36,9 +36,9 @@ class SandboxedEnvironment:
     """The folders, the user and the processes of a principal's sandbox.
 
     `is_exclusive`: the folder is this principal's, and `root.parent` holds only such folders. `make_proxy` makes the
-    proxy from a sandbox's listener. `make_group` makes its control group, if available (blocking; raises OSError).
-    `memory`: no group bounds memory. `idle_sandboxes` and `starts`: those of the server. `on_loss` is called when the
-    sandbox has ended with commands in it.
+    proxy from a sandbox's listener. `make_group` makes its control group, if available, and `close_group` removes it
+    (blocking; raise OSError). `memory`: no group bounds memory. `idle_sandboxes` and `starts`: those of the server.
+    `on_loss` is called when the sandbox has ended with commands in it.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class SandboxedEnvironment:
         server_runner: CommandRunner,
         make_proxy: Callable[[socket.socket], SandboxProxy],
         make_group: Callable[[Limits], Group | None],
+        close_group: Callable[[Group], None],
         memory: bool,
         idle_sandboxes: IdleSandboxes,
         starts: StartQueue,
@@ -61,6 +62,7 @@ class SandboxedEnvironment:
         self.uid: int | None = None
         self.resources: Mapping[int, int] = resource_limits(sandbox.limits, memory=memory)
         self._make_group = make_group
+        self._close_group = close_group
         self.server_runner = server_runner
         self._sandbox = sandbox
         self._root = root
@@ -196,6 +198,22 @@ class SandboxedEnvironment:
     def _needs_landlock(self) -> bool:
         return self.level != "bwrap"
 
+    @property
+    def is_running(self) -> bool:
+        runners = [*self._read_only_runners, *([] if self._runner is None else [self._runner])]
+        return bool(self._closing) or any(runner.is_running for runner in runners)
+
+    def release(self) -> None:
+        """Remove the control group, and close the descriptor of the folders. Blocking."""
+        self._process = None
+        self._remove_group()
+        self._close_cwd_folder()
+
+    def _remove_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            self._close_group(group)
+
     async def close(self) -> None:
         """End the sandbox with all its processes."""
         await asyncio.gather(*(runner.close() for runner in self._read_only_runners))
@@ -203,8 +221,7 @@ class SandboxedEnvironment:
             await self._runner.close()
         if self._closing:
             await asyncio.wait(self._closing)
-        if self._group is not None:
-            await asyncio.to_thread(self._group.close)
+        await asyncio.to_thread(self._remove_group)
         self._close_cwd_folder()
 
     def _make_folders(self) -> None:

@@ -98,6 +98,10 @@ class DiskUsageWatcher:
         if self.usage.excess:
             self._update(await self._measure(SOON))
 
+    @property
+    def is_measuring(self) -> bool:
+        return self._watching is not None and not self._watching.done()
+
     def close(self) -> None:
         """Stop measuring, whatever ends from now on."""
         self._closed = True

@@ -59,6 +59,15 @@ class CommandEnvironment(Protocol):
         """Return the runner and the confinement of one command that may change nothing but `cwd_file`."""
         ...
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a sandbox starts, runs or ends."""
+        ...
+
+    def release(self) -> None:
+        """Give up what an idle principal needs not; `prepare` comes before the next command. Blocking."""
+        ...
+
     async def close(self) -> None:
         """End all processes."""
         ...
@@ -104,6 +113,12 @@ class UnsandboxedEnvironment:
     def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
         assert self._read_only is not None
         return self.runner, replace(self._read_only, writable=[] if cwd_file is None else [cwd_file])
+
+    @property
+    def is_running(self) -> bool:
+        return False
+
+    def release(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Protocol
 
-IDLE = 600.0  # seconds after its last command that a sandbox ends, and its /tmp with it
 MOST = 32  # of a server: each holds some 20 MiB, and its /tmp
 
 
@@ -12,17 +11,18 @@ class Retirable(Protocol):
 
 
 class IdleSandboxes:
-    """The idle sandboxes. When there are too many, the longest idle one ends."""
+    """The idle sandboxes. Each ends after `seconds` (0 is never). Of too many, the longest idle one ends."""
 
-    def __init__(self, most: int = MOST, seconds: float = IDLE) -> None:
+    def __init__(self, most: int = MOST, seconds: float = 0.0) -> None:
         self._most = most
         self._seconds = seconds
-        self._timers: dict[Retirable, asyncio.TimerHandle] = {}  # the longest idle first
+        self._timers: dict[Retirable, asyncio.TimerHandle | None] = {}  # the longest idle first
 
     def add(self, sandbox: Retirable) -> None:
         """Add a sandbox in which no command runs any more."""
         self.remove(sandbox)
-        self._timers[sandbox] = asyncio.get_running_loop().call_later(self._seconds, self._retire, sandbox)
+        loop, seconds = asyncio.get_running_loop(), self._seconds
+        self._timers[sandbox] = loop.call_later(seconds, self._retire, sandbox) if seconds else None
         if len(self._timers) > self._most:
             self._retire(next(iter(self._timers)))
 

@@ -82,6 +82,10 @@ class LimitChecks:
             running.end_at(running.run.started + age, f"it was older than {age:,} s, the most for a background task")
 
     @property
+    def is_measuring(self) -> bool:
+        return self._usage.is_measuring
+
+    @property
     def is_full(self) -> bool:
         """Whether the workspace is over its limit: commands may remove files there, not write them."""
         return self._usage.usage.is_full

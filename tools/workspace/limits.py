@@ -47,6 +47,7 @@ class Limits(msgspec.Struct, frozen=True):
     commands: int = 32  # commands of a principal at once, background tasks included
     background: int = 16  # background tasks of a principal at once
     age: int = 86_400  # seconds that a background task runs
+    idle: int = 600  # seconds without a command until a sandbox ends, and as many more until its workspace closes
     calls: Mapping[str, int] = msgspec.field(  # of a principal in a minute: "": of all tools, or of those of a scope
         default_factory=lambda: {"": 600, "tools:shell": 240, "tools:web": 120}
     )
@@ -64,9 +65,10 @@ ROWS: Mapping[str, Callable[[str], int]] = {  # names, and how their values are 
     "commands": parse_count,
     "background": parse_count,
     "age": parse_duration,
+    "idle": parse_duration,
     CALLS: parse_count,
 }
-UNLIMITED = Limits(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, calls={})
+UNLIMITED = Limits(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, calls={})
 
 
 def limit_word(word: str) -> str:

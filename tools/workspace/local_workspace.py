@@ -14,6 +14,7 @@ from toolgate.tools.api.spans import span
 from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.idle_timer import IdleTimer
 from toolgate.tools.workspace.limit_checks import LimitChecks
 from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
@@ -53,7 +54,10 @@ class LocalWorkspace:
         *,
         command_environment: CommandEnvironment,
         private: Path | None = None,
+        on_open: Callable[[], None] = lambda: None,
+        on_close: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_open` is called at each use, `on_close` when it is closed because it is idle."""
         self.root = Path(os.path.realpath(root))  # as `pwd -P` would say it
         self.output_folder = spool
         self.sandbox = command_environment.level
@@ -62,7 +66,10 @@ class LocalWorkspace:
         self._on_task_end = on_task_end
         own = Path(os.path.realpath(private)) if private is not None else None
         self.private_folder = None if own is None or self.root.is_relative_to(own) else own
-        self._runs = RunStore(spool, command_environment, partial(self._report_end, is_earlier=True))
+        self._on_open = on_open
+        self._on_close = on_close
+        self._idle = IdleTimer(command_environment.limits.idle, self._is_busy, self._close_idle)
+        self._runs = RunStore(spool, command_environment, partial(self._report_end, is_earlier=True), self._note_use)
         self._live = self._runs.live
         self.limits = LimitChecks(command_environment, self.root, spool / CWD_FOLDER, self._live)
         self._programs: Programs | None = None
@@ -88,6 +95,7 @@ class LocalWorkspace:
         earlier = self._runs.find_key(key)
         if earlier in self._live:
             await asyncio.wait([self._live[earlier].start_done])  # it stays when this call is cancelled
+            await self._runs.open()
         if earlier is not None and earlier == self._runs.find_key(key):  # it could be started
             return earlier
         self._admit(command, background)
@@ -321,9 +329,23 @@ class LocalWorkspace:
         )
         return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
 
+    def _note_use(self) -> None:
+        self._idle.note_use()
+        self._on_open()
+
+    def _is_busy(self) -> bool:
+        programs = self._programs is not None and self._programs.are_running
+        return programs or self.limits.is_measuring or self._environment.is_running or not self._runs.is_idle
+
+    def _close_idle(self) -> None:
+        """Give up descriptors and control group until the next use."""
+        self._runs.close_idle()
+        self._on_close()
+
     async def close(self, grace: float) -> None:
         """End every tree: SIGTERM, and SIGKILL after `grace` seconds. It takes at most 0.2 s more."""
         self._closed = True
+        self._idle.cancel()
         if self._programs is not None:
             self._programs.abandon()
         self.limits.close()
@@ -407,6 +429,7 @@ class LocalWorkspace:
             del self._live[run.id]
             await self.forget(run.id)
             if isinstance(error, CommandStartError):
+                self._idle.hurry()  # a person whose sandbox can't start holds nothing
                 raise ToolError(f"the command was not started: {error}") from None
             if isinstance(error, OSError):
                 raise no_room(error) from None

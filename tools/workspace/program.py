@@ -87,6 +87,11 @@ class Programs:
         self._running.discard(process)
         self._limits.command_ended()
 
+    @property
+    def are_running(self) -> bool:
+        """Whether a program runs."""
+        return bool(self._running)
+
     def kill(self) -> None:
         """SIGKILL all programs."""
         for process in self._running:

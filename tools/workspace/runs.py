@@ -29,11 +29,19 @@ class RunStore:
     """The runs of a principal. `live` have not ended; `attended` are foreground runs that a call still waits for.
     Neither kind is ever forgotten. `on_earlier` is called with each run of an earlier server whose end is to report."""
 
-    def __init__(self, spool: Path, environment: CommandEnvironment, on_earlier: Callable[[Run], None]) -> None:
+    def __init__(
+        self,
+        spool: Path,
+        environment: CommandEnvironment,
+        on_earlier: Callable[[Run], None],
+        on_use: Callable[[], None],
+    ) -> None:
+        """`on_use` is called at each use of the runs."""
         self.live: dict[int, RunningCommand] = {}
         self.attended: set[int] = set()
         self._environment = environment
         self._on_earlier = on_earlier
+        self._on_use = on_use
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._in_memory: dict[int, RunOutput] = {}  # output of ended runs that is in no file
@@ -42,20 +50,26 @@ class RunStore:
         self._removing: set[asyncio.Future[None]] = set()
         self._is_open = False
         self._opening: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None  # while nothing uses it
         self._opener = Threads(1)  # a hanging disk must not delay the server's end
 
     async def open(self) -> dict[int, Run]:
         """Return every run, by id. The first call opens the folders and reads earlier servers' runs."""
-        if not self._is_open:
+        while not self._is_open:
             self._opening = self._opening or asyncio.ensure_future(self._open_spool())
             await asyncio.shield(self._opening)  # shared by all callers, whichever is cancelled
+        self._on_use()
         return self._runs
 
     async def wait_opening(self, timeout: float) -> None:
-        if self._opening is not None:
-            await asyncio.wait([self._opening], timeout=timeout)
+        """Wait until the folders are open or closed."""
+        under_way = [task for task in (self._opening, self._closing) if task is not None]
+        if under_way:
+            await asyncio.wait(under_way, timeout=timeout)
 
     async def _open_spool(self) -> None:
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
         try:
             earlier = await self._opener.run(self._read_earlier)
         except OSError as error:
@@ -67,6 +81,28 @@ class RunStore:
         for run in earlier:
             if run.is_report_due:
                 self._on_earlier(run)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing uses the runs, all of them are on disk, and their ends are reported."""
+        is_used = self.live or self.attended or self._in_memory or self._unneeded or self._removing
+        return self._is_open and not is_used and not any(run.is_report_due for run in self._runs.values())
+
+    def close_idle(self) -> None:
+        """Close the folders while nothing uses them. The next `open` opens them again."""
+        self.confirm_reads(self._spool.name)
+        self._is_open, self._opening = False, None
+        self._runs, self._folders = {}, set()
+        self._closing = asyncio.ensure_future(self._opener.run(self._close_folders))
+        self._closing.add_done_callback(self._note_closed)
+
+    def _close_folders(self) -> None:
+        self._spool.close()
+        self._environment.release()
+
+    def _note_closed(self, closing: "asyncio.Task[None]") -> None:
+        if not closing.cancelled() and (error := closing.exception()) is not None:
+            log.warning("what %s had open can't all be closed: %s", self._spool.folder.name, error)
 
     def _read_earlier(self) -> Sequence[Run]:
         """Return the runs of earlier servers. Blocking."""

@@ -9,7 +9,7 @@ import os
 from toolgate.tools.fair_queue import FairQueue
 
 PER_PROCESSOR = 2  # starts at once: one may wait for the disk while the other computes
-PATIENCE = 30.0  # seconds that a command waits for its turn: with the start, the usual --hold
+PATIENCE = 36.0  # seconds that a command waits for its turn: most of the usual --hold
 
 
 class StartQueue:

@@ -145,6 +145,12 @@ class CommandRunner:
         if self._ending is not None:
             await asyncio.shield(self._ending)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the sandbox starts, runs or ends."""
+        ending = self._ending is not None and not self._ending.done()
+        return self._busy > 0 or self._zygote is not None or ending
+
     def retire(self) -> None:
         """End a sandbox in which no command runs. The next command starts another."""
         if not self._busy and self._zygote is not None:

@@ -324,7 +324,7 @@ def test_a_link_is_no_workspace(tmp_path: Path, outside: Path) -> None:
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
     sandbox: Any = SimpleNamespace(level="uid", limits=Limits(), uids=None)
-    parts: Any = dict.fromkeys(("server_runner", "make_proxy", "make_group", "idle_sandboxes", "starts"))
+    parts: Any = dict.fromkeys(("server_runner", "make_proxy", "make_group", "close_group", "idle_sandboxes", "starts"))
     environment = SandboxedEnvironment(sandbox, tmp_path, tmp_path / "spool", is_exclusive=True, memory=False, **parts)
     (tmp_path / "spool").mkdir()
     places = tmp_path / "spool" / "places"

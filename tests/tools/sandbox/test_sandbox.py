@@ -106,6 +106,7 @@ async def workspace(folder: Path, kept: Sandbox, *, alone: bool = True) -> Async
         server_runner=outside,
         make_proxy=lambda listener: SandboxProxy(listener, AddressPolicy.parse(())),
         make_group=lambda limits: None,
+        close_group=lambda group: None,
         memory=True,
         idle_sandboxes=IdleSandboxes(),
         starts=StartQueue(),
