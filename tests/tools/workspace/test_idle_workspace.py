@@ -41,7 +41,12 @@ async def idle_workspace(folder: Path, closings: Closings) -> AsyncIterator[Loca
     root.mkdir()
     environment = UnsandboxedEnvironment(runner, replace(UNLIMITED, idle=AT_ONCE))
     mine = LocalWorkspace(
-        root, folder / "spool", ENVIRONMENT, lambda _: None, command_environment=environment, on_close=closings.add
+        root,
+        folder / "spool",
+        ENVIRONMENT,
+        lambda end: end.confirm(),
+        command_environment=environment,
+        on_close=closings.add,
     )
     try:
         yield mine
