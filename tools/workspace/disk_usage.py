@@ -29,13 +29,14 @@ SOON = 5.0  # seconds that a command waits for a new measurement, after too much
 SLACK = 2**20  # bytes that a file system may book later than the write
 MAX_CWD_FILES = 64  # files that commands may leave to record their directories
 MAX_SAID = 64 * 2**10
-# Prints bytes on disk, and files and folders; then nameless bytes on disk and in memory. Vanished files cause errors on
-# standard error. The owner comes from a process's status: a process can change the owner of its /proc folder
-# (PR_SET_DUMPABLE).
+# Prints bytes on disk, and files and folders, in one walk; a file with several names counts once. Then nameless bytes
+# on disk and in memory. Vanished files cause errors on standard error. The owner comes from a process's status: a
+# process can change the owner of its /proc folder (PR_SET_DUMPABLE).
 COUNT = r"""
 uid=$1 memory=$2; shift 2
-du -xsc -B1 -- "$@" 2>/dev/null | tail -n1
-du -xsc --inodes -- "$@" 2>/dev/null | tail -n1
+find "$@" -xdev -printf '%y%n %D %i %b\n' 2>/dev/null |
+    awk '/^[^d]/ && !/^.1 / && seen[$2, $3]++ { next } { blocks += $4; entries++ }
+    END { if (NR) printf "%.0f\n%.0f\n", blocks * 512, entries }'
 [ "$uid" -ge 0 ] || exit 0
 open=()
 for status in $(grep -lE "^Uid:([[:space:]][0-9]+)*[[:space:]]$uid([[:space:]]|$)" /proc/[0-9]*/status 2>/dev/null); do
