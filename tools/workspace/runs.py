@@ -71,7 +71,8 @@ class RunStore:
         if self._closing is not None:
             await asyncio.wait([self._closing])
         try:
-            earlier = await self._opener.run(self._read_earlier)
+            async with self._environment.opening:
+                earlier = await self._opener.run(self._read_earlier)
         except OSError as error:
             self._opening = None  # the next call tries again
             raise no_room(error) from None

@@ -28,6 +28,7 @@ from toolgate.tools.sandbox.environment import SandboxedEnvironment
 from toolgate.tools.workspace import safe_walk
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.spool import remove_cwd_files
+from toolgate.tools.workspace.start_queue import StartQueue
 
 DEEP = 3_000  # three times what Python or fts can nest; ten thousand take no more but time
 ODD = os.fsdecode(b"two\nlines and \xff\xfe, no UTF-8")
@@ -324,8 +325,10 @@ def test_a_link_is_no_workspace(tmp_path: Path, outside: Path) -> None:
 
 def test_nothing_is_removed_through_a_link(tmp_path: Path, outside: Path) -> None:
     sandbox: Any = SimpleNamespace(level="uid", limits=Limits(), uids=None)
-    parts: Any = dict.fromkeys(("server_runner", "make_proxy", "make_group", "close_group", "idle_sandboxes", "starts"))
-    environment = SandboxedEnvironment(sandbox, tmp_path, tmp_path / "spool", is_exclusive=True, memory=False, **parts)
+    parts: Any = dict.fromkeys(("server_runner", "make_proxy", "make_group", "close_group", "idle_sandboxes"))
+    environment = SandboxedEnvironment(
+        sandbox, tmp_path, tmp_path / "spool", is_exclusive=True, memory=False, starts=StartQueue(), **parts
+    )
     (tmp_path / "spool").mkdir()
     places = tmp_path / "spool" / "places"
     places.symlink_to(outside)
