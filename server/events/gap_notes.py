@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from toolgate.tools.workspace.state_file import open_regular
+from toolgate.tools.api.json_text import JsonError, decode_json
+from toolgate.tools.workspace.state_file import read_regular
 
 Gap = tuple[str, str]  # a principal, and the name of a type
 
@@ -48,10 +49,9 @@ class GapNotes:
                 continue
             self._earlier.append(path)
             try:
-                with open(open_regular(path, os.O_RDONLY), "rb") as file:
-                    found += msgspec.json.decode(file.read(MAX_NOTES), type=list[Gap])
-            except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-                log.warning("%s can't be read: %s", path, error)
+                found += read_notes(path)
+            except (OSError, JsonError) as error:
+                log.warning("%s can't be read: whose events are lost is not known: %s", path, error)
         return found
 
     def clear(self) -> None:
@@ -62,3 +62,8 @@ class GapNotes:
             except OSError as error:
                 log.warning("%s can't be removed: %s", path, error.strerror)
         self._earlier, self._written = [], set()
+
+
+def read_notes(path: Path) -> list[Gap]:
+    """Return what a file notes. Raises OSError and JsonError."""
+    return decode_json(read_regular(path, MAX_NOTES), list[Gap])

@@ -79,6 +79,8 @@ class EventWriter:
         """Tell the readers of what an earlier server could not write."""
         self._gaps.update(dict.fromkeys(self._notes.read()))
         self._start()
+        if self._task is None:  # no note could be read
+            self._notes.clear()
 
     async def close(self, within: float) -> None:
         """Wait so many seconds at most for what waits. The rest is a gap, which the next server tells."""

@@ -15,6 +15,7 @@ import msgspec
 
 from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.config.load import Config
+from toolgate.server.events.gap_notes import FOLDER, read_notes
 from toolgate.server.state import key_check
 from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.workspace.run_record import Run
@@ -22,6 +23,7 @@ from toolgate.tools.workspace.spool import LAST_ID, MAX_TASK
 from toolgate.tools.workspace.state_file import open_regular, read_regular
 
 HEALS = "the server makes it again"
+GONE_GAP = "the next start removes it: events are lost, and it is not known whose"
 LISTED_LOST = "the server lists its run as lost, and its output can still be read"
 SHOWN = 3  # findings in a line
 MOST = 1_000  # findings that are counted
@@ -70,6 +72,8 @@ def find_damage(state: Path) -> Iterator[StateDamage]:
         yield from _probe(path, "the server can't write the audit log: " + key_check.OTHERS["audit"], heals=False)
     for path in state.glob("state.db.before-*"):
         yield from _probe(path, "remove it: it is the copy from before an upgrade", heals=False)
+    for path in _list(state / FOLDER):
+        yield from _read(path, partial(read_notes, path), GONE_GAP)
     yield from _find_single(state)
     for spool in _list(state / "spool")[:MOST_PEOPLE]:
         if spool.is_dir() and not spool.is_symlink():

@@ -1,6 +1,7 @@
 """Types of events that plugins declare, in the server's process and in one of their own."""
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.clients.event_client import Stream, data_of, first_cursor, poll
 from tests.clients.raw_client import STATELESS, Refusal, Server, eventually
+from toolgate.server.cli.doctor.state_files import find_damage
 from toolgate.server.events.writer import MAX_WAITING
 
 Start = Callable[..., Server]
@@ -217,3 +219,15 @@ def test_events_that_wait_for_a_locked_state_are_a_gap_after_a_kill(start: Start
     client = start("-p", str(file.parent), revision=STATELESS, state=client.state)
     assert eventually(lambda: poll(client, TYPE, cursor)["truncated"])
     assert eventually(lambda: not any((client.state / "gaps").glob("*.json")))
+
+
+def test_a_damaged_note_of_a_gap_is_named_and_removed(start: Start, tmp_path: Path) -> None:
+    notes = tmp_path / "kept" / "gaps"
+    notes.mkdir(mode=0o700, parents=True)
+    (notes / "half.json").write_bytes(b'[["local", \xff')
+    os.mkfifo(notes / "pipe.json")
+    assert {damage.path.name for damage in find_damage(tmp_path / "kept")} == {"half.json", "pipe.json"}
+    client = start(revision=STATELESS, state=tmp_path / "kept")
+    client.text("Bash", {"command": "true"})
+    assert eventually(lambda: not any(notes.iterdir()))
+    assert client.log().count("whose events are lost is not known") == 2
