@@ -22,6 +22,8 @@ def decode_json(data: bytes | str, kind: type[T]) -> T: ...
 def decode_json(data: bytes | str, kind: Any = Any) -> Any:
     """Return the value in `data` as `kind`. Raises JsonError."""
     try:
+        if isinstance(data, bytes):
+            data.decode()  # msgspec does not look at members that the type lacks
         return msgspec.json.decode(data, type=kind)
     except UnicodeDecodeError:
         raise JsonError("it is not UTF-8") from None
