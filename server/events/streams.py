@@ -1,7 +1,8 @@
 """Send events on requests that stay open (`events/stream`), with heartbeats between them.
 
 A stream reads its events from the log, a page at a time, and only while its client keeps up. So it holds none of them
-in memory, and a slow reader costs one page.
+in memory, and a slow reader costs one page. Streams at the same place share the read of a page. At each heartbeat one
+read for all streams finds those with something to read.
 """
 
 import asyncio
@@ -9,18 +10,17 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from toolgate.server.events.cursors import CursorCoder
 from toolgate.server.events.errors import EventError
-from toolgate.server.events.format import format_event
 from toolgate.server.events.log import EventLog
+from toolgate.server.events.page_reads import PageReads, StreamPage
 from toolgate.server.protocol.errors import InternalError
 from toolgate.server.protocol.message_ids import Id
 from toolgate.server.protocol.messages import Notification
 from toolgate.server.protocol.request_meta import SUBSCRIPTION
 from toolgate.server.protocol.session import Channel
-from toolgate.server.state.event_rows import EventFilter, EventPage, Position
+from toolgate.server.state.event_looks import EventReaderPlace
+from toolgate.server.state.event_rows import EventFilter, Position
 from toolgate.server.state.store import StateError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 HEARTBEAT = 15.0  # seconds: half of what a client may take for the longest silence
 MAX_STREAMS = 1_000  # of all principals: each costs a task
 MAX_OWN_STREAMS = 64  # of one
-PAGE = 100  # events that are read together
 FULL_PAUSE = 0.05  # seconds until a client that did not keep up is looked at again; twice as long each time
 MAX_FULL_PAUSE = 2.0
 
@@ -41,9 +40,11 @@ class EventStreams:
         self.log = log
         self.cursors = cursors
         self.is_ending = False  # a stream that begins now ends at once
+        self.pages = PageReads(log, cursors)
         self._heartbeat = heartbeat
         self._open: dict[OpenEventStream, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
         log.on_news.append(self._wake)
 
     def __len__(self) -> int:
@@ -124,10 +125,12 @@ class EventStreams:
 
     def wake_all(self) -> None:
         """Have all streams look for events."""
+        self.pages.begin_anew()
         for stream in self._open:
             stream.news.set()
 
     def _wake(self, principal: str, type: str) -> None:
+        self.pages.note_news(principal, type)
         for stream in self._open:
             if stream.wanted.type == type and stream.wanted.principal == principal:
                 stream.news.set()
@@ -138,7 +141,24 @@ class EventStreams:
         for stream in self._open:
             stream.beat()
         if self._open:
-            self._timer = asyncio.get_running_loop().call_later(self._heartbeat, self._beat)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._heartbeat, self._beat)
+            if self._looking is None or self._looking.done():
+                self._looking = loop.create_task(self._look())
+
+    async def _look(self) -> None:
+        """Wake the streams that have something to read. When the state can't be read, they tell their clients."""
+        places = {stream: place for stream in self._open if (place := stream.place) is not None}
+        try:
+            behind = await self.pages.find_behind(set(places.values()))
+        except StateError as error:
+            for stream in places:
+                stream.report(error)
+            return
+        self.pages.begin_anew()
+        for stream, place in places.items():
+            if place in behind:
+                stream.news.set()
 
 
 class OpenEventStream:
@@ -180,32 +200,44 @@ class OpenEventStream:
 
     async def run(self, after: Position | None, not_before: float) -> dict[str, Any]:
         """Send what comes after a position until the stream ends, and return the request's result."""
-        page = await self._read(after, PAGE, not_before)
-        is_ours = after is not None and after.log == page.position.log
-        self._send("active", cursor=self._cursor(after if is_ours else page.position), truncated=page.is_truncated)
-        self._is_active = True
-        self._send_page(page)
+        has_more = await self._begin(after, not_before)
         while not self._is_ended:
-            if page.has_more:
+            if has_more:
                 await self._wait_for_room()
             else:
                 await self.news.wait()
             self.news.clear()
             if not self._is_ended:
-                page = await self._continue(page, not_before)
+                has_more = await self._continue(not_before)
         return {"_meta": {SUBSCRIPTION: self.id}}
 
-    async def _continue(self, page: EventPage, not_before: float) -> EventPage:
-        """Send the next page, and return it. When the state can't be read, the next heartbeat tries again."""
+    async def _begin(self, after: Position | None, not_before: float) -> bool:
+        """Send the first page, and return whether there are more."""
+        read = await self._read(after, not_before)
+        position = read.page.position
+        is_ours = after is not None and after.log == position.log
+        self._send("active", cursor=self._cursor(after if is_ours else position), truncated=read.page.is_truncated)
+        self._is_active = True
+        self._send_events(read)
+        return read.page.has_more
+
+    async def _continue(self, not_before: float) -> bool:
+        """Send the next page, and return whether there are more. When the state can't be read, the next heartbeat tries
+        again."""
         try:
-            page = await self._read(self._position, PAGE, not_before)
+            read = await self._read(self._position, not_before)
         except StateError as error:
+            self.report(error)
+            return False
+        if read.page.is_truncated:
+            self._send("active", cursor=self._cursor(read.page.position), truncated=True)
+        self._send_events(read)
+        return read.page.has_more
+
+    def report(self, error: StateError) -> None:
+        """Tell the client that the state can't be read now."""
+        if not self._is_ended:
             self._send("error", error={"code": InternalError.code, "message": str(error)})
-            return replace(page, events=(), has_more=False)
-        if page.is_truncated:
-            self._send("active", cursor=self._cursor(page.position), truncated=True)
-        self._send_page(page)
-        return page
 
     def end(self) -> None:
         """End the stream in order."""
@@ -218,17 +250,22 @@ class OpenEventStream:
             self._send("terminated", error=error.to_wire(is_declared=self.is_declared))
             self.end()
 
-    def beat(self) -> None:
-        """Show that the stream lives, and have it look for events."""
-        if self._is_active and not self._is_ended:
-            if not self.channel.is_full:
-                self._send("heartbeat", cursor=self._cursor(self._position))
-            self.news.set()
+    @property
+    def place(self) -> EventReaderPlace | None:
+        """Return what the stream has read, or None before its first page and after its end."""
+        if self._position is None or not self._is_active or self._is_ended:
+            return None
+        return EventReaderPlace(self.wanted, self._position)
 
-    async def _read(self, after: Position | None, most: int, not_before: float) -> EventPage:
-        page = await self._home.log.read_page(self.wanted, after, most, not_before)
-        self._position = page.position
-        return page
+    def beat(self) -> None:
+        """Show that the stream lives."""
+        if self._is_active and not self._is_ended and not self.channel.is_full:
+            self._send("heartbeat", cursor=self._cursor(self._position))
+
+    async def _read(self, after: Position | None, not_before: float) -> StreamPage:
+        read = await self._home.pages.read(self.wanted, after, not_before)
+        self._position = read.page.position
+        return read
 
     async def _wait_for_room(self) -> None:
         pause = FULL_PAUSE
@@ -236,9 +273,9 @@ class OpenEventStream:
             await asyncio.sleep(pause)  # a channel has no event for this, and a reader that keeps up never gets here
             pause = min(2 * pause, MAX_FULL_PAUSE)
 
-    def _send_page(self, page: EventPage) -> None:
-        for found in page.events:
-            self._send("event", **format_event(found, self._cursor(Position(page.position.log, found.number))))
+    def _send_events(self, read: StreamPage) -> None:
+        for event in read.events:
+            self._send("event", **event)
 
     def _cursor(self, position: Position | None) -> str | None:
         return None if position is None else self._home.cursors.format_cursor(self.wanted.principal, position)

@@ -150,6 +150,35 @@ class EventRows:
         the present one. The filter becomes an interest, or a renewed one."""
         since = self._renew_interest(connection, wanted)
         log = self._open_log(connection, wanted.principal)
+        return self._read_after(connection, wanted, log, since, after, most, not_before)
+
+    def peek_page(
+        self,
+        connection: "tables.Connection",
+        wanted: EventFilter,
+        after: Position | None,
+        most: int,
+        not_before: float = 0.0,
+    ) -> EventPage | None:
+        """Return what `read_page` does, or None where it would write: for a new interest, or one to be renewed."""
+        interest = connection.execute(
+            tables.event_interest.select().filter_by(**msgspec.structs.asdict(wanted))
+        ).first()
+        log = connection.execute(tables.event_log.select().filter_by(principal=wanted.principal)).first()
+        if interest is None or log is None or interest.until < self.now() + FRESH * self.limits.age:
+            return None
+        return self._read_after(connection, wanted, log, interest.since, after, most, not_before)
+
+    def _read_after(
+        self,
+        connection: "tables.Connection",
+        wanted: EventFilter,
+        log: Any,
+        since: int,
+        after: Position | None,
+        most: int,
+        not_before: float,
+    ) -> EventPage:
         if after is None:
             return EventPage((), Position(log.name, log.last))
         is_known = after.log == log.name and after.number <= log.last
