@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -174,10 +175,20 @@ class EventLog:
         while True:
             if self.store.has_flag(FLAG, ""):
                 try:
-                    await self._clear_flags(await self.store.transact(self.rows.sweep))
+                    await self.sweep()
                 except StateError as error:
                     log.warning("old events are not dropped yet: %s", error)
             await asyncio.sleep(SWEEP_INTERVAL)
+
+    async def sweep(self) -> None:
+        """Drop what is too old, in many short transactions: others' work goes on between them. Raises StateError."""
+        while await self.store.transact(self.rows.remove_expired):
+            pass
+        place: str | None = ""
+        while place is not None:
+            swept = await self.store.transact(partial(self.rows.sweep, after=place))
+            await self._clear_flags(swept.dropped)
+            place = swept.place
 
     async def forget(self, principal: str) -> None:
         """Drop all events, interests and subscriptions of a principal."""

@@ -22,6 +22,8 @@ MAX_SCANNED = 2_000  # events that one page looks at
 MAX_PAGE = 2**20  # bytes of the payloads of one page
 TRIMMED = 64  # events looked at together when some are dropped
 END_LIFETIME = 86_400.0  # seconds in which the end of a subscription is told: five attempts take minutes
+PIECE = 200  # rows that one transaction of a sweep looks at
+WORK = 10  # times that it drops `TRIMMED` events at most: a transaction takes some 15 ms
 PENDING = 300.0  # seconds: many times what an endpoint may take to answer the challenge
 FRESH_DELIVERY = {"attempts": 0, "due_at": 0.0}
 
@@ -87,6 +89,17 @@ class EventInterest(msgspec.Struct, frozen=True):
 
     wanted: EventFilter
     until: float
+
+
+class SweptLogs(msgspec.Struct, frozen=True):
+    """What one piece of a sweep did.
+
+    - `place`: the principal of the last log that is done; None: there are no more
+    - `dropped`: whose logs were dropped
+    """
+
+    place: str | None
+    dropped: Sequence[str]
 
 
 class EventRows:
@@ -208,41 +221,86 @@ class EventRows:
 
     def trim(self, connection: "tables.Connection", principal: str) -> None:
         """Drop the oldest events beyond the limits."""
-        event, oldest = tables.event, self.now() - self.limits.age
-        mine = event.c.principal == principal
-        while True:
-            log = self._open_log(connection, principal)
-            count, size, dropped = log.event_count, log.byte_count, list[LoggedEvent]()
-            rows = connection.execute(event.select().where(mine).order_by(event.c.number).limit(TRIMMED))
-            for found in map(_to_event, rows):
-                if count <= self.limits.count and size <= self.limits.size and found.happened_at >= oldest:
-                    break
-                count, size = count - 1, size - len(found.data)
-                dropped.append(found)
-            if not dropped:
-                return
-            connection.execute(event.delete().where(mine, event.c.number <= dropped[-1].number))
-            self._save_log(connection, principal, event_count=count, byte_count=size)
-            for found in dropped:
-                self._note_dropped(connection, principal, found)
+        while self._drop_oldest(connection, principal):
+            pass
 
-    def sweep(self, connection: "tables.Connection") -> list[str]:
-        """Drop what is too old, in all logs, and the logs that nobody reads any more. Return whose those were.
+    def remove_expired(self, connection: "tables.Connection") -> bool:
+        """Remove some interests, subscriptions and ends that are too old. Return whether there may be more.
 
         A subscription that has waited for its endpoint for `PENDING` seconds was left by a server that was killed.
         """
-        interest, subscription, now = tables.event_interest, tables.event_subscription, self.now()
-        connection.execute(interest.delete().where(interest.c.until <= now))
-        is_left = ~subscription.c.active & (subscription.c.made_at <= now - PENDING)
-        connection.execute(subscription.delete().where((subscription.c.expires_at <= now) | is_left))
-        connection.execute(tables.event_end.delete().where(tables.event_end.c.ended_at <= now - END_LIFETIME))
-        names = list(connection.execute(tables.select(tables.event_log.c.principal)).scalars())
-        for principal in names:
-            self.trim(connection, principal)
-        dropped = [principal for principal in names if not self._is_read(connection, principal)]
-        for principal in dropped:
-            self.drop_log(connection, principal)
-        return dropped
+        interest, subscription, end, now = (
+            tables.event_interest,
+            tables.event_subscription,
+            tables.event_end,
+            self.now(),
+        )
+        delivery = tables.event_delivery
+        removed = _remove_some(connection, interest, interest.c.until <= now)
+        removed += _remove_some(connection, end, end.c.ended_at <= now - END_LIFETIME)
+        for over in (
+            subscription.c.expires_at <= now,
+            ~subscription.c.active & (subscription.c.made_at <= now - PENDING),
+        ):
+            ids = tables.select(subscription.c.id).where(over).limit(PIECE)
+            deliveries = _remove_some(connection, delivery, delivery.c.subscription.in_(list(connection.scalars(ids))))
+            removed += deliveries or _remove_some(connection, subscription, over)
+        return removed > 0
+
+    def sweep(self, connection: "tables.Connection", after: str) -> SweptLogs:
+        """Drop what is too old in some logs, and those of them that nobody reads any more.
+
+        - `after`: the principal of the log before them
+        """
+        log, dropped, work, place = tables.event_log, list[str](), WORK, after
+        rows = connection.execute(
+            self._find_old().where(log.c.principal > after).order_by(log.c.principal).limit(PIECE)
+        )
+        found = rows.all()
+        for row in found:
+            while (row.is_old or not row.is_read) and self._drop_oldest(
+                connection, row.principal, every=not row.is_read
+            ):
+                work -= 1
+                if work == 0:
+                    return SweptLogs(place, dropped)
+            if not row.is_read:
+                self.drop_log(connection, row.principal)
+                dropped.append(row.principal)
+            place = row.principal
+        return SweptLogs(place if len(found) == PIECE else None, dropped)
+
+    def _find_old(self) -> Any:
+        """Return the query for all logs: whether each is beyond its limits, and whether anybody reads it."""
+        log, event = tables.event_log, tables.event
+        first = tables.select(event.c.happened_at).where(event.c.principal == log.c.principal).order_by(event.c.number)
+        is_old = first.limit(1).scalar_subquery() < self.now() - self.limits.age
+        is_full = (log.c.event_count > self.limits.count) | (log.c.byte_count > self.limits.size)
+        parts = (tables.event_interest, tables.event_subscription)
+        polled, subscribed = (
+            tables.select(part.c.principal).where(part.c.principal == log.c.principal).exists() for part in parts
+        )
+        old, read = tables.func.coalesce(is_old, False) | is_full, polled | subscribed
+        return tables.select(log.c.principal, old.label("is_old"), read.label("is_read"))
+
+    def _drop_oldest(self, connection: "tables.Connection", principal: str, *, every: bool = False) -> bool:
+        """Drop some of the oldest events beyond the limits, or of `every` event. Return whether there were any."""
+        event, oldest = tables.event, self.now() - self.limits.age
+        mine = event.c.principal == principal
+        log = self._open_log(connection, principal)
+        count, size, dropped = log.event_count, log.byte_count, list[LoggedEvent]()
+        rows = connection.execute(event.select().where(mine).order_by(event.c.number).limit(TRIMMED))
+        for found in map(_to_event, rows):
+            is_within = count <= self.limits.count and size <= self.limits.size and found.happened_at >= oldest
+            if is_within and not every:
+                break
+            count, size = count - 1, size - len(found.data)
+            dropped.append(found)
+        if dropped:
+            connection.execute(event.delete().where(mine, event.c.number <= dropped[-1].number))
+            self._save_log(connection, principal, event_count=count, byte_count=size)
+            self._note_dropped(connection, principal, dropped)
+        return bool(dropped)
 
     def drop_log(self, connection: "tables.Connection", principal: str) -> None:
         """Drop all events, interests and subscriptions of a principal."""
@@ -390,23 +448,34 @@ class EventRows:
         rows += [(row.arguments, row.id) for row in connection.execute(subscribed)]
         return [EventReader(msgspec.json.decode(arguments), id) for arguments, id in rows]
 
-    def _note_dropped(self, connection: "tables.Connection", principal: str, dropped: LoggedEvent) -> None:
-        """Note for each reader of an event that it is gone."""
-        interest, payload = tables.event_interest, msgspec.json.decode(dropped.data)
-        for arguments in list(self._interests(connection, principal, dropped.type, payload, 0.0)):
-            this = interest.update().filter_by(principal=principal, type=dropped.type, arguments=arguments)
-            connection.execute(this.where(interest.c.since < dropped.number).values(since=dropped.number))
+    def _note_dropped(self, connection: "tables.Connection", principal: str, dropped: Sequence[LoggedEvent]) -> None:
+        """Note for each reader of these events that they are gone."""
+        interest = tables.event_interest
+        types = {found.type for found in dropped}
+        readers = interest.select().where(interest.c.principal == principal, interest.c.type.in_(types))
+        for row in connection.execute(readers).all():
+            arguments = msgspec.json.decode(row.arguments)
+            mine = (found for found in dropped if found.type == row.type)
+            last = max(
+                (found.number for found in mine if matches(arguments, msgspec.json.decode(found.data))), default=0
+            )
+            if last > row.since:
+                this = interest.update().filter_by(principal=principal, type=row.type, arguments=row.arguments)
+                connection.execute(this.values(since=last))
         delivery, subscription = tables.event_delivery, tables.event_subscription
-        mine = tables.select(subscription.c.id).where(subscription.c.principal == principal)
-        waiting = delivery.delete().where(delivery.c.number == dropped.number, delivery.c.subscription.in_(mine))
-        ids = list(connection.execute(waiting.returning(delivery.c.subscription)).scalars())
+        subscribed = tables.select(subscription.c.id).where(subscription.c.principal == principal)
+        gone = delivery.delete().where(delivery.c.subscription.in_(subscribed), delivery.c.number <= dropped[-1].number)
+        ids = set(connection.execute(gone.returning(delivery.c.subscription)).scalars())
         if ids:
             connection.execute(subscription.update().where(subscription.c.id.in_(ids)).values(has_gap=True))
 
-    def _is_read(self, connection: "tables.Connection", principal: str) -> bool:
-        parts = (tables.event_interest, tables.event_subscription)
-        rows = (table.select().where(table.c.principal == principal).limit(1) for table in parts)
-        return any(connection.execute(row).first() is not None for row in rows)
+
+def _remove_some(connection: "tables.Connection", table: Any, condition: Any) -> int:
+    """Remove at most `PIECE` rows that fulfil a condition, and return their number."""
+    key = tuple(table.primary_key)
+    some = tables.select(*key).where(condition).limit(PIECE)
+    this = key[0].in_(some) if len(key) == 1 else tables.tuple_(*key).in_(some)
+    return connection.execute(table.delete().where(this)).rowcount
 
 
 def _to_event(row: Any) -> LoggedEvent:

@@ -167,6 +167,8 @@ deferral = _table(  # a call that has become a task of the extension
     Column("again", LargeBinary),  # JSON: what it takes to run it again; NULL where it must not be
     Column("read", Boolean, nullable=False),  # the client has seen how it ended
     Index("deferral_principal", "principal"),
+    Index("deferral_server", "server", "status", "process"),
+    Index("deferral_expires", "expires_at"),
 )
 session = _table(  # of Streamable HTTP: what it takes to resume one after a restart
     "session",
@@ -178,6 +180,7 @@ session = _table(  # of Streamable HTTP: what it takes to resume one after a res
     Column("details", LargeBinary, nullable=False),  # JSON: `SessionDetails`
     Column("began_at", Float, nullable=False),
     Column("seen_at", Float, nullable=False),
+    Index("session_process", "process", "seen_at"),
 )
 session_message = _table(  # for a session's client, not delivered when the server ended
     "session_message",
@@ -191,7 +194,7 @@ place = _table(  # the working directory of a principal
     Column("principal", AnyText, primary_key=True),
     Column("workspace", AnyText, primary_key=True),  # of the server; "" where each principal has its own
     Column("cwd", LargeBinary, nullable=False),  # as the system has it: it need not be UTF-8
-    Column("moved_at", Float, nullable=False),
+    Column("moved_at", Float, nullable=False, index=True),
 )
 approval = _table(  # that a person gave for good
     "approval",
@@ -252,7 +255,7 @@ event_interest = _table(  # what a principal waits for: nothing else is recorded
     Column("type", String, primary_key=True, nullable=False),
     Column("arguments", String, primary_key=True, nullable=False),  # canonical JSON
     Column("since", Integer, nullable=False),  # events up to this number may be missing
-    Column("until", Float, nullable=False),
+    Column("until", Float, nullable=False, index=True),
 )
 event_subscription = _table(  # by webhook
     "event_subscription",
@@ -275,6 +278,8 @@ event_subscription = _table(  # by webhook
     Column("failing_since", Float),
     Column("last_error", String),
     Index("event_subscription_principal", "principal", "type"),
+    Index("event_subscription_expires", "expires_at"),
+    Index("event_subscription_waiting", "active", "made_at"),
 )
 event_delivery = _table(  # of an event to a subscription, until it is acknowledged or given up
     "event_delivery",
@@ -290,7 +295,7 @@ event_end = _table(  # of a subscription, until its client has heard of it
     Column("message", String, nullable=False),  # the id of the message that says so
     Column("body", LargeBinary, nullable=False),  # JSON
     Column("held", LargeBinary, nullable=False),  # the subscription as it was, JSON
-    Column("ended_at", Float, nullable=False),
+    Column("ended_at", Float, nullable=False, index=True),
 )
 event_endpoint = _table(  # a principal's URL that has answered the challenge
     "event_endpoint",
@@ -340,7 +345,7 @@ login = _table(  # a browser that is signed in
     Column("subject", AnyText, nullable=False),
     Column("name", AnyText, nullable=False),
     Column("email", AnyText),  # verified by the issuer
-    Column("until", Float, nullable=False),
+    Column("until", Float, nullable=False, index=True),
     Column("browser", AnyText),  # in a few words, as it names itself
     Index("login_person", "issuer", "subject"),
 )
@@ -350,7 +355,7 @@ pending_login = _table(  # a browser that has been sent to another issuer to sig
     Column("provider", AnyText, nullable=False),
     Column("question", AnyText, nullable=False),
     Column("scopes", AnyText, nullable=False),
-    Column("until", Float, nullable=False),
+    Column("until", Float, nullable=False, index=True),
 )
 person = _table(  # behind a subject, at the issuer that signs them in
     "oauth_person",
@@ -359,7 +364,7 @@ person = _table(  # behind a subject, at the issuer that signs them in
     Column("known_as", AnyText, nullable=False),  # the subject over there
     Column("name", AnyText, nullable=False),
     Column("email", AnyText),  # verified by the issuer at the last sign-in
-    Column("seen_at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False, index=True),
 )
 
 # OAuth
@@ -374,6 +379,7 @@ client = _table(  # registered dynamically, by its metadata document as last fet
     Column("granted_at", Float),  # when a person approved it last; never: it goes after a week
     Column("fresh_until", Float),  # of a document: when it is fetched again
     Column("failing_since", Float),  # of a document: when fetching it first failed since it last succeeded
+    Index("oauth_client_oldest", "kind", "granted_at", "made_at"),
 )
 grant = _table(  # what a person, or an identity provider for them, has allowed a client
     "oauth_grant",
@@ -386,15 +392,18 @@ grant = _table(  # what a person, or an identity provider for them, has allowed 
     Column("family", AnyText, nullable=False),  # marks its refresh tokens: see oauth_server/refresh_tokens.py
     Column("made_at", Float, nullable=False),
     Column("used_at", Float),  # when a token was last made of it; null while its code waits
-    Column("expires_at", Float, nullable=False),
-    Column("revoked_at", Float),
+    Column("expires_at", Float, nullable=False, index=True),
+    Column("revoked_at", Float, index=True),
+    Index("oauth_grant_newest", "subject", "made_at", "revoked_at", "used_at", "expires_at"),
+    Index("oauth_grant_pair", "subject", "client"),
+    Index("oauth_grant_unused", "used_at", "made_at"),
 )
 code = _table(
     "oauth_code",
     Column("code", AnyText, primary_key=True),  # digest
     Column("grant_id", ForeignKey("oauth_grant.id", ondelete="CASCADE"), nullable=False, index=True),
     Column("challenge", AnyText, nullable=False),
-    Column("expires_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False, index=True),
     Column("redeemed_at", Float),
 )
 refresh_token = _table(
@@ -411,7 +420,8 @@ consent = _table(
     Column("redirect_uri", AnyText, primary_key=True),
     Column("resource", AnyText, primary_key=True),
     Column("scope", AnyText, nullable=False),
-    Column("given_at", Float, nullable=False),
+    Column("given_at", Float, nullable=False, index=True),
+    Index("oauth_consent_client", "client"),
 )
 access_token = _table(  # that has not expired, by its `jti`: to deny it with its grant
     "oauth_access",
@@ -421,6 +431,7 @@ access_token = _table(  # that has not expired, by its `jti`: to deny it with it
     Column("grant_id", ForeignKey("oauth_grant.id"), index=True),  # null: there is none (see machine_grants.py)
     Column("expires_at", Float, nullable=False, index=True),
     Column("denied", Boolean, nullable=False),
+    Index("oauth_access_denied", "denied", "expires_at"),
 )
 used_id = _table(  # of an assertion that was used or a question that was answered, until it expires
     "oauth_used",

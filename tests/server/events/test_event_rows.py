@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from toolgate.server.events.cursors import CursorCoder
 from toolgate.server.protocol.errors import InvalidParams
+from toolgate.server.state import tables
 from toolgate.server.state.event_rows import (
     MAX_INTERESTS,
     EventFilter,
@@ -18,6 +19,7 @@ from toolgate.server.state.event_rows import (
     EventRows,
     Occurrence,
     Position,
+    SweptLogs,
 )
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sqlite_store import SqliteStore
@@ -100,15 +102,40 @@ def test_old_events_are_not_read_and_dropped_by_a_sweep(tmp_path: Path) -> None:
         clock[0] += 8
         page = rows.read_page(connection, ALL, begin, 10)
         assert (ids(page), page.is_truncated) == ([], True)
-        assert rows.sweep(connection) == []
+        assert not rows.remove_expired(connection)
+        assert rows.sweep(connection, "") == SweptLogs(None, [])
         clock[0] += 16
-        dropped = rows.sweep(connection)
+        assert rows.remove_expired(connection) and not rows.remove_expired(connection)
+        dropped = rows.sweep(connection, "").dropped
         assert dropped == ["ada"]
         assert rows.store.has_flag("events", "ada")
         rows.clear_flags(connection, dropped)
         assert not rows.store.has_flag("events", "ada")
         assert not rows.store.has_flag("events", "")
         assert rows.read_page(connection, ALL, begin, 10).is_truncated
+
+    run(tmp_path, work, age=10.0)
+
+
+def test_a_log_of_many_old_events_is_dropped_in_pieces(tmp_path: Path) -> None:
+    def work(connection: Connection, rows: EventRows, clock: list[float]) -> None:
+        for principal in ("ada", "bob"):
+            rows.read_page(connection, EventFilter(principal, "built", "{}"), None, 10)
+        row = {"type": "built", "data": b"{}", "happened_at": clock[0]}
+        many = [{**row, "principal": "ada", "number": n, "id": f"evt_{n}"} for n in range(2, 3_002)]
+        connection.execute(tables.event.insert(), many)
+        rows._save_log(connection, "ada", last=3_001, event_count=3_000, byte_count=6_000)
+        clock[0] += 11
+        assert rows.remove_expired(connection)
+        left, dropped, pieces = 3_000, list[str](), 0
+        place: str | None = ""
+        while place is not None:
+            swept = rows.sweep(connection, place)
+            place, dropped, pieces = swept.place, [*dropped, *swept.dropped], pieces + 1
+            count = connection.scalar(tables.select(tables.func.count()).select_from(tables.event)) or 0
+            assert left - count <= 10 * 64
+            left = count
+        assert (dropped, left) == (["ada", "bob"], 0) and pieces > 1
 
     run(tmp_path, work, age=10.0)
 

@@ -24,7 +24,7 @@ def count_steps(row: Row, folder: Path, size: int) -> int:
         return counter.count
 
 
-@pytest.mark.parametrize("row", stores.ROWS, ids=lambda row: row.says)
+@pytest.mark.parametrize("row", stores.FLAT_ROWS, ids=lambda row: row.says)
 def test_an_action_visits_no_more_rows_where_there_are_more(row: Row, tmp_path: Path) -> None:
     few = count_steps(row, tmp_path / "few", SMALL)
     many = count_steps(row, tmp_path / "many", SMALL * FACTOR**2)
