@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import aclosing, closing
 from functools import partial
@@ -67,11 +66,11 @@ class AuditFiles:
 
     def lines(self, since: str | None, until: str | None) -> Iterator[bytes]:
         with closing(reader.AuditSnapshot(self.folder)) as snapshot:
-            for name in snapshot.names:
-                yield from snapshot.lines(name)
+            yield from snapshot.lines_since(since or "")
 
     def newest(self, matching: Matching, most: int, since: str | None, until: str | None) -> list[EntryData]:
-        return list(deque(matching(self.lines(since, until)), maxlen=most))
+        with closing(reader.AuditSnapshot(self.folder)) as snapshot:
+            return list(islice(matching(snapshot.lines_backwards(since=since or "")), most))[::-1]
 
     def follow(self, on_lines: Callable[[Iterator[bytes]], None]) -> Callable[[], Coroutine[Any, Any, None]]:
         from toolgate.server import watch  # start-up

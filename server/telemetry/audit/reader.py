@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
@@ -25,6 +26,9 @@ from toolgate.tools.workspace.state_file import open_regular
 
 PROGRESS_EVERY = 1_000  # lines between two reports of progress
 LOCK_TRIES, LOCK_PAUSE = 500, 0.01  # a server holds it for microseconds
+BLOCK = 256 * 1024  # bytes that are read at a time from the end
+EARLIER = 1_000  # lines before a time: a clock is rarely set back for longer
+TIME = re.compile(rb'"time":"([^"\\]{1,40})"')
 SEARCH_SIZE = 4 * 2**20  # bytes searched, some 8,000 calls of all principals: a page must not search all files
 
 
@@ -51,26 +55,77 @@ class AuditSnapshot:
         """Return the bytes of all files."""
         return sum(size for _, _, size in self.files)
 
-    def lines(self, of: str) -> Iterator[bytes]:
-        """Yield the lines of one file without their breaks. A line longer than any of ours comes in pieces."""
-        _, file, left = next(held for held in self.files if held[0] == of)
-        file.seek(0)
+    def lines(self, of: str, begin: int = 0) -> Iterator[bytes]:
+        """Yield the lines of one file without their breaks, from the byte `begin` on.
+
+        A line longer than any of ours comes in pieces.
+        """
+        _, file, size = next(each for each in self.files if each[0] == of)
+        left = size - begin
+        file.seek(begin)
         while left > 0 and (line := file.readline(min(left, 2 * MAX_LINE))):
             left -= len(line)
             yield line.removesuffix(b"\n")
 
-    def lines_backwards(self, within: int) -> Iterator[bytes]:
-        """Yield the lines in the last `within` bytes of all files, the newest first."""
-        for _, file, size in reversed(self.files):
-            begin = max(0, size - within)
-            file.seek(begin)
-            found = file.read(size - begin).split(b"\n")
-            yield from reversed(found[1:] if begin else found)  # the first may be cut
-            within -= size - begin
+    def lines_since(self, time: str) -> Iterator[bytes]:
+        """Yield the lines from `time` on, the oldest first, with some before them. It reads no earlier part."""
+        name, begin = self._find_begin(time)
+        begins = {name: begin}
+        for each in self.names[self.names.index(name) if name else 0 :]:
+            yield from self.lines(each, begins.get(each, 0))
+
+    def lines_backwards(self, within: int | None = None, since: str = "") -> Iterator[bytes]:
+        """Yield the lines in the last `within` bytes of all files, the newest first, and none long before `since`."""
+        for _, _, line in self._read_backwards(within, since):
+            yield line
+
+    def _find_begin(self, time: str) -> tuple[str, int]:
+        """Return the file and the place of the first line to read from `time` on; ("", 0) where all are to be read."""
+        found = ("", 0)
+        for name, begin, _ in self._read_backwards(None, time):
+            found = name, begin
+        return found
+
+    def _read_backwards(self, within: int | None, since: str) -> Iterator[tuple[str, int, bytes]]:
+        """Yield file, place and text of each line, the newest first.
+
+        A clock that was set back leaves earlier times behind later ones, so `EARLIER` lines before `since` end it.
+        """
+        left, earlier = self.size if within is None else within, 0
+        for name, file, size in reversed(self.files):
+            for begin, line in _split_backwards(file, size, max(0, size - left)):
+                yield name, begin, line
+                earlier = earlier + 1 if (at := _find_time(line)) is not None and at < since else 0
+                if earlier == EARLIER:
+                    return
+            left = max(0, left - size)
 
     def close(self) -> None:
         for _, file, _ in self.files:
             file.close()
+
+
+def _split_backwards(file: BinaryIO, size: int, stop: int) -> Iterator[tuple[int, bytes]]:
+    """Yield place and text of the lines that begin after `stop`, or at the begin of the file, the last one first."""
+    end, rest = size, b""
+    while end > stop:
+        begin = max(stop, end - BLOCK)
+        file.seek(begin)
+        first, *lines = (file.read(end - begin) + rest).split(b"\n")
+        place = begin + len(first) + 1 + sum(len(line) + 1 for line in lines)
+        for line in reversed(lines):
+            place -= len(line) + 1
+            if place < size:  # the last break ends a line
+                yield place, line
+        end, rest = begin, first
+    if stop == 0 and size > 0:
+        yield 0, rest
+
+
+def _find_time(line: bytes) -> str | None:
+    """Return the time that a line names, which nothing has verified."""
+    found = TIME.search(line)
+    return found[1].decode() if found is not None else None
 
 
 class AuditTail:

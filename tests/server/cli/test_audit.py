@@ -34,12 +34,10 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def write(folder: Path, *entries: dict[str, Any]) -> None:
     async def work() -> None:
         log = AuditLog(folder / "state" / "audit", folder / "state" / "keys" / "audit")
-        for told in entries:
-            log.add(
-                msgspec.structs.replace(BASE, time=format_time(time.time()), **told)
-                if "time" not in told
-                else msgspec.structs.replace(BASE, **told)
-            )
+        for changes in entries:
+            entry = msgspec.structs.replace(BASE, **changes)
+            log.add(entry)
+            entry.time = changes.get("time", entry.time)  # it is written at the next turn
         log.close()
 
     asyncio.run(work())
@@ -87,6 +85,29 @@ def shown(folder: Path, *words: str) -> list[str]:
 )
 def test_what_is_asked_for_is_shown(kept: Path, words: list[str], tools: list[str]) -> None:
     assert shown(kept, *words) == tools
+
+
+def test_the_newest_calls_are_read_from_the_end(tmp_path: Path) -> None:
+    """A damaged first line shows what is read: it is mentioned."""
+    write(tmp_path, *({"tool": f"t{n}", "time": format_time(1_800_000_000.0 + n)} for n in range(3_000)))
+    log = tmp_path / "state" / "audit" / "audit.jsonl"
+    log.write_bytes(log.read_bytes().replace(b'"tool":"t0"', b'"tool":"tX"'))
+    since = ("--since", format_time(1_800_002_997.0))
+    for words, found in (
+        (("--last", "2"), ["t2998", "t2999"]),
+        ((*since, "--last", "0"), ["t2997", "t2998", "t2999"]),
+        ((*since, "--tool", "none"), []),
+    ):
+        done = command(tmp_path, "audit", "--json", *words)
+        assert [json.loads(line)["tool"] for line in done.stdout.splitlines()] == found
+        assert "can't be trusted" not in done.stderr
+    assert "1 line can't be trusted" in command(tmp_path, "audit", "--last", "0").stderr
+
+
+def test_calls_before_a_clock_was_set_back_are_shown(tmp_path: Path) -> None:
+    times = [1_800_003_600.0 + n for n in range(10)] + [1_800_000_000.0 + n for n in range(500)]
+    write(tmp_path, *({"tool": f"t{n}", "time": format_time(at)} for n, at in enumerate(times)))
+    assert shown(tmp_path, "--since", format_time(1_800_003_605.0), "--last", "0") == [f"t{n}" for n in range(5, 10)]
 
 
 def test_the_table_is_for_people_and_safe_for_their_terminal(kept: Path) -> None:
