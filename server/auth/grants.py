@@ -1,6 +1,6 @@
 """List and revoke what people have granted to clients. Needs only the database, so commands can use it."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,6 +13,9 @@ from toolgate.server.state import client_rows, grant_rows
 if TYPE_CHECKING:
     from toolgate.server.auth.login.accounts import Person
     from toolgate.server.state.store import Connection, Store
+
+MAX_SHOWN = 50  # grants on a page: hosted platforms register again at each connection
+PIECE = 100  # grants that one transaction ends: it takes some 10 ms
 
 
 class GrantSummary(msgspec.Struct, frozen=True):
@@ -55,11 +58,42 @@ class Grants:
         self._now = now or store.now
 
     async def list_grants(self, person: "Person | None" = None) -> list[GrantSummary]:
-        """Return the valid grants of a person, or of everybody, the newest first."""
+        """Return the valid grants of a person, or of everybody, the newest first, by one query."""
         now, subject = self._now(), derive_subject(person.issuer, person.subject) if person is not None else None
+        return self._summarize(
+            await self._store.read(lambda connection: grant_rows.list_used_grants(connection, subject, now))
+        )
 
-        def look(connection: "Connection") -> list[GrantSummary]:
-            return [self._summarize(connection, each) for each in grant_rows.list_used_grants(connection, subject, now)]
+    async def list_newest(self, person: "Person") -> tuple[list[GrantSummary], int]:
+        """Return the newest `MAX_SHOWN` valid grants of a person, those of a client together, and the number of all."""
+        now, subject = self._now(), derive_subject(person.issuer, person.subject)
+
+        def look(connection: "Connection") -> tuple[list[grant_rows.GrantRow], int]:
+            rows = grant_rows.list_used_grants(connection, subject, now, MAX_SHOWN)
+            count = len(rows) if len(rows) < MAX_SHOWN else grant_rows.count_used_grants(connection, subject, now)
+            return rows, count
+
+        rows, count = await self._store.read(look)
+        by_client: dict[str, list[GrantSummary]] = {}
+        for grant in self._summarize(rows):
+            by_client.setdefault(grant.client.id, []).append(grant)
+        return [grant for grants in by_client.values() for grant in grants], count
+
+    async def has_grant(self, person: "Person", client: str) -> bool:
+        """Return whether a person has a valid grant for a client."""
+        now, subject = self._now(), derive_subject(person.issuer, person.subject)
+        return await self._store.read(lambda connection: grant_rows.has_used_grant(connection, subject, client, now))
+
+    async def find_names(
+        self, grants: Collection[str], clients: Collection[str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the clients of these grants, and the names of those clients and of `clients`, by their ids."""
+
+        def look(connection: "Connection") -> tuple[dict[str, str], dict[str, str]]:
+            found = grant_rows.find_clients_of(connection, grants) if grants else {}
+            ids = {*found.values(), *clients}
+            known = ((id, find_client(connection, self._configured, id)) for id in ids)
+            return found, {id: client.name for id, client in known if client is not None}
 
         return await self._store.read(look)
 
@@ -82,19 +116,26 @@ class Grants:
 
     async def revoke_all(self, *, subject: str | None = None, client: str | None = None) -> int:
         """End all grants of one subject, of one client, or of everybody, with all tokens issued without consent. Return
-        the number of grants."""
-        now = self._now()
+        the number of grants.
+
+        It takes many short transactions, so that others' work goes on. One that was ended begins anew.
+        """
+        now, count = self._now(), 0
+
+        def deny(connection: "Connection") -> list[str]:
+            return grant_rows.deny_grantless_tokens(connection, now, subject=subject, client=client, most=PIECE)
 
         def end(connection: "Connection") -> tuple[int, list[str]]:
-            ended = grant_rows.list_unrevoked_grants(connection, subject, client)
-            denied = grant_rows.deny_grantless_tokens(connection, now, subject=subject, client=client)
-            for grant in ended:
-                grant_rows.forget_consents(connection, grant.subject, grant.client)
-                denied += grant_rows.revoke_grant(connection, grant.id, now)
-            return len(ended), denied
+            ended = grant_rows.list_unrevoked_grants(connection, subject, client, until=now, most=PIECE)
+            return len(ended), grant_rows.revoke_grants(connection, ended, now)
 
-        count, denied = await self._store.transact(end, alone="oauth")
-        self._forget(denied)
+        ended = 1
+        while ended:
+            ended, denied = await self._store.transact(end, alone="oauth")
+            self._deny(denied)
+            count += ended
+        while denied := await self._store.transact(deny, alone="oauth"):
+            self._deny(denied)
         return count
 
     async def add_client(self, client: OAuthClient) -> None:
@@ -138,17 +179,27 @@ class Grants:
         self._deny(denied or ())
         return denied is not None
 
-    def _summarize(self, connection: "Connection", grant: grant_rows.Grant) -> GrantSummary:
-        gone = OAuthClient(grant.client, "dynamic", "a removed app", (grant.redirect_uri,))
-        person = grant_rows.find_person(connection, grant.subject)
-        return GrantSummary(
-            id=grant.id,
-            client=find_client(connection, self._configured, grant.client) or gone,
-            person=person.name if person is not None else "",
-            issuer=person.issuer if person is not None else "",
-            scopes=tuple(grant.scope.split()),
-            made_at=grant.made_at,
-            used_at=grant.used_at,
-            expires_at=grant.expires_at,
-            redirect_uri=grant.redirect_uri,
-        )
+    def _summarize(self, rows: "Sequence[grant_rows.GrantRow]") -> list[GrantSummary]:
+        clients: dict[str, OAuthClient] = {}  # each is decoded once
+        for row in rows:
+            if row.grant.client not in clients:
+                known = self._configured.get(row.grant.client)
+                stored = client_from_row(row.client) if known is None and row.client is not None else known
+                gone = OAuthClient(row.grant.client, "dynamic", "a removed app", (row.grant.redirect_uri,))
+                clients[row.grant.client] = stored or gone
+        return [_to_summary(row, clients[row.grant.client]) for row in rows]
+
+
+def _to_summary(row: "grant_rows.GrantRow", client: OAuthClient) -> GrantSummary:
+    grant, person = row.grant, row.person
+    return GrantSummary(
+        id=grant.id,
+        client=client,
+        person=person.name if person is not None else "",
+        issuer=person.issuer if person is not None else "",
+        scopes=tuple(grant.scope.split()),
+        made_at=grant.made_at,
+        used_at=grant.used_at,
+        expires_at=grant.expires_at,
+        redirect_uri=grant.redirect_uri,
+    )

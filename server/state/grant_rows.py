@@ -5,7 +5,8 @@ Each function runs inside a transaction. Secrets arrive as their digests. Times 
 
 import hashlib
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -66,12 +67,66 @@ def find_grant(connection: "tables.Connection", id: str) -> Grant | None:
     return None if row is None else Grant(*row)
 
 
-def list_used_grants(connection: "tables.Connection", subject: str | None, now: float) -> list[Grant]:
-    """Return the valid grants of a person, or of all with None, that were used; the newest first."""
+class GrantRow(msgspec.Struct, frozen=True):
+    """A grant with the row of its client and of its person, each None where there is none any more."""
+
+    grant: Grant
+    client: Any
+    person: Any
+
+
+def list_used_grants(
+    connection: "tables.Connection", subject: str | None, now: float, most: int | None = None
+) -> list[GrantRow]:
+    """Return the valid grants of a person, or of all with None, that were used; the newest first, at most `most`."""
+    table, client, person = tables.grant, tables.client, tables.person
+    joined = table.outerjoin(client, client.c.id == table.c.client).outerjoin(
+        person, person.c.subject == table.c.subject
+    )
+    rows = tables.select(*table.c, *_label("client", client), *_label("person", person)).select_from(joined)
+    rows = rows.where(*_is_used(subject, now)).order_by(table.c.made_at.desc()).limit(most)
+    return [_split_row(row, len(table.c), len(client.c)) for row in connection.execute(rows)]
+
+
+def count_used_grants(connection: "tables.Connection", subject: str, now: float) -> int:
+    """Return the number of a person's valid grants that were used."""
+    rows = tables.select(tables.func.count()).select_from(tables.grant).where(*_is_used(subject, now))
+    return int(connection.execute(rows).scalar_one())
+
+
+def has_used_grant(connection: "tables.Connection", subject: str, client: str, now: float) -> bool:
+    """Return whether a person has a valid grant for a client that was used."""
+    rows = tables.select(tables.grant.c.id).where(tables.grant.c.client == client, *_is_used(subject, now))
+    return connection.execute(rows.limit(1)).first() is not None
+
+
+def find_clients_of(connection: "tables.Connection", ids: Collection[str]) -> dict[str, str]:
+    """Return the clients of these grants, by the grants' ids."""
     table = tables.grant
-    rows = table.select().where(table.c.revoked_at.is_(None), table.c.used_at.is_not(None), table.c.expires_at > now)
-    rows = rows.where(table.c.subject == subject) if subject is not None else rows
-    return [Grant(*row) for row in connection.execute(rows.order_by(table.c.made_at.desc()))]
+    rows = tables.select(table.c.id, table.c.client).where(table.c.id.in_(ids))
+    return {row.id: row.client for row in connection.execute(rows)}
+
+
+def _is_used(subject: str | None, now: float) -> "list[tables.ColumnElement[bool]]":
+    """Return the conditions for a valid grant that was used, of a person or of anybody."""
+    table = tables.grant
+    mine = [table.c.subject == subject] if subject is not None else []
+    return [*mine, table.c.revoked_at.is_(None), table.c.used_at.is_not(None), table.c.expires_at > now]
+
+
+def _label(prefix: str, table: Any) -> list[Any]:
+    return [column.label(f"{prefix}_{column.name}") for column in table.c]
+
+
+def _split_row(row: Any, own: int, of_client: int) -> GrantRow:
+    """Return the parts of a joined row: the columns of the grant, of its client and of its person."""
+    client = dict(zip(tables.client.c.keys(), row[own : own + of_client], strict=True))
+    person = dict(zip(tables.person.c.keys(), row[own + of_client :], strict=True))
+    return GrantRow(
+        Grant(*row[:own]),
+        SimpleNamespace(**client) if client["id"] is not None else None,
+        SimpleNamespace(**person) if person["subject"] is not None else None,
+    )
 
 
 def mark_grant_used(connection: "tables.Connection", id: str, now: float) -> None:
@@ -89,25 +144,53 @@ def revoke_grant(connection: "tables.Connection", id: str, now: float) -> list[s
 
 
 def list_unrevoked_grants(
-    connection: "tables.Connection", subject: str | None = None, client: str | None = None
+    connection: "tables.Connection",
+    subject: str | None = None,
+    client: str | None = None,
+    *,
+    until: float | None = None,
+    most: int | None = None,
 ) -> list[Grant]:
-    """Return the grants that are not revoked, even with an unredeemed code: of a person, of a client, or all."""
+    """Return grants that are not revoked, even with an unredeemed code: of a person, of a client, or of all.
+
+    - `until`: those made by then
+    - `most`: no more than these
+    """
     table = tables.grant
-    rows = table.select().where(table.c.revoked_at.is_(None))
+    rows = table.select().where(table.c.revoked_at.is_(None)).limit(most)
     rows = rows.where(table.c.subject == subject) if subject is not None else rows
     rows = rows.where(table.c.client == client) if client is not None else rows
+    rows = rows.where(table.c.made_at <= until) if until is not None else rows
     return [Grant(*row) for row in connection.execute(rows)]
 
 
-def deny_grantless_tokens(
-    connection: "tables.Connection", now: float, *, subject: str | None = None, client: str | None = None
-) -> list[str]:
-    """Deny the access tokens without a grant, for a subject or of a client. Return their ids."""
+def revoke_grants(connection: "tables.Connection", grants: Sequence[Grant], now: float) -> list[str]:
+    """Revoke grants, each with its code, its tokens and its consents. Return the ids of the denied access tokens."""
+    ids = [grant.id for grant in grants]
+    connection.execute(tables.grant.update().where(tables.grant.c.id.in_(ids)).values(revoked_at=now))
+    connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id.in_(ids)))
+    for subject, client in {(grant.subject, grant.client) for grant in grants}:
+        forget_consents(connection, subject, client)
     table = tables.access_token
-    own = table.update().where(table.c.grant_id.is_(None), table.c.expires_at > now)
+    live = table.update().where(table.c.grant_id.in_(ids), table.c.expires_at > now)
+    return list(connection.execute(live.values(denied=True).returning(table.c.jti)).scalars())
+
+
+def deny_grantless_tokens(
+    connection: "tables.Connection",
+    now: float,
+    *,
+    subject: str | None = None,
+    client: str | None = None,
+    most: int | None = None,
+) -> list[str]:
+    """Deny the access tokens without a grant, for a subject or of a client, at most `most`. Return their ids."""
+    table = tables.access_token
+    own = tables.select(table.c.jti).where(table.c.grant_id.is_(None), table.c.expires_at > now, ~table.c.denied)
     own = own.where(table.c.subject == subject) if subject is not None else own
     own = own.where(table.c.client == client) if client is not None else own
-    return list(connection.execute(own.values(denied=True).returning(table.c.jti)).scalars())
+    denied = table.update().where(table.c.jti.in_(own.limit(most))).values(denied=True)
+    return list(connection.execute(denied.returning(table.c.jti)).scalars())
 
 
 def deny_tokens_of_subjects(connection: "tables.Connection", subjects: Collection[str], now: float) -> list[str]:

@@ -61,7 +61,7 @@ class AccountPage:
         if visitor.person is None:
             return self._context.redirect_to("login")
         csrf, cookies = self._context.csrf_token(request, visitor, "account", "")
-        grants = await self._context.authorization.grants.list_grants(visitor.person)
+        grants, count = await self._context.authorization.grants.list_newest(visitor.person)
         approvals = self._approvals
         sessions = self._context.sign_in.sessions
         page = self._context.pages.render(
@@ -71,6 +71,7 @@ class AccountPage:
             can_sign_out=visitor.key != "",
             has_password=self._has_password(visitor.person),
             grants=grants,
+            more_grants=count - len(grants),
             approvals=await approvals.list_standing(principal_of(visitor)) if approvals is not None else [],
             browsers=await sessions.list_browsers(visitor.person, self._context.cookies.get(request, SESSION)),
             meanings={scope: describe_scope(self._sentences, scope) for grant in grants for scope in grant.scopes},

@@ -107,7 +107,7 @@ class ConsentPages:
         shown = params if provider else _ConsentParams(id)
         csrf, cookies = self._context.csrf_token(request, visitor, *shown.page)
         person = visitor.person
-        grants = await self._context.authorization.grants.list_grants(person) if person is not None else []
+        grants, client = self._context.authorization.grants, question.client.id
         page = self._context.pages.render(
             "consent",
             status,
@@ -115,7 +115,7 @@ class ConsentPages:
             question=question,
             is_local=_is_local(question),
             person=person,
-            is_known=any(grant.client.id == question.client.id for grant in grants),
+            is_known=person is not None and await grants.has_grant(person, client),
             can_switch=visitor.key != "",
             provider=provider,
             switch=shown.switch,

@@ -36,7 +36,7 @@ from toolgate.transports.web.page_context import (
 from toolgate.transports.web.templates import FILES, ICON, SCRIPT_POLICY
 
 if TYPE_CHECKING:
-    from toolgate.server.auth.grants import Grants
+    from toolgate.server.auth.grants import Grants, GrantSummary
     from toolgate.server.policy.remembered_approvals import Duration
 
 PAGE = ("home", "")  # what its forms are bound to
@@ -154,11 +154,26 @@ class HomePage:
     async def part_values(self, visitor: Visitor, csrf: str) -> dict[str, Any]:
         """Return what the macros of the parts show, by the names they use. Raises StateError."""
         principal, person = principal_of(visitor), visitor.person
-        grants = await self._grants.list_grants(person) if self._grants is not None and person is not None else []
+        grants: list[GrantSummary] = []
+        count = 0
+        if self._grants is not None and person is not None:
+            grants, count = await self._grants.list_newest(person)
         sessions = sorted(self._sessions_of(principal), key=lambda row: row[2].last_used, reverse=True)
         shown = sessions[:MAX_SESSIONS]
         going = await self.dashboard.read(principal, [held.session for _, _, held in shown])
         questions = await self._questions.list_waiting(principal)
+        approvals = await self.dashboard.list_approvals(principal)
+        names = {grant.client.id: grant.client.name for grant in grants}
+        clients = {grant.id: grant.client.id for grant in grants}
+        if self._grants is not None and count > len(grants):  # what is shown may be of others
+            rights = {each.right for each in going.subscriptions}
+            shown_clients = {each.session.client for _, _, each in shown} | {each.client for each in questions}
+            shown_clients |= {each.client for each in going.calls} | {each.client for each in going.plans}
+            shown_clients |= {each.client for each in approvals}
+            shown_clients |= {right[1] for right in rights if right and not isinstance(right, str)}
+            ids = {right for right in rights if isinstance(right, str)}
+            more_clients, more_names = await self._grants.find_names(ids - clients.keys(), shown_clients - names.keys())
+            names, clients = names | more_names, clients | more_clients
         kept = going.tasks or going.plans or going.callbacks or going.subscriptions
         active = bool(going.calls or going.runs or kept or questions)
         return {
@@ -170,11 +185,12 @@ class HomePage:
             "more_sessions": len(sessions) - len(shown),
             "questions": [(question, _form_fields(question)) for question in questions],
             "sandbox": SANDBOXES.get(self.dashboard.sandbox_level, ""),
-            "approvals": await self.dashboard.list_approvals(principal),
+            "approvals": approvals,
             "grants": grants,
+            "more_grants": count - len(grants),
             "grants_any": self._grants is not None,
-            "names": {grant.client.id: grant.client.name for grant in grants},
-            "clients": {grant.id: grant.client.id for grant in grants},
+            "names": names,
+            "clients": clients,
         }
 
     async def watch(self, principal: str, notify: Callable[[], None]) -> None:

@@ -1,15 +1,25 @@
 """Rows about the state database: an SQLite file beside which an action is done."""
 
 import asyncio
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from sqlalchemy import Engine, event
+
 from tests.bench.growth.measure import Row, Trial
+from toolgate.server.auth.grants import MAX_SHOWN, Grants
+from toolgate.server.auth.login.accounts import Person
+from toolgate.server.events.log import EventLog
+from toolgate.server.principal import derive_subject
 from toolgate.server.state import tables
 from toolgate.server.state.callback_timer import CallbackTimer
 from toolgate.server.state.callbacks import CallbackStore
+from toolgate.server.state.event_rows import EventLimits
+from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.server.state.sqlite_store import SqliteStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoStore
@@ -69,6 +79,86 @@ def _act_on_todos(runner: asyncio.Runner, store: Store) -> Trial:
     return Trial(lambda: runner.run(act()))
 
 
+class LongestTransaction:
+    """The processor time of the longest transaction of each action, summed up."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self._longest = self._begun = 0.0
+
+    def begin(self, _connection: object) -> None:
+        self._begun = time.thread_time()
+
+    def end(self, _connection: object) -> None:
+        self._longest = max(self._longest, time.thread_time() - self._begun)
+
+    def read(self) -> float:
+        self.total += self._longest
+        self._longest = 0.0
+        return self.total
+
+
+@contextmanager
+def beside_old_events(folder: Path, size: int) -> Generator[Trial]:
+    """Yield a trial that sweeps `size` logs, each of which has one event that has become too old."""
+    longest, clock = LongestTransaction(), [0.0]
+    event.listen(Engine, "begin", longest.begin)
+    event.listen(Engine, "commit", longest.end)
+    try:
+        with open_trial(folder) as (runner, store):
+            log = EventLog(store, EventLimits(age=100.0), lambda: clock[0])
+            people = [f"u-{n}" for n in range(size)]
+            row = {"name": "log", "last": 40, "event_count": 40, "byte_count": 80}
+            runner.run(fill(store, tables.event_log, [{**row, "principal": each} for each in people])())
+            interest = {"type": "built", "arguments": "{}", "since": 0, "until": LONG}
+            runner.run(fill(store, tables.event_interest, [{**interest, "principal": each} for each in people])())
+            for n in range(40):
+                happened = {"number": n + 1, "id": f"evt_{n}", "type": "built", "data": b"{}", "happened_at": n * 1.0}
+                runner.run(fill(store, tables.event, [{**happened, "principal": each} for each in people])())
+            clock[0] = 99.5
+
+            async def act() -> None:
+                clock[0] += 1.0
+                await log.sweep()
+
+            longest.read()
+            yield Trial(lambda: runner.run(act()), longest.read)
+    finally:
+        event.remove(Engine, "begin", longest.begin)
+        event.remove(Engine, "commit", longest.end)
+
+
+def _add_grants(runner: asyncio.Runner, store: Store, size: int) -> None:
+    """Store `size` grants of one person, each to a client of its own."""
+    metadata = msgspec.json.encode(
+        {"client_name": "app", "redirect_uris": [], "token_endpoint_auth_method": "none", "grant_types": []}
+    ).decode()
+    client = {"kind": "dynamic", "metadata": metadata, "made_at": 0.0, "granted_at": 0.0}
+    runner.run(fill(store, tables.client, [{**client, "id": f"c-{n}"} for n in range(size)])())
+    person = {"issuer": BUILT_IN, "known_as": "ada", "name": "ada", "seen_at": 0.0}
+    subject = derive_subject(BUILT_IN, "ada")
+    runner.run(fill(store, tables.person, [{**person, "subject": subject}])())
+    row = {"subject": subject, "scope": "", "resource": "", "redirect_uri": "", "family": ""}
+    row |= {"used_at": 0.0, "expires_at": store.now() + LONG}
+    grants = [{**row, "id": f"g-{n}", "client": f"c-{n}", "made_at": float(n)} for n in range(size)]
+    runner.run(fill(store, tables.grant, grants)())
+
+
+@contextmanager
+def beside_own_grants(folder: Path, size: int) -> Generator[Trial]:
+    """Yield a trial that reads what the pages of a person with `size` grants show."""
+    with open_trial(folder) as (runner, store):
+        _add_grants(runner, store, size)
+        grants, ada = Grants(store, {}), Person(BUILT_IN, "ada", "ada")
+
+        async def act() -> None:
+            shown, count = await grants.list_newest(ada)
+            assert len(shown) == min(size, MAX_SHOWN) and count == size
+            await grants.has_grant(ada, "c-0")
+
+        yield Trial(lambda: runner.run(act()))
+
+
 @contextmanager
 def beside_completed_todos(folder: Path, size: int) -> Generator[Trial]:
     """Yield a trial with one to-do of a principal that has completed `size` others."""
@@ -88,8 +178,13 @@ def beside_old_sessions(folder: Path, size: int) -> Generator[Trial]:
         yield _act_on_todos(runner, store)
 
 
-ROWS = (
+FLAT_ROWS = (  # all work of an action is flat, not only its longest transaction
     Row("set, look for and cancel a callback, beside n of others", 64, beside_callbacks),
     Row("create, list and complete a to-do, beside n completed ones", 200, beside_completed_todos),
     Row("create, switch and complete a to-do, beside n old sessions", 400, beside_old_sessions),
+)
+ROWS = (
+    *FLAT_ROWS,
+    Row("read the newest grants of a person with n, and their count", 256, beside_own_grants),
+    Row("sweep old events of n logs: the longest transaction", 100, beside_old_events, actions=1),
 )

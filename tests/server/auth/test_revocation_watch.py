@@ -196,7 +196,7 @@ def test_an_unredeemed_code_keeps_nothing_open(signed: Signed) -> None:
     token = signed.token(mia, "one", noted=False)
     with opened(signed, token, "GET", "/mcp", mcp_session_id=session(signed, token)) as stream:
         for each in stored(signed, lambda connection: grant_rows.list_used_grants(connection, mia, time.time())):
-            end_grant(signed, each.id)
+            end_grant(signed, each.grant.id)
         ended(stream)
 
 
