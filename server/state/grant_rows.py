@@ -12,11 +12,10 @@ from typing import Any
 import msgspec
 
 from toolgate.server.state import tables
-from toolgate.server.state.people_rows import BUILT_IN
+from toolgate.server.state.people_rows import BUILT_IN, MAX_VALUES
 
 KEEP_CODES = 86_400.0  # seconds a code is kept after its end, so that its replay is noticed
 KEEP_ENDED = 86_400.0  # seconds a grant is kept after its end
-MAX_VALUES = 10_000  # values in one statement: SQLite takes 32,766
 KEEP_REDEEMED = 600.0  # seconds a refresh token is kept after its use: longer than it gives its successor
 
 
@@ -195,12 +194,11 @@ def deny_grantless_tokens(
 
 def deny_tokens_of_subjects(connection: "tables.Connection", subjects: Collection[str], now: float) -> list[str]:
     """Deny all access tokens for these subjects. Return their ids."""
-    table = tables.access_token
+    table, listed, denied = tables.access_token, list(subjects), list[str]()
     good = (table.c.expires_at > now) & table.c.denied.is_(False)
-    held = connection.execute(table.select().with_only_columns(table.c.subject).where(good).distinct()).scalars()
-    denied: list[str] = []
-    for subject in set(held).intersection(subjects):  # one by one: a statement takes a limited number of values
-        done = table.update().where(table.c.subject == subject, good).values(denied=True).returning(table.c.jti)
+    for start in range(0, len(listed), MAX_VALUES):
+        some = table.c.subject.in_(listed[start : start + MAX_VALUES])
+        done = table.update().where(some, good).values(denied=True).returning(table.c.jti)
         denied += connection.execute(done).scalars()
     return denied
 
@@ -292,6 +290,23 @@ def find_person(connection: "tables.Connection", subject: str) -> Any:
 def list_people(connection: "tables.Connection") -> list[Any]:
     """Return the rows (subject, issuer, known_as, name, email) of all people."""
     return list(connection.execute(tables.person.select()))
+
+
+def list_people_after(connection: "tables.Connection", subject: str, most: int) -> list[Any]:
+    """Return the rows of at most `most` people after a subject, in their order."""
+    table = tables.person
+    rows = table.select().where(table.c.subject > subject).order_by(table.c.subject).limit(most)
+    return list(connection.execute(rows))
+
+
+def list_people_since(connection: "tables.Connection", since: float) -> list[Any]:
+    """Return the rows of the people who signed in, or whose account was removed, since a time."""
+    return list(connection.execute(tables.person.select().where(tables.person.c.seen_at >= since)))
+
+
+def mark_person_changed(connection: "tables.Connection", subject: str, now: float) -> None:
+    """Have servers check soon whether the person may still sign in."""
+    connection.execute(tables.person.update().where(tables.person.c.subject == subject).values(seen_at=now))
 
 
 def list_external_people(connection: "tables.Connection") -> list[Any]:

@@ -3,10 +3,12 @@
 Each function runs inside a transaction. Secrets arrive hashed. Times are seconds since the epoch.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from toolgate.server.state import tables
 
+MAX_VALUES = 10_000  # values in one statement: SQLite takes 32,766
 BUILT_IN = "toolgate:accounts"  # the issuer of accounts: external issuers are URLs
 
 
@@ -41,6 +43,15 @@ def has_account(connection: "tables.Connection", issuer: str, subject: str) -> b
     """Return whether the person's account still exists; True for people of other issuers."""
     table = tables.account
     return issuer != BUILT_IN or connection.execute(table.select().filter_by(subject=subject)).first() is not None
+
+
+def find_account_subjects(connection: "tables.Connection", subjects: Sequence[str]) -> set[str]:
+    """Return those of these subjects that have an account."""
+    table, found = tables.account, set[str]()
+    for begin in range(0, len(subjects), MAX_VALUES):
+        some = table.c.subject.in_(subjects[begin : begin + MAX_VALUES])
+        found |= set(connection.execute(tables.select(table.c.subject).where(some)).scalars())
+    return found
 
 
 def remove_account(connection: "tables.Connection", name: str) -> None:

@@ -162,6 +162,7 @@ class Accounts:
             row = _require_account(connection, known)
             people_rows.remove_account(connection, known)
             people_rows.end_logins(connection, BUILT_IN, row.subject)
+            grant_rows.mark_person_changed(connection, derive_subject(BUILT_IN, row.subject), self._now())
             return Person(BUILT_IN, row.subject, known)
 
         return await self._store.transact(take, alone="accounts")

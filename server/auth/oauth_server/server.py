@@ -8,6 +8,7 @@ from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
+from toolgate.server.auth.oauth_server.barred_people import PIECE, CheckedPeople
 from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, read_credentials
 from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe, scopes_for
 from toolgate.server.auth.oauth_server.responses import (
@@ -213,18 +214,22 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
         row = grant_rows.find_person(self.connection, subject)
         return row is not None and self.can_sign_in(_person(row))
 
-    def revoke_barred_people(self) -> list[str]:
-        """See `AuthorizationService.revoke_barred_people`."""
-        accounts = {row.subject for row in people_rows.list_accounts(self.connection)}
-        known = [(row.subject, _person(row)) for row in grant_rows.list_people(self.connection)]
-        gone = [
+    def check_people(self, after: str, since: float) -> CheckedPeople:
+        """Check some people after a subject, and those that have changed since a time. The access tokens of those who
+        could not sign in any more are denied."""
+        piece = grant_rows.list_people_after(self.connection, after, PIECE)
+        rows = {row.subject: row for row in (*piece, *grant_rows.list_people_since(self.connection, since))}
+        known_as = [row.known_as for row in rows.values() if row.issuer == people_rows.BUILT_IN]
+        accounts = people_rows.find_account_subjects(self.connection, known_as)
+        barred = frozenset(
             subject
-            for subject, person in known
-            if not self.issuer.can_sign_in(person)
-            or (person.issuer == people_rows.BUILT_IN and person.subject not in accounts)
-        ]
-        self.denied += grant_rows.deny_tokens_of_subjects(self.connection, gone, self.now)
-        return gone
+            for subject, row in rows.items()
+            if not self.issuer.can_sign_in(_person(row))
+            or (row.issuer == people_rows.BUILT_IN and row.known_as not in accounts)
+        )
+        self.denied += grant_rows.deny_tokens_of_subjects(self.connection, barred, self.now)
+        place = piece[-1].subject if len(piece) == PIECE else ""
+        return CheckedPeople(frozenset(rows), barred, place, self.now)
 
     def can_sign_in(self, person: Person) -> bool:
         """Return whether a person may sign in now, as far as this server knows."""

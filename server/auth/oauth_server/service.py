@@ -20,6 +20,7 @@ from toolgate.server.auth.clients.model import ClientRejectedError, ClientUnreac
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.oauth_server import endpoints
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
+from toolgate.server.auth.oauth_server.barred_people import BarredPeople
 from toolgate.server.auth.oauth_server.client_auth import TooManyGuessesError, secret_guess_limiter
 from toolgate.server.auth.oauth_server.consent_requests import (
     ConsentRequest,
@@ -120,6 +121,7 @@ class AuthorizationService:
         self._issuer = IssuerSettings(public_url, tokens, configured_clients or {}, kinds, can_sign_in, guesses)
         now = now or store.now
         self.grants = Grants(store, self._issuer.configured_clients, tokens.deny, now)
+        self._barred = BarredPeople(lambda place, since: self._act(lambda server: server.check_people(place, since)))
         self._store = store
         self._keys = keys
         self._served = served
@@ -332,8 +334,7 @@ class AuthorizationService:
     async def revoke_barred_people(self) -> set[str]:
         """The principals of people who have been here, and could not sign in any more. Their access tokens are denied:
         here at once, elsewhere within `access_tokens.FRESH`. Raises StateError."""
-        subjects = await self._act(lambda server: server.revoke_barred_people())
-        return {Principal(OWN_ISSUER, subject, "").name for subject in subjects}
+        return {Principal(OWN_ISSUER, subject, "").name for subject in await self._barred.find()}
 
     async def close(self) -> None:
         await self._documents.close()

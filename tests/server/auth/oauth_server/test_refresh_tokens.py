@@ -24,13 +24,13 @@ from tests.server.auth.authorization_in_process import (
 )
 from tests.server.auth.authorization_in_process import auth_server as desk_of
 from toolgate.server.auth.clients.model import CLIENT_CREDENTIALS, OAuthClient
-from toolgate.server.auth.login.accounts import Accounts
+from toolgate.server.auth.login.accounts import Accounts, Person
 from toolgate.server.auth.oauth_server.grant_types import GRACE, GRANT_LIFETIME, MOST_STEPS
 from toolgate.server.auth.oauth_server.server import MAX_CLIENT_TOKENS, MAX_TOKENS
 from toolgate.server.auth.tokens.access_tokens import LIFETIME, OWN_ISSUER, hash_token
 from toolgate.server.auth.tokens.jose import InvalidTokenError
 from toolgate.server.principal import Principal, derive_subject
-from toolgate.server.state import grant_rows, people_rows
+from toolgate.server.state import grant_rows, people_rows, tables
 from toolgate.server.state.grant_rows import KEEP_REDEEMED, hash_secret
 
 
@@ -595,6 +595,36 @@ def test_sec_08_a_removed_accounts_access_tokens_end_though_its_grants_were_left
         assert not await auth.works(tokens["access_token"])
 
     with_auth_server(tmp_path, body)
+
+
+def test_of_many_people_a_look_reads_some_and_those_that_have_changed(tmp_path: Path) -> None:
+    read = [0]
+
+    def can_sign_in(_person: Person) -> bool:
+        read[0] += 1
+        return True
+
+    async def body(auth: AuthServer) -> None:
+        accounts, row = Accounts(auth.store, now=auth.clock), {"issuer": "https://issuer.example", "name": "x"}
+        rows = [{**row, "subject": f"s-{n:04}", "known_as": str(n), "seen_at": 0.0} for n in range(1_000)]
+        await auth.store.transact(lambda connection: connection.execute(tables.person.insert(), rows))
+        zoe = await accounts.add("zoe", "correct horse")
+        tokens = await auth.granted(await auth.client(), zoe)
+        read[0] = 0
+        assert await auth.authorization.revoke_barred_people() == set()
+        assert read[0] >= 1_001  # the first time
+        auth.clock.now += 3_600.0
+        read[0] = 0
+        assert await auth.authorization.revoke_barred_people() == set()
+        assert read[0] == 200
+        for _ in range(6):
+            await auth.authorization.revoke_barred_people()
+        await accounts.remove("zoe")
+        zoes = Principal(OWN_ISSUER, derive_subject(zoe.issuer, zoe.subject), "").name
+        assert await auth.authorization.revoke_barred_people() == {zoes}
+        assert not await auth.works(tokens["access_token"])
+
+    with_auth_server(tmp_path, body, can_sign_in=can_sign_in)
 
 
 def test_sec_08_access_tokens_of_a_barred_person_end_at_the_first_check_after_a_restart(tmp_path: Path) -> None:
