@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from toolgate.server.node.messages import TaskEnded
 from toolgate.server.node.people import MAX_PRINCIPALS, GatewayPeople
@@ -24,13 +25,12 @@ class EndReceiver(Protocol):
     def send(self, message: Any) -> None: ...
 
 
-@dataclass(slots=True)
-class PendingEnd:
+class PendingEnd(msgspec.Struct, eq=False):
     """An end that no gateway has reported yet. `receivers`: those that it was sent to, the last one last."""
 
     message: TaskEnded
     confirm: Callable[[], None]
-    receivers: list[EndReceiver] = field(default_factory=list)
+    receivers: list[EndReceiver] = msgspec.field(default_factory=list)
 
     @property
     def is_under_way(self) -> bool:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -46,8 +45,7 @@ class Run(msgspec.Struct):
         return msgspec.structs.replace(self, hits=[*self.hits])
 
 
-@dataclass(frozen=True, slots=True)
-class OutputReader:
+class OutputReader(msgspec.Struct, frozen=True):
     """The server or gateway that answers a read of output. `is_gone(name)`: another one has ended, perhaps before it
     sent its answer."""
 
@@ -55,8 +53,7 @@ class OutputReader:
     is_gone: Callable[[str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskEnd:
+class TaskEnd(msgspec.Struct, frozen=True, eq=False):
     """A background task that has ended or, if it still runs, has lost the call that started it.
 
     `confirm` is called when its end is stored elsewhere: until then each later server reports it again. `is_earlier`:
