@@ -63,6 +63,7 @@ class Sandboxing:
         self._starts: StartQueue | None = None
         self._hold = config.hold
         self._network_rules = (config.allow_private, config.refuse_networks)
+        self.level: str = "none" if self.sandbox is None else self.sandbox.level
         if self.sandbox is not None:
             checks.check_workspace(config, state, self.sandbox)
             _log_level(self.sandbox, remote=config.is_remote)
@@ -70,10 +71,6 @@ class Sandboxing:
             self.weaknesses = [f"no stronger sandbox: {why}" for why in self.sandbox.lacking]
             if self.sandbox.level != "none":
                 self._cgroups = self._find_cgroups()
-
-    @property
-    def level(self) -> str:
-        return "none" if self.sandbox is None else self.sandbox.level
 
     def describe(self) -> str:
         return "none" if self.sandbox is None else self.sandbox.describe()
