@@ -71,10 +71,11 @@ def remove_unused_clients(connection: "tables.Connection", now: float) -> None:
     Those of the operator stay.
     """
     table = tables.client
-    clients_with_grant = tables.grant.select().with_only_columns(tables.grant.c.client)
+    has_grant = tables.select(tables.grant.c.id).where(tables.grant.c.client == table.c.id).exists()
     never = table.c.granted_at.is_(None) & (table.c.made_at < now - UNAPPROVED_LIFETIME)
-    left = (table.c.granted_at < now - UNUSED_LIFETIME) & table.c.id.not_in(clients_with_grant)
-    connection.execute(table.delete().where(never | left, table.c.kind != CONFIGURED))
+    left = (table.c.granted_at < now - UNUSED_LIFETIME) & ~has_grant
+    for unused in (never, left):
+        connection.execute(table.delete().where(unused, table.c.kind != CONFIGURED))
     consent = tables.consent
-    gone = consent.c.given_at < now - UNUSED_LIFETIME
-    connection.execute(consent.delete().where(gone & consent.c.client.not_in(tables.select(table.c.id))))
+    has_client = tables.select(table.c.id).where(table.c.id == consent.c.client).exists()
+    connection.execute(consent.delete().where(consent.c.given_at < now - UNUSED_LIFETIME, ~has_client))

@@ -105,14 +105,8 @@ class DueCallbacks:
 
 
 def _list_owners(connection: "tables.Connection") -> list[str]:
-    """Return the processes that have callbacks, by one seek each."""
-    column, owners = tables.callback.c.process, list[str]()
-    following = tables.select(tables.func.min(column))
-    found = connection.execute(following).scalar()
-    while found is not None:
-        owners.append(found)
-        found = connection.execute(following.where(column > found)).scalar()
-    return owners
+    """Return the processes that have callbacks."""
+    return tables.list_distinct(connection, tables.callback.c.process)
 
 
 def _advance(connection: "tables.Connection", row: "tables.Row[tuple[object, ...]]", now: float) -> Firing:

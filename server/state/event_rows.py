@@ -473,9 +473,12 @@ class EventRows:
 def _remove_some(connection: "tables.Connection", table: Any, condition: Any) -> int:
     """Remove at most `PIECE` rows that fulfil a condition, and return their number."""
     key = tuple(table.primary_key)
-    some = tables.select(*key).where(condition).limit(PIECE)
-    this = key[0].in_(some) if len(key) == 1 else tables.tuple_(*key).in_(some)
-    return connection.execute(table.delete().where(this)).rowcount
+    keys = connection.execute(tables.select(*key).where(condition).limit(PIECE)).all()
+    if keys:
+        this = (column == tables.bindparam(f"of_{column.name}") for column in key)
+        rows = [{f"of_{column.name}": value for column, value in zip(key, row, strict=True)} for row in keys]
+        connection.execute(table.delete().where(*this), rows)
+    return len(keys)
 
 
 def _to_event(row: Any) -> LoggedEvent:

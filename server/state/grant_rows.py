@@ -165,6 +165,8 @@ def list_unrevoked_grants(
 
 def revoke_grants(connection: "tables.Connection", grants: Sequence[Grant], now: float) -> list[str]:
     """Revoke grants, each with its code, its tokens and its consents. Return the ids of the denied access tokens."""
+    if not grants:
+        return []
     ids = [grant.id for grant in grants]
     connection.execute(tables.grant.update().where(tables.grant.c.id.in_(ids)).values(revoked_at=now))
     connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id.in_(ids)))

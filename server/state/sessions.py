@@ -157,7 +157,8 @@ class SessionRecords:
                 for id, events in messages.items()
                 for event in events
             ]
-            there = set(connection.execute(tables.session.select().with_only_columns(tables.session.c.id)).scalars())
+            ours = tables.select(tables.session.c.id).where(tables.session.c.id.in_(list(messages)))
+            there = set(connection.execute(ours).scalars())
             _each(connection, table.insert(), [row for row in rows if row["session"] in there])
 
         return self._batch.add(leave)
@@ -264,8 +265,9 @@ def _see(seen: Mapping[str, float], connection: "tables.Connection") -> None:
 def _list_processes(connection: "tables.Connection", id: str | None = None) -> list[str]:
     """Return the processes that have sessions, or have the session `id`."""
     table = tables.session
-    rows = table.select().with_only_columns(table.c.process).distinct()
-    return list(connection.execute(rows if id is None else rows.where(table.c.id == id)).scalars())
+    if id is None:
+        return tables.list_distinct(connection, table.c.process)
+    return list(connection.execute(tables.select(table.c.process).where(table.c.id == id)).scalars())
 
 
 def _remove_sessions(connection: "tables.Connection", held: list[tuple[str, str]]) -> None:

@@ -45,7 +45,7 @@ BACK = "http://127.0.0.1:5000/back"
 
 def made(folder: Path) -> str:
     """Return the SQL of a used database, in a new state folder."""
-    asyncio.run(_use(folder))
+    asyncio.run(_use_folder(folder))
     with contextlib.closing(sqlite3.connect(folder / "state.db")) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         assert version == VERSION
@@ -53,8 +53,15 @@ def made(folder: Path) -> str:
     return "\n".join([*lines, f"PRAGMA user_version = {version};", ""])
 
 
-async def _use(folder: Path) -> None:
-    store, fired = SqliteStore(folder), asyncio.Event()
+async def _use_folder(folder: Path) -> None:
+    store = SqliteStore(folder)
+    await use(store)
+    store.close()
+
+
+async def use(store: Store) -> None:
+    """Store rows in every table."""
+    fired, folder = asyncio.Event(), store.folder
     clock = CallbackTimer(store, lambda _: fired.set())
     for principal in ("local", "u-5f0c6bd6"):
         await _work(store, clock, principal)
@@ -76,7 +83,6 @@ async def _use(folder: Path) -> None:
     create_file(folder / "keys" / chains.KEY, AUDIT_KEY)
     await store.transact(_record)
     await clock.stop()
-    store.close()
 
 
 def _place(connection: Any) -> None:

@@ -20,6 +20,7 @@ def upgrade() -> None:
     op.create_index("ix_oauth_grant_expires_at", "oauth_grant", ["expires_at"])
     op.create_index("ix_oauth_grant_revoked_at", "oauth_grant", ["revoked_at"])
     op.create_index("oauth_client_oldest", "oauth_client", ["kind", "granted_at", "made_at"])
+    op.create_index("oauth_client_unused", "oauth_client", ["granted_at", "made_at"])
     op.create_index("ix_oauth_code_expires_at", "oauth_code", ["expires_at"])
     op.create_index("ix_oauth_consent_given_at", "oauth_consent", ["given_at"])
     op.create_index("oauth_consent_client", "oauth_consent", ["client"])
