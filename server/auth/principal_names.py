@@ -1,7 +1,8 @@
 """Find a principal's names for rules: `account:ada`, `github:583231`."""
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from toolgate.server.policy.sign_in_methods import PASSWORD, format_identity
 
@@ -9,35 +10,49 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
 MAX_KNOWN = 10_000  # principals with cached names
+SLACK = 60.0  # seconds by which the clocks of servers on one state differ at most
 
 
 class PrincipalNames:
-    """A cache of names, which never change: no subject is reused, no account renamed."""
+    """A cache of names, which never change: no subject is reused, no account renamed.
 
-    def __init__(self, store: "Store") -> None:
+    The first look reads all people, a later one those who signed in since, as long as the cache has room for all.
+    """
+
+    def __init__(self, store: "Store", most: int = MAX_KNOWN) -> None:
         self._store = store
+        self._most = most
         self._known: OrderedDict[str, frozenset[str]] = OrderedDict()
+        self._since = 0.0  # people who signed in before are in the cache
 
     async def find_names(self, principal: str) -> frozenset[str]:
         """Return all names of a principal. Raises StateError."""
         if principal not in self._known:
-            self._known[principal] = frozenset((principal,)) | await self._look_up(principal)
-            while len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
+            await self._read_people(principal)
         return self._known[principal]
 
-    async def _look_up(self, principal: str) -> frozenset[str]:
-        """Find the person in the database, where they are before they have a token."""
+    async def _read_people(self, principal: str) -> None:
+        """Take names from the database, where people are before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER
         from toolgate.server.principal import LOCAL_NAME, Principal  # start-up: rules about people are rare
         from toolgate.server.state import grant_rows
-        from toolgate.server.state.people_rows import BUILT_IN
 
-        if principal == LOCAL_NAME:
-            return frozenset()
-        for row in await self._store.read(grant_rows.list_people):
-            if Principal(OWN_ISSUER, row.subject, "").name == principal:
-                is_account = row.issuer == BUILT_IN
-                name = f"{PASSWORD.prefix}:{row.name}" if is_account else format_identity(row.issuer, row.known_as)
-                return frozenset((name,))
-        return frozenset()
+        found: dict[str, frozenset[str]] = {principal: frozenset((principal,))}
+        if principal != LOCAL_NAME:
+            now = self._store.now()
+            for row in await self._store.read(partial(grant_rows.list_people_since, since=self._since)):
+                name = Principal(OWN_ISSUER, row.subject, "").name
+                found[name] = frozenset((name, _format_name(row)))
+            self._since = now - SLACK
+        wanted = found.pop(principal)
+        self._known |= found
+        self._known[principal] = wanted  # the last to go
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+            self._since = 0.0  # who is dropped must be found again
+
+
+def _format_name(row: Any) -> str:
+    from toolgate.server.state.people_rows import BUILT_IN  # start-up
+
+    return f"{PASSWORD.prefix}:{row.name}" if row.issuer == BUILT_IN else format_identity(row.issuer, row.known_as)
