@@ -186,5 +186,6 @@ FLAT_ROWS = (  # all work of an action is flat, not only its longest transaction
 ROWS = (
     *FLAT_ROWS,
     Row("read the newest grants of a person with n, and their count", 256, beside_own_grants),
-    Row("sweep old events of n logs: the longest transaction", 100, beside_old_events, actions=1),
+    # the longest of many swings, and is to stay under 50 ms
+    Row("sweep old events of n logs: the longest transaction", 100, beside_old_events, most=0.5, actions=1),
 )
