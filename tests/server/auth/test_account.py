@@ -7,6 +7,7 @@ import pytest
 
 from tests.clients.chromium import confirm, people
 from tests.server.auth.sign_in_server import PASSWORD, Browser, SignInServer
+from tests.server.state.test_many_grants import add_grants
 from toolgate.transports.web.sign_in_context import name_browser
 
 NEW = "battery staple"
@@ -67,6 +68,18 @@ def test_a_password_is_not_changed_without_the_old_one_or_to_a_bad_one(server: S
     forged = browser.post("/account", {"csrf": "0" * 64, "password": PASSWORD, "new-password": NEW, "again": NEW})
     assert forged.status == 403
     assert server.browser(accept="text/html").sign_in().location == "/"
+
+
+def test_of_many_apps_the_newest_are_shown_and_the_others_counted(server: SignInServer) -> None:
+    assert server.sign_in.accounts is not None
+    ada = server.do(server.sign_in.accounts.find_account("ada"))
+    assert ada is not None
+    server.do(add_grants(server.store, 60, ada))
+    browser = server.browser(accept="text/html")
+    browser.sign_in()
+    page = browser.get("/account").text
+    assert (page.count('name="grant"'), "… and 10 more" in page) == (50, True)
+    assert 'value="g-59"' in page and 'value="g-9"' not in page
 
 
 def test_a_changed_password_is_logged_without_it(server: SignInServer, caplog: pytest.LogCaptureFixture) -> None:

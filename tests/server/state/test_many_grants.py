@@ -42,15 +42,15 @@ def recorded_statements() -> Generator[list[list[str]]]:
         event.remove(Engine, "before_cursor_execute", execute)
 
 
-async def add_grants(store: Store, count: int = COUNT) -> None:
+async def add_grants(store: Store, count: int = COUNT, ada: Person = ADA) -> None:
     """Store grants of one person, two to each of her clients, and a token of each."""
-    subject, far = derive_subject(ADA.issuer, ADA.subject), store.now() + 1e6
+    subject, far = derive_subject(ada.issuer, ada.subject), store.now() + 1e6
     metadata = '{"client_name":"app","redirect_uris":[],"token_endpoint_auth_method":"none","grant_types":[]}'
     client = {"kind": "dynamic", "metadata": metadata, "made_at": 0.0}
     row: dict[str, Any] = {"subject": subject, "scope": "a b", "resource": "", "redirect_uri": "", "family": ""}
     row |= {"used_at": 1.0, "expires_at": far}
     token = {"subject": subject, "expires_at": far, "denied": False}
-    person = {"issuer": ADA.issuer, "known_as": ADA.subject, "name": ADA.name, "seen_at": 0.0}
+    person = {"issuer": ada.issuer, "known_as": ada.subject, "name": ada.name, "seen_at": 0.0}
 
     def fill(connection: "tables.Connection") -> None:
         clients = [{**client, "id": f"c-{n}"} for n in range(count // 2)]
