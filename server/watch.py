@@ -54,13 +54,18 @@ async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
 
     async def look() -> None:
         nonlocal told
+        skills.is_watched = False
         catalogue = await asyncio.to_thread(skills.catalogue)
         now = {skill.name: skill.description for skill in catalogue.values()}
+        skills.is_watched = True
         before, told = told, now
         if before is not None and now != before:
             changed()
 
-    await watch_folders("skill", skills.watch_roots, look)
+    try:
+        await watch_folders("skill", skills.watch_roots, look)
+    finally:
+        skills.is_watched = False
 
 
 async def watch_folders(

@@ -20,10 +20,9 @@ from toolgate.server.server import Server
 from toolgate.tools.api.content import ResourceLink
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
-from toolgate.tools.api.uris import canonicalise
 from toolgate.tools.builtin import workspace_files
 from toolgate.tools.builtin.skills import resources
-from toolgate.tools.builtin.skills.files import MANIFEST, SkillEntries, SkillEntry, uri_of
+from toolgate.tools.builtin.skills.files import MANIFEST, SkillEntries, SkillEntry
 from toolgate.tools.builtin.skills.frontmatter import SkillError
 from toolgate.tools.builtin.skills.skills import Skill, Skills
 
@@ -46,9 +45,9 @@ async def list_skills(server: Server, published: SkillEntries, call: Call) -> di
 
 async def get_skill(server: Server, published: SkillEntries, call: Call) -> dict[str, Any]:
     uri = read_uri(call)
-    catalogue = await asyncio.to_thread(_skills(server, call).catalogue)
-    canonical = canonicalise(uri)
-    wanted = next((skill for skill in catalogue.values() if uri_of(skill.name, MANIFEST) == canonical), None)
+    values = resources.skill_file.match(uri) or {}
+    name = values.get("name", "") if values.get("path") == MANIFEST else ""
+    wanted = await asyncio.to_thread(_skills(server, call).find, name) if name else None
     found = await asyncio.to_thread(_list_entries, published, [] if wanted is None else [wanted])
     if not found:
         raise InvalidParams("unknown skill", {"uri": uri})

@@ -93,6 +93,38 @@ def test_the_first_skill_of_an_absent_folder_is_seen_and_so_is_what_follows(tmp_
     watched(Skills([folder]), body)
 
 
+def test_a_skill_is_found_as_it_is_while_the_folders_are_watched(tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    skills = Skills([mine, theirs])
+
+    async def body(it: Watched) -> None:
+        (mine / "other").mkdir(parents=True)
+        write(theirs, "one", "first")
+        await it.tells({"one": "first"})
+        assert skills.is_watched
+
+        def find(name: str) -> tuple[str, Path] | None:
+            found = skills.find(name)
+            return None if found is None else (found.description, found.folder)
+
+        write(theirs, "one", "second")
+        assert find("one") == ("second", theirs / "one")
+        write(theirs, "two", "new")
+        assert find("two") == ("new", theirs / "two")
+        write(mine, "two", "before theirs")
+        assert find("two") == ("before theirs", mine / "two")
+        shutil.rmtree(mine / "two")
+        assert find("two") == ("new", theirs / "two")
+        shutil.rmtree(theirs / "two")
+        assert find("two") is None
+        (mine / "other" / "SKILL.md").write_text("---\nname: one\ndescription: by the watch\n---\n")
+        await it.tells({"one": "by the watch"})
+        assert find("one") == ("by the watch", mine / "other")
+
+    watched(skills, body)
+    assert not skills.is_watched
+
+
 def test_a_change_between_describing_and_watching_is_told(tmp_path: Path) -> None:
     skills = Skills([tmp_path])
     skills.describe(1000)

@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.clients.raw_client import PATIENCE
+from tests.servers.line_counter import counted_lines
 from tests.tools.fake_context import FakeServices, data, refused, run, said
 from toolgate.tools.builtin.skills import frontmatter
-from toolgate.tools.builtin.skills.skills import BUILT_IN, MAX_DESCRIPTION_BYTES, Skills, invoke_skill, tool_description
+from toolgate.tools.builtin.skills.skills import (
+    BUILT_IN,
+    MAX_DESCRIPTION_BYTES,
+    Skills,
+    instructions,
+    invoke_skill,
+    tool_description,
+)
 
 GOOD = "---\nname: {name}\ndescription: {about}\n---\nDo it.\n"
 
@@ -282,6 +291,22 @@ def test_a_skill_is_returned_with_its_arguments_folder_and_files(tmp_path: Path)
         "files": ["a/script.py", "b.md"],
         "body": said(output).partition("\n\nSkill folder")[0],
     }
+
+
+def test_a_skill_of_watched_folders_costs_the_same_beside_any_number_of_others(tmp_path: Path) -> None:
+    def count_fewest_lines(count: int) -> int:
+        skills = Skills([tmp_path / str(count)])
+        for number in range(count):
+            write(tmp_path / str(count), f"s{number}")
+        skills.is_watched = True
+        fewest, end = 10**9, time.monotonic() + PATIENCE
+        while fewest >= 1_000 and time.monotonic() < end:  # at first the files have only just changed
+            with counted_lines() as counted:
+                assert instructions(skills, "s7", "").startswith("Do it.")
+            fewest = min(fewest, counted.lines)
+        return fewest
+
+    assert count_fewest_lines(200) == count_fewest_lines(20) < 1_000
 
 
 def test_arguments_without_a_place_for_them_are_appended(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def skill_names(value: str, ctx: Context) -> list[str]:
 
 @skill_file.completion("path")
 def skill_paths(value: str, arguments: Mapping[str, str], ctx: Context) -> list[str]:
-    skill = ctx.service(Skills).catalogue().get(arguments.get("name", ""))
+    skill = ctx.service(Skills).find(arguments.get("name", ""))
     return [] if skill is None else [file.path for file in files_of(skill.folder) if file.path.startswith(value)]
 
 
@@ -91,7 +91,7 @@ async def list_folder(uri: str, ctx: Context) -> list[ResourceLink]:
 
 
 def _links(ctx: Context, name: str, inner: str) -> list[ResourceLink]:
-    skill = ctx.service(Skills).catalogue().get(name)
+    skill = ctx.service(Skills).find(name)
     held = children(skill.folder, inner) if skill is not None else None
     if skill is None or held is None:
         raise NotFound(f"skill {name!r} has no folder {inner!r}")
@@ -109,7 +109,7 @@ def _link(skill: Skill, file: SkillFile) -> ResourceLink:
 
 def _find_path(ctx: Context, name: str, path: str) -> Path | None:
     """Return the path of a skill's file, or None if there is no such file."""
-    skill = ctx.service(Skills).catalogue().get(name)
+    skill = ctx.service(Skills).find(name)
     if skill is None or all(file.path != path for file in files_of(skill.folder)):
         return None
     return skill.folder / path

@@ -35,6 +35,8 @@ MAX_ARGUMENTS = 20_000  # characters
 
 ARGUMENTS = "$ARGUMENTS"
 
+FolderStamp = tuple[int, int] | None  # inode and mtime in ns; None: no folder
+
 log = logging.getLogger(__name__)
 
 
@@ -44,9 +46,16 @@ class Skill(msgspec.Struct, frozen=True):
     folder: Path
 
 
+class Listing(msgspec.Struct, frozen=True):
+    """The skills by name, and the stamps that their folders had before they were read."""
+
+    skills: Mapping[str, Skill]
+    stamps: Sequence[FolderStamp]
+
+
 class Skills:
     """The skills in `folders`, searched in order; the first of a name wins. It always reflects the folders' current
-    state.
+    state. While the folders are watched (`is_watched`), finding a skill reads no other.
 
     `cache` is a file for results of YAML parsing, for a faster next start; only the server may write it. A folder may
     be a link, as people make for their own; a SKILL.md and the files beside it may not.
@@ -59,12 +68,15 @@ class Skills:
         self._heads: dict[str, SkillHead] = {}  # by the path of the SKILL.md
         self._warned: set[str] = set()  # in the log
         self._lock = threading.Lock()  # used by the loop, by calls and by the watch
+        self.is_watched = False  # each change of the folders is followed by `catalogue`
+        self._listing: Listing | None = None  # None also if a folder changed just before it was read
         self.last_described: dict[str, str] | None = None  # name → description, from the last `describe`
 
     def catalogue(self) -> Mapping[str, Skill]:
         """The skills by name, sorted. It reads changed files; the others cost a stat each."""
         with self._lock:
             settled = time.time_ns() - RACY_NS
+            stamps = [_stamp_folder(folder) for folder in self.folders]
             heads = {str(path): self._read_head(path, stamp) for path, stamp in self._files()}
             found: dict[str, Skill] = {}
             for path, head in heads.items():
@@ -72,7 +84,26 @@ class Skills:
                     found[head.name] = Skill(head.name, head.description, Path(path).parent)
             self._heads = {path: head for path, head in heads.items() if head.stamp[2] < settled}
             self._write_cache()
-        return dict(sorted(found.items()))
+            skills = dict(sorted(found.items()))
+            is_settled = all(stamp is None or stamp[1] < settled for stamp in stamps)
+            self._listing = Listing(skills, stamps) if is_settled else None
+        return skills
+
+    def find(self, name: str) -> Skill | None:
+        """Return the skill of that name. While the folders are watched, this costs a stat of its SKILL.md and one of
+        each of `folders`; otherwise, and for an unknown name, it costs as much as `catalogue`."""
+        listing = self._listing if self.is_watched else None
+        skill = None if listing is None else listing.skills.get(name)
+        if skill is None or listing is None or not self._is_unchanged(skill, listing):
+            return self.catalogue().get(name)
+        return skill
+
+    def _is_unchanged(self, skill: Skill, listing: Listing) -> bool:
+        path = skill.folder / MANIFEST
+        head = self._heads.get(str(path))
+        if head is None or head.stamp != frontmatter.file_stamp(path):
+            return False
+        return all(_stamp_folder(folder) == stamp for folder, stamp in zip(self.folders, listing.stamps, strict=True))
 
     def describe(self, budget: int) -> str:
         """Return the catalogue, one `- name: description` per line, shortened and then cut to `budget` bytes."""
@@ -204,14 +235,13 @@ def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, 
     if len(arguments) > MAX_ARGUMENTS:
         raise WrongArgumentsError(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
     refuse_control_characters(skill_name=name, arguments=arguments)
-    catalogue = skills.catalogue()
-    skill = catalogue.get(name)
+    skill = skills.find(name)
     if skill is None:
-        known = _shorten(", ".join(catalogue), 2_000) or "none"
+        known = _shorten(", ".join(skills.catalogue()), 2_000) or "none"
         what = "is a path, not the name of a skill" if {"/", "\\"} & set(name) else "is not a skill"
         raise ToolError(f"{_shorten(name, 100)!r} {what}; skills are: {known}")
     try:
-        body = frontmatter.read_body(skill.folder / "SKILL.md")
+        body = frontmatter.read_body(skill.folder / MANIFEST)
     except frontmatter.SkillError as error:
         raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
     files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_LISTED_FILES]
@@ -230,6 +260,14 @@ def _describe_folder(skill: Skill, files: Sequence[str]) -> str:
         return f"Skill folder: {skill.folder}"
     rest = " (the first of them)" if len(files) == MAX_LISTED_FILES else ""
     return "\n".join([f"Skill folder: {skill.folder}", f"Files in it{rest}:", *(f"- {file}" for file in files)])
+
+
+def _stamp_folder(folder: Path) -> FolderStamp:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def _folders_in(folder: Path) -> list[Path]:
