@@ -1,5 +1,6 @@
 """Make the document that ReadDocs returns from a loaded and converted page."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,12 +25,14 @@ class LoadedPage(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def create_document(loaded: LoadedPage, readable: "ReadablePage", request: PageRequest) -> PageDocument:
-    """Return the part of the page that `request` is for, and notes on what is missing."""
+def create_document(
+    loaded: LoadedPage, readable: "ReadablePage", request: PageRequest, more: Sequence[str] = ()
+) -> PageDocument:
+    """Return the part of the page that `request` is for, notes on what is missing, and `more` notes."""
     page = loaded.page
     head = [f"Title: {readable.title}"] if readable.title else []
     head.append(f"URL: {page.url}")
-    said = [*(loaded.notes if readable.is_html else ()), readable.note]
+    said = [*(loaded.notes if readable.is_html else ()), readable.note, *more]
     notes = [f"({to_line(note, MAX_NOTE)})" for note in said if note]
     taken = sum(map(len, [*head, *notes])) + len(page.url)  # it may be said again
     text = truncate(readable.text or "", MAX_ANSWER - taken - MAX_WORDS)

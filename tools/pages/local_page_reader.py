@@ -1,6 +1,7 @@
 """Read pages and pictures in this process and its children: a browser if there is one, and workers."""
 
 import asyncio
+import hashlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,6 +10,7 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Page, PageFetcher
 from toolgate.tools.api.text import to_line
 from toolgate.tools.fair_queue import BusyError, FairQueue
+from toolgate.tools.pages.conversions import Conversion, Conversions
 from toolgate.tools.pages.document import LoadedPage, create_document, create_error_document
 from toolgate.tools.pages.page_reader import (
     FAULT,
@@ -42,6 +44,9 @@ VISITS_SHARE = 6  # of them for one principal
 MAX_LARGE = 3  # of them that may be larger than MAX_BODY
 LARGE_SHARE = 2
 MAX_WAITING = 128  # of one principal's pages: a later one would not be read in time
+MAX_WHOLE = 7 * 2**20  # bytes of a text that a worker returns at once: nearly workers.messages.MAX_RESULT
+MAX_SINGLE = 75_000  # characters that fit into one answer beside the longest URL and notes
+CHANGED_NOTE = "the page has changed while it was read: earlier parts may not fit; without an offset it is read anew"
 NO_BROWSER_NOTE = "fetched without a browser: scripts did not run"
 
 
@@ -49,11 +54,12 @@ class LocalPageReader:
     """A PageReader whose browser and workers are children of this process.
 
     A page takes a slot of `visits` before it is fetched, and one of `large` for a file larger than MAX_BODY; this
-    bounds memory. `chromium` is the path of a browser, or None.
+    bounds memory. `chromium` is the path of a browser, or None. `conversions` keeps texts between the pieces of a page.
     """
 
-    def __init__(self, web: Web, chromium: str | None = None) -> None:
+    def __init__(self, web: Web, chromium: str | None = None, conversions: Conversions | None = None) -> None:
         self.web = web
+        self.conversions = conversions or Conversions()
         self.visits = FairQueue(MAX_VISITS, "pages", per_principal=VISITS_SHARE, max_waiting=MAX_WAITING)
         self.large = FairQueue(MAX_LARGE, "large files", per_principal=LARGE_SHARE)
         self._chromium = chromium
@@ -61,6 +67,9 @@ class LocalPageReader:
         self._workers: Workers | None = None
 
     async def read(self, request: PageRequest) -> PageDocument:
+        kept = self.conversions.find(request) if request.offset else None
+        if kept is not None and kept.is_current:
+            return _show(kept, request)
         try:
             async with (
                 asyncio.timeout_at(request.deadline),
@@ -122,6 +131,7 @@ class LocalPageReader:
 
     async def close(self) -> None:
         """End the workers and the browser, and close the idle connections. A later read starts new ones."""
+        self.conversions.close()
         browser, self._browser = self._browser, None
         closing = [part.close() for part in (self.web, browser, self._workers) if part is not None]
         for outcome in await asyncio.gather(*closing, return_exceptions=True):
@@ -174,8 +184,14 @@ async def _convert(reader: LocalPageReader, loaded: LoadedPage, request: PageReq
 
     page = loaded.page
     is_fault = page.status >= FAULT
+    digest = await asyncio.to_thread(_digest, page)
+    kept = reader.conversions.find(request)
+    emptied = msgspec.structs.replace(loaded, page=msgspec.structs.replace(page, body=b""))
+    if kept is not None and kept.digest == digest and not is_fault:
+        return _show(msgspec.structs.replace(kept, loaded=emptied), request)
     form: Format = "text" if is_fault else request.format
-    raw = RawPage(page.body, page.headers.get("content-type", ""), page.url, form, 0 if is_fault else request.offset)
+    offset, max_whole = (0, 0) if is_fault else (request.offset, MAX_WHOLE)
+    raw = RawPage(page.body, page.headers.get("content-type", ""), page.url, form, offset, max_whole)
     try:
         readable = await _read_in_worker(reader, raw, request)
     except BusyError:
@@ -194,7 +210,24 @@ async def _convert(reader: LocalPageReader, loaded: LoadedPage, request: PageReq
         raise ToolError(
             f"{shorten_url(page.url)} is {kind}, not text; ReadDocs reads HTML, PDF, JSON, XML and plain text"
         )
-    return create_document(loaded, readable, request)
+    conversion = Conversion(emptied, readable, digest)
+    if readable.is_whole and readable.length > MAX_SINGLE:
+        conversion = reader.conversions.add(request, conversion)
+    return _show(conversion, request)
+
+
+def _show(conversion: Conversion, request: PageRequest) -> PageDocument:
+    """Return the piece of a converted page that is asked for."""
+    notes = (CHANGED_NOTE,) if conversion.is_changed and request.offset else ()
+    return create_document(conversion.loaded, conversion.readable.cut_piece(request.offset), request, notes)
+
+
+def _digest(page: Page) -> bytes:
+    """Return what two loads of the same page have in common."""
+    head = f"{page.url} {page.truncated} {page.headers.get('content-type', '')}\n"
+    digest = hashlib.sha256(head.encode("utf-8", "replace"))
+    digest.update(page.body)
+    return digest.digest()
 
 
 async def _read_in_worker(reader: LocalPageReader, raw: "RawPage", request: PageRequest) -> "ReadablePage":

@@ -20,7 +20,7 @@ from toolgate.tools.api.text import clean_text, strip_markup, to_line
 from toolgate.tools.web import article
 from toolgate.tools.web.page import shorten_url
 
-MAX_TEXT = 100_000  # characters of a page that are returned; a call's answer holds fewer
+MAX_TEXT = 100_000  # characters of a page that are shown at once; a call's answer holds fewer
 MAX_TITLE = 300  # characters
 MAX_PAGES = 2_000  # of a PDF
 MAX_LENGTH = 4_000_000  # characters of all pages
@@ -73,14 +73,15 @@ MAGIC = {
 
 
 class RawPage(msgspec.Struct, frozen=True):
-    """A body from `url` with its header `content_type`, and the wanted format of HTML (see `read`). `offset` is the
-    first character of the converted text that the answer shows."""
+    """A body from `url` with its header `content_type`, and the wanted format of HTML (see `read`). A converted
+    text of up to `max_whole` bytes is returned whole, of a longer one MAX_TEXT characters from `offset` on."""
 
     body: bytes
     content_type: str
     url: str
     form: str
     offset: int = 0
+    max_whole: int = 0
 
     @property
     def kind(self) -> str:
@@ -98,14 +99,25 @@ class RawPage(msgspec.Struct, frozen=True):
 
 
 class ReadablePage(msgspec.Struct, frozen=True):
-    """A page's media type, title (or ""), and MAX_TEXT characters of its text from the offset, of `length`. `text` is
-    None if the type is no text. `note` tells the reader about the conversion."""
+    """A page's media type, title (or ""), and its text of `length` characters, or a piece of it from `start` on. `text`
+    is None if the type is no text. `note` tells the reader about the conversion."""
 
     kind: str
     title: str
     text: str | None
     length: int
     note: str = ""
+    start: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.text is not None and len(self.text) == self.length
+
+    def cut_piece(self, offset: int) -> "ReadablePage":
+        """Return the page with at most MAX_TEXT characters of its text from the offset on."""
+        begin = offset - self.start
+        text = None if self.text is None else self.text[begin : begin + MAX_TEXT]
+        return msgspec.structs.replace(self, text=text, start=offset)
 
     @property
     def is_html(self) -> bool:
@@ -135,7 +147,7 @@ def read(raw: RawPage) -> ReadablePage:
     title, text = "", clean_text(decode_body(raw.body, raw.content_type))
     if kind in HTML_TYPES:
         title, text = (_find_title(text), text) if raw.form == "html" else convert_html(text, raw.url, raw.form)
-    return ReadablePage(kind, title, text[raw.offset : raw.offset + MAX_TEXT], len(text))
+    return _limit_text(ReadablePage(kind, title, text, len(text)), raw)
 
 
 def prepare_pdf() -> None:
@@ -163,7 +175,13 @@ def read_pdf(raw: RawPage) -> ReadablePage:
         raise ToolError(f"{shorten_url(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
     if not text:
         note = "the PDF has no text: its pages may be pictures"
-    return ReadablePage(PDF, title, text[raw.offset : raw.offset + MAX_TEXT], len(text), note)
+    return _limit_text(ReadablePage(PDF, title, text, len(text), note), raw)
+
+
+def _limit_text(page: ReadablePage, raw: RawPage) -> ReadablePage:
+    """Return the page with its whole text, or a piece of one that is too long for that."""
+    is_short = len((page.text or "").encode("utf-8", "replace")) <= raw.max_whole
+    return page if is_short else page.cut_piece(raw.offset)
 
 
 def _pdf_text(reader: Any) -> tuple[str, str]:
