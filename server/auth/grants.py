@@ -118,7 +118,7 @@ class Grants:
         """End all grants of one subject, of one client, or of everybody, with all tokens issued without consent. Return
         the number of grants.
 
-        It takes many short transactions, so that others' work goes on. One that was ended begins anew.
+        It takes many short transactions, so that others' work goes on. After an interruption, call it again.
         """
         now, count = self._now(), 0
 
