@@ -18,7 +18,7 @@ from toolgate.tools.egress.sandbox_proxy import SandboxProxy
 from toolgate.tools.sandbox.levels import Sandbox
 from toolgate.tools.sandbox.process import SandboxProcess, kill_user
 from toolgate.tools.sandbox.read_only_filter import build_read_only
-from toolgate.tools.sandbox.users import assign_user, list_active_users
+from toolgate.tools.sandbox.users import assign_user, runs_process
 from toolgate.tools.workspace import landlock
 from toolgate.tools.workspace.environment import resource_limits
 from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
@@ -133,7 +133,7 @@ class SandboxedEnvironment:
     def end_leftovers(self) -> None:
         """End processes that lost their sandbox with its server, but survived it. Blocking."""
         uids = self._sandbox.uids
-        if self._is_exclusive and uids is not None and self.uid is not None and self.uid in list_active_users():
+        if self._is_exclusive and uids is not None and self.uid is not None and runs_process(self.uid):
             kill_user(self.uid, uids[-1])
 
     def variables(self, given: Mapping[str, str]) -> Mapping[str, str]:
@@ -258,7 +258,7 @@ class SandboxedEnvironment:
             return None
         if not self._is_exclusive:
             return self._root.stat().st_uid
-        return assign_user(self._root, self._sandbox.uids)
+        return assign_user(self._root, self._sandbox.uids, self._sandbox.free_users)
 
     def _on_enter(self, listener: socket.socket) -> None:
         self._proxy = self._make_proxy(listener)

@@ -15,6 +15,7 @@ from toolgate.tools.api.services import PYTHON
 from toolgate.tools.sandbox import syscalls, trial
 from toolgate.tools.sandbox.bwrap_args import SYSTEM, SandboxView
 from toolgate.tools.sandbox.process import SandboxProcess
+from toolgate.tools.sandbox.users import FreeUsers
 from toolgate.tools.workspace.limits import Limits
 
 Level = Literal["bwrap", "uid", "none"]
@@ -72,6 +73,7 @@ class Sandbox(msgspec.Struct, frozen=True):
     readable_paths: Sequence[Path] = ()
     hidden_paths: Sequence[Path] = ()
     lacking: Sequence[str] = ()
+    free_users: FreeUsers = msgspec.field(default_factory=FreeUsers)
 
     def make_process(
         self,

@@ -10,10 +10,11 @@ import hashlib
 import os
 import pwd
 import stat
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from toolgate.tools.workspace.safe_walk import walk_folders
@@ -23,13 +24,46 @@ from toolgate.tools.workspace.state_file import open_or_replace
 LOCK = ".users"
 NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
 CLAIMS = Path("/run/toolgate-users")  # uid → a link to the folder of that user
+LOOK_AHEAD = 500  # users: a burst of new people costs one look
 
 
 class NoFreeUserError(OSError):
     """Every uid of the range has a workspace."""
 
 
-def assign_user(root: Path, uids: range) -> int:
+class FreeUsers:
+    """The next users of one server's workspaces, as one look at all workspaces and processes found them free.
+
+    A look takes time in proportion to what is there, and a burst of new people needs a user each. Only this server and
+    others on its state assign from these users, in order; a user assigned elsewhere ends the list.
+    """
+
+    def __init__(self) -> None:
+        self._users: deque[int] = deque()
+        self._last = -1  # the user that was assigned last, when this list was right
+
+    def choose(self, root: Path, uids: range, last: int) -> int:
+        """Return the next free user after the `last` one, so that a former user's files elsewhere get no new owner
+        soon. Raises NoFreeUserError."""
+        uid = self._take(root) if last == self._last else None
+        if uid is None:
+            self._users = deque(islice(_find_free(root, uids, last), LOOK_AHEAD))
+            uid = self._take(root)
+        if uid is None:
+            remedy = "remove unused workspaces, or widen --sandbox-uids"
+            raise NoFreeUserError(f"all {len(uids) - 2} users for sandboxes are taken: {remedy}")
+        self._last = uid
+        return uid
+
+    def _take(self, root: Path) -> int | None:
+        while self._users:
+            uid = self._users.popleft()
+            if not runs_process(uid) and _is_free(uid) and _claim(uid, root):
+                return uid
+        return None
+
+
+def assign_user(root: Path, uids: range, free: FreeUsers) -> int:
     """Return the uid of `root`, a folder beside those of other principals. A new one gets all its files."""
     with _lock(root.parent) as record:  # another server on this state may do the same
         found = root.lstat()
@@ -37,7 +71,7 @@ def assign_user(root: Path, uids: range) -> int:
             return found.st_uid
         uid = found.st_gid  # the intended owner of an interrupted change
         if uid not in uids or uid == found.st_uid or not _claim(uid, root):
-            uid = _choose_uid(root, uids, _read_last(record))
+            uid = free.choose(root, uids, _read_last(record))
             os.pwrite(record, b"%010d" % uid, 0)
         _change_owner(root, uid)
         return uid
@@ -51,6 +85,15 @@ def list_active_users() -> set[int]:
             with suppress(OSError):  # it has ended
                 users |= _parse_uids(Path(entry.path, "status").read_bytes())
     return users
+
+
+def runs_process(uid: int) -> bool:
+    """Return whether a process runs as this user. One system call, however many there are."""
+    try:
+        os.getpriority(os.PRIO_USER, uid)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _parse_uids(status: bytes) -> set[int]:
@@ -79,18 +122,14 @@ def _end_if_deserted(spool: Spool, end: Callable[[], None]) -> bool:
         return True
 
 
-def _choose_uid(root: Path, uids: range, last: int) -> int:
-    """Return the next uid after the last one, so that a former user's files elsewhere get no new owner soon."""
+def _find_free(root: Path, uids: range, last: int) -> Iterator[int]:
+    """Yield the users that no workspace beside `root` and no process has, from the one after the last."""
     with os.scandir(root.parent) as found:
         status = [entry.stat(follow_symlinks=False) for entry in found]
     taken = {each.st_uid for each in status} | {each.st_gid for each in status} | list_active_users()
     pool = uids[1:-1]  # the first is for trials, the last stays unused
     begin = pool.index(last) + 1 if last in pool else _first_index(root.parent, len(pool))
-    for uid in chain(pool[begin:], pool[:begin]):
-        if uid not in taken and _is_free(uid) and _claim(uid, root):
-            return uid
-    remedy = "remove unused workspaces, or widen --sandbox-uids"
-    raise NoFreeUserError(f"all {len(pool)} users for sandboxes are taken: {remedy}")
+    return (uid for uid in chain(pool[begin:], pool[:begin]) if uid not in taken)
 
 
 def _is_free(uid: int) -> bool:

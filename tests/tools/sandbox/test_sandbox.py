@@ -220,17 +220,51 @@ def test_a_user_with_running_processes_is_not_assigned(
     survivor = as_user(UIDS[1], SURVIVOR)
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
-    assert users.assign_user(root, UIDS[:4]) == UIDS[2]
+    assert users.assign_user(root, UIDS[:4], users.FreeUsers()) == UIDS[2]
     assert survivor.poll() is None
+
+
+def test_a_process_that_starts_after_the_look_keeps_its_user(
+    folder: Path, as_user: Callable[[int, str], "subprocess.Popen[bytes]"]
+) -> None:
+    free, roots = users.FreeUsers(), [folder / "workspaces" / name for name in ("ada", "bob")]
+    for root in roots:
+        root.mkdir(parents=True)
+    first = users.assign_user(roots[0], UIDS[:6], free)
+    following = UIDS[UIDS.index(first) % 4 + 1]
+    as_user(following, SURVIVOR)
+    assert users.assign_user(roots[1], UIDS[:6], free) not in (first, following)
+
+
+def test_two_servers_on_one_state_assign_each_user_once(folder: Path) -> None:
+    servers = [users.FreeUsers(), users.FreeUsers()]
+    given: list[int] = []
+    for number in range(len(IDLE) - 2):
+        root = folder / f"person{number}"
+        root.mkdir()
+        given.append(users.assign_user(root, IDLE, servers[number // 2 % 2]))
+    assert sorted(given) == list(IDLE[1:-1])
+
+
+def test_many_new_people_cost_one_look_at_all_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    look = users.list_active_users
+    monkeypatch.setattr(users, "list_active_users", lambda: looks.append("look") or look())
+    free = users.FreeUsers()
+    for number in range(6):
+        root = folder / f"person{number}"
+        root.mkdir()
+        users.assign_user(root, IDLE, free)
+    assert looks == ["look"]
 
 
 def test_a_used_user_is_assigned_again_last(folder: Path) -> None:
     """Its files in /tmp or shared memory would be the next one's."""
-    given: list[int] = []
+    given, free = list[int](), users.FreeUsers()
     for _ in range(len(IDLE) - 2):
         root = folder / "ada"
         root.mkdir()
-        given.append(users.assign_user(root, IDLE))
+        given.append(users.assign_user(root, IDLE, free))
         root.rmdir()
     assert sorted(given) == list(IDLE[1:-1])
 
@@ -244,7 +278,7 @@ def test_a_workspace_changes_owner_with_its_files_but_not_linked_ones(folder: Pa
     for path in (root, root / "deep", root / "deep" / "file", root / "deep" / "link"):
         os.chown(path, 1, 1, follow_symlinks=False)
     (root / "deep" / "hard").hardlink_to(others)
-    uid = users.assign_user(root, IDLE)
+    uid = users.assign_user(root, IDLE, users.FreeUsers())
     assert uid in IDLE
     owners = {path.name: path.lstat().st_uid for path in (root, *root.rglob("*"))}
     assert owners == {"ada": uid, "deep": uid, "file": uid, "link": uid, "hard": 0}
@@ -256,7 +290,7 @@ def test_servers_of_different_state_folders_begin_with_different_users(folder: P
     for name in ("one", "two", "three", "four"):
         root = folder / name / "ada"
         root.mkdir(parents=True)
-        given.add(users.assign_user(root, range(40_000, 50_000)))
+        given.add(users.assign_user(root, range(40_000, 50_000), users.FreeUsers()))
     assert len(given) > 1
 
 
@@ -264,30 +298,30 @@ def test_servers_of_two_state_folders_never_assign_the_same_user(folder: Path) -
     roots = [folder / state / name for state in ("one", "two") for name in ("ada", "bob")]
     for root in roots:
         root.mkdir(parents=True)
-    given = [users.assign_user(root, UIDS[:6]) for root in roots]
+    given = [users.assign_user(root, UIDS[:6], users.FreeUsers()) for root in roots]
     assert len(set(given)) == 4
-    assert [users.assign_user(root, UIDS[:6]) for root in roots] == given
+    assert [users.assign_user(root, UIDS[:6], users.FreeUsers()) for root in roots] == given
     last = folder / "three" / "ada"
     last.mkdir(parents=True)
     with pytest.raises(users.NoFreeUserError):
-        users.assign_user(last, UIDS[:6])
+        users.assign_user(last, UIDS[:6], users.FreeUsers())
     roots[0].rmdir()
-    assert users.assign_user(last, UIDS[:6]) == given[0]
+    assert users.assign_user(last, UIDS[:6], users.FreeUsers()) == given[0]
 
 
 def test_a_copied_workspace_with_a_foreign_owner_gets_its_own_user(folder: Path) -> None:
     """The state folder was copied from another machine."""
     here, copy = folder / "one" / "ada", folder / "two" / "ada"
     here.mkdir(parents=True)
-    uid = users.assign_user(here, IDLE)
+    uid = users.assign_user(here, IDLE, users.FreeUsers())
     copy.mkdir(parents=True)
     (copy / "file").write_text("mine")
     for path in (copy, copy / "file"):
         os.chown(path, uid, uid)
-    own = users.assign_user(copy, IDLE)
+    own = users.assign_user(copy, IDLE, users.FreeUsers())
     assert own != uid and own in IDLE
     assert (copy / "file").stat().st_uid == copy.stat().st_uid == own
-    assert users.assign_user(here, IDLE) == uid
+    assert users.assign_user(here, IDLE, users.FreeUsers()) == uid
 
 
 def test_an_interrupted_change_of_owner_continues_with_the_same_user(
@@ -309,11 +343,11 @@ def test_an_interrupted_change_of_owner_continues_with_the_same_user(
         whole = users._pass_on
         patched.setattr(users, "_pass_on", killed)
         with pytest.raises(KeyboardInterrupt):
-            users.assign_user(root, IDLE)
+            users.assign_user(root, IDLE, users.FreeUsers())
     other = folder / "workspaces" / "bob"
     other.mkdir()
-    given = users.assign_user(other, IDLE)
-    uid = users.assign_user(root, IDLE)
+    given = users.assign_user(other, IDLE, users.FreeUsers())
+    uid = users.assign_user(root, IDLE, users.FreeUsers())
     assert uid == (root / passed[0]).stat().st_uid != given
     assert {path.stat().st_uid for path in (root, *root.iterdir())} == {uid}
 
@@ -325,14 +359,14 @@ def test_a_folder_of_claims_that_others_can_write_to_is_not_used(folder: Path, m
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
     with pytest.raises(OSError, match="root alone"):
-        users.assign_user(root, IDLE)
+        users.assign_user(root, IDLE, users.FreeUsers())
 
 
 def test_a_workspace_of_any_depth_changes_owner(folder: Path) -> None:
     root = folder / "workspaces" / "ada"
     root.mkdir(parents=True)
     nested(root, DEEP)
-    uid = users.assign_user(root, IDLE)
+    uid = users.assign_user(root, IDLE, users.FreeUsers())
     assert {os.fstat(here).st_uid for here, _ in walk_folders(root)} == {uid}
     rmtree.remove_tree(root)
 
