@@ -46,7 +46,7 @@ LARGE_SHARE = 2
 MAX_WAITING = 128  # of one principal's pages: a later one would not be read in time
 MAX_WHOLE = 7 * 2**20  # bytes of a text that a worker returns at once: nearly workers.messages.MAX_RESULT
 MAX_SINGLE = 75_000  # characters that fit into one answer beside the longest URL and notes
-CHANGED_NOTE = "the page has changed while it was read: earlier parts may not fit; without an offset it is read anew"
+CHANGED_NOTE = "the page has changed while it was read: earlier parts may not fit; without an offset it is loaded again"
 NO_BROWSER_NOTE = "fetched without a browser: scripts did not run"
 
 
