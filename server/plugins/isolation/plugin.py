@@ -19,6 +19,7 @@ from toolgate.server.plugins.isolation.api_server import PluginCall
 from toolgate.server.plugins.isolation.messages import CallResult, EventNote, PartData
 from toolgate.server.plugins.isolation.process import PluginNotLoadedError, PluginProcess
 from toolgate.server.plugins.isolation.remote_parts import create_remote_part
+from toolgate.server.plugins.isolation.spawner import Spawner
 from toolgate.server.plugins.loader import PluginLoadError
 from toolgate.server.rpc import errors
 from toolgate.tools.api.context import Context
@@ -51,7 +52,7 @@ class Isolation:
     def __init__(
         self, environment: Mapping[str, str], *, verbose: bool = False, style: str = "text", rest: float = REST
     ) -> None:
-        self.environment = environment
+        self.spawner = Spawner(environment)
         self.log_arguments = ("verbose" if verbose else "", style)
         self.rest = rest
         self.processes: set[PluginProcess] = set()
@@ -79,6 +80,7 @@ class Isolation:
             process.kill("the server stopped")
         if self.processes:
             await asyncio.wait([process.exited for process in self.processes], timeout=2.0)
+        await self.spawner.close()
 
 
 def _own_trace(error: Exception) -> Exception:
@@ -224,22 +226,23 @@ class IsolatedPlugin:
                     f"plugin {self.name!r} crashed {self._deaths} times in a row: not started for {left:.0f} s"
                 )
             async with self._isolation.starts:
-                process = self._create_process()
+                process = await self._create_process()
                 told = await process.load()
             self._process = process
             return told
 
-    def _create_process(self) -> PluginProcess:
+    async def _create_process(self) -> PluginProcess:
         isolation = self._isolation
         if isolation.is_closed:
             raise PluginLostError(f"plugin {self.name!r}: the server is shutting down")
         try:
-            process = PluginProcess(
-                self.file, isolation.environment, isolation.log_arguments, self._handle_exit, self._emit
-            )
+            spawned = await isolation.spawner.spawn(self.file, isolation.log_arguments)
         except OSError as error:
             raise PluginLostError(f"plugin {self.name!r}: no process can be started ({error.strerror})") from None
+        process = PluginProcess(self.file, spawned, self._handle_exit, self._emit)
         isolation.processes.add(process)
+        if isolation.is_closed:
+            process.kill("the server stopped")
         return process
 
     def _emit(self, note: EventNote) -> None:

@@ -8,11 +8,8 @@ import contextlib
 import logging
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +17,13 @@ import msgspec
 
 from toolgate.server.plugins.isolation import api, api_server, messages
 from toolgate.server.plugins.isolation.api_server import PluginCall
+from toolgate.server.plugins.isolation.spawner import SpawnedProcess
 from toolgate.server.rpc import errors, frames
 from toolgate.tools.api.context import Context
 from toolgate.tools.workspace import process_tree
 
 log = logging.getLogger("toolgate.plugins")
 
-PROGRAM = (sys.executable, "-P", "-X", "utf8", "-m", "toolgate.server.plugins.isolation.worker")
 LOAD_WITHIN = 20.0  # seconds: an import beyond the loader's own patience is stuck
 CANCEL_TIME = 2.0  # seconds for the process to confirm a cancellation
 LATE = 0.5  # seconds for the reaper to end the tree; after that it is stopped, and the server does it
@@ -48,14 +45,13 @@ class PluginNotLoadedError(Exception):
 
 
 class PluginProcess:
-    """One process, with logging arguments; `on_end(process)` is called after it and its calls have ended, and
+    """One process that has been started; `on_end(process)` is called after it and its calls have ended, and
     `on_event(note)` with each event of a principal that it knows."""
 
     def __init__(
         self,
         file: Path,
-        environment: Mapping[str, str],
-        logged: Sequence[str],
+        spawned: SpawnedProcess,
         on_end: "Callable[[PluginProcess], None]",
         on_event: Callable[[messages.EventNote], None],
     ) -> None:
@@ -79,29 +75,14 @@ class PluginProcess:
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._cleanup: asyncio.Task[None] | None = None
-        ours, theirs = socket.socketpair()
-        self._reaper_socket, line = socket.socketpair()  # for the reaper: only its end means something
-        with theirs, line:
-            words = (str(theirs.fileno()), str(line.fileno()), str(file), *logged)
-            try:
-                self._process = subprocess.Popen(
-                    [*PROGRAM, *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # the server's own belongs to the protocol
-                    pass_fds=(theirs.fileno(), line.fileno()),
-                    env=dict(environment),
-                    start_new_session=True,  # a Ctrl-C in the terminal is meant for the server
-                )
-            except OSError:
-                ours.close()
-                self._reaper_socket.close()
-                raise
-        self._socket = ours
+        self._spawned = spawned
+        self._socket = spawned.channel
+        self._reaper_socket = spawned.line  # for the reaper: only its end means something
         threading.Thread(target=self._wait, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._spawned.pid
 
     @property
     def is_alive(self) -> bool:
@@ -178,23 +159,23 @@ class PluginProcess:
     def _kill_tree(self) -> None:
         """Do the work of a stopped reaper."""
         if self._cleanup is None:
-            process_tree.kill(lambda: process_tree.top_processes(self._process.pid))
+            process_tree.kill(lambda: process_tree.top_processes(self._spawned.pid))
             self._send_signal(signal.SIGCONT)
 
     def _send_signal(self, number: signal.Signals) -> None:
         """Signal the process. Its id stays valid until `_clean_up` has waited for it."""
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self._process.pid, number)
+                os.kill(self._spawned.pid, number)
 
     # -- its end
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
         """Tell the loop, from a thread, that the process has ended; `_clean_up` waits for it."""
         if hasattr(os, "waitid"):
-            os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+            os.waitid(os.P_PID, self._spawned.pid, os.WEXITED | os.WNOWAIT)
         else:  # macOS: the id might be reused before it is used
-            self._process.wait()
+            self._spawned.wait()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._handle_exit)
 
@@ -210,7 +191,7 @@ class PluginProcess:
             self._writer.close()
         else:
             self._socket.close()
-        code = self._process.wait()
+        code = self._spawned.wait()
         self.status = f"exit status {code}" if code >= 0 else f"signal {_signal_name(-code)}"
         self.exited.set_result(None)
         for timer in self._cancel_timers.values():

@@ -38,6 +38,7 @@ from toolgate.tools.api.event import EventType
 from toolgate.tools.api.prompt import Prompt
 from toolgate.tools.api.registry import Part
 from toolgate.tools.api.resource import Resource
+from toolgate.tools.api.schema import compile_check
 from toolgate.tools.api.tool import Tool
 from toolgate.tools.workspace import process_tree, supervisor
 from toolgate.tools.workspace.supervisor import IGNORED_SIGNALS, Supervisor
@@ -320,6 +321,12 @@ def _exit_like(code: int) -> None:
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)
+
+
+def prepare() -> None:
+    """Load what each plugin needs at its start or its first call."""
+    asyncio.new_event_loop().close()
+    compile_check({"type": "object"})
 
 
 def main() -> None:
