@@ -34,6 +34,8 @@ AROUND = ("nav", "footer")
 LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z][\w+#.-]{0,19})")
 NO_LANGUAGE = frozenset({"default", "none", "notranslate", "highlight", "text", "plaintext"})
 LONG = f"descendant-or-self::*[@*[string-length(.) > {MAX_ATTRIBUTE}]]"
+AROUND_WORDS = r"(?i)</?(?:span|font|b|i|em|strong)(?:\s[^<>]*)?>"
+AROUND_BLOCKS = r"(?i)(?:</?(?:div|section|article|main|center|blockquote)(?:\s[^<>]*)?>\s*)+"
 ADDRESSES = frozenset({"href", "src", "data-src"})
 PERMALINKS = frozenset({"", "¶", "#", "§", "🔗", "link"})
 UNWANTED = "toolgate-unwanted"  # the tag of elements removed for another reason than their own tag
@@ -52,15 +54,25 @@ class TextSpan(msgspec.Struct):
 
 
 def parse_html(html: str) -> Element:
-    """Return the tree of a page, or None for an empty one. lxml stops at a depth of 256."""
+    """Return the tree of a page, or None for an empty one. lxml drops what is deeper than 256 elements, so a page with
+    more loses the elements around its paragraphs, and no text."""
+    tree, is_cut = _parse(html)
+    if is_cut:
+        tree, _ = _parse(re.sub(AROUND_BLOCKS, "<br>", re.sub(AROUND_WORDS, "", html)))
+    if tree is not None:
+        _end_head(tree)
+    return tree
+
+
+def _parse(html: str) -> tuple[Element, bool]:
+    """Return the tree, or None for an empty page, and whether it was too deep."""
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
     parser = lxml_html.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True)
     try:
         tree = lxml_html.document_fromstring(html.encode(), parser=parser)
     except importlib.import_module("lxml.etree").ParserError:  # empty
-        return None
-    _end_head(tree)
-    return tree
+        return None, False
+    return tree, any("Excessive depth" in each.message for each in parser.error_log)
 
 
 def _end_head(tree: Element) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -103,6 +104,15 @@ def test_markdown_is_the_main_content_with_title_url_and_absolute_links() -> Non
         assert expected in answer, expected
     for unwanted in ("evil", "color: red", "javascript:", "Home page", "terms of use", "¶"):
         assert unwanted not in answer, unwanted
+
+
+@pytest.mark.parametrize("tag", ["div", "section", "blockquote", "span", "div><span"])
+def test_the_text_of_a_page_that_is_nested_too_deep_is_read(tag: str) -> None:
+    paragraphs = "".join(f"<p>Paragraph {number}. {PROSE}</p>" for number in range(20))
+    ends = "".join(f"</{each}>" for each in reversed(tag.split("><")))
+    answer = text(read({"/": page(f"<{tag}>" * 800 + paragraphs + ends * 800)}))
+    assert re.findall(r"Paragraph (\d+)\.", answer) == [str(number) for number in range(20)]
+    assert "Title: The title of it" in answer
 
 
 def test_links_follow_the_base_of_the_page() -> None:
