@@ -68,7 +68,9 @@ class ChannelSlot:
 
     def is_readable(self) -> bool:
         """Return whether another command waits, or the server is gone."""
-        return bool(select.select([self.channel], [], [], 0)[0])
+        poller = select.poll()  # select(2) takes no descriptor above 1023, and a busy server has them
+        poller.register(self.channel, select.POLLIN)
+        return bool(poller.poll(0))
 
     def apply_limits(self, limits: list[bytes], root: bytes) -> None:
         """Apply the limits to this process: the command inherits them."""

@@ -410,3 +410,21 @@ def test_a_supervisor_that_dies_as_it_is_woken_leaves_no_timer(tmp_path: Path) -
         assert not faults
 
     asyncio.run(body())
+
+
+def test_commands_run_where_a_server_holds_over_a_thousand_descriptors(tmp_path: Path) -> None:
+    """select(2) takes none above 1023, and a zygote's channel has the number that it has in the server."""
+
+    async def body(me: Caller) -> None:
+        for _ in range(3):
+            assert text_of(await me.call("Bash", command="echo hi")) == "hi\n"
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 4096), before[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        on_caller(body, tmp_path)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
