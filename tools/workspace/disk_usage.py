@@ -137,7 +137,9 @@ class DiskUsageWatcher:
         return bool(usage.excess) and (not before.excess or not usage.is_full or has_grown)
 
     async def _measure(self, within: float = LONGEST) -> DiskUsage:
-        uid = -1 if self._environment.uid is None or os.geteuid() != 0 else self._environment.uid
+        uid = -1  # whose processes hold nameless files; without a command none does, and a look at all takes long
+        if self._running > 0 and self._environment.uid is not None and os.geteuid() == 0:
+            uid = self._environment.uid
         output = bytearray()
 
         def take(data: bytes) -> bool:

@@ -419,12 +419,8 @@ class LocalWorkspace:
             owner = str(self.output_folder)
             limits, is_brief = self.limits.resources, not run.background
             launch = Launch(argv, cwd, self.root, variables, limits, is_full, read_only, owner, is_brief)
-            self.limits.command_started()
-            try:
-                await running.begin(runner, launch, timeout)
-            except BaseException:
-                self.limits.command_ended()
-                raise
+            await running.begin(runner, launch, timeout)
+            self.limits.command_started()  # not before: a command that waits for its sandbox changes nothing
         except BaseException as error:
             del self._live[run.id]
             await self.forget(run.id)
