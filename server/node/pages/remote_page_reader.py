@@ -98,7 +98,7 @@ class RemoteFetcher:
         try:
             async with asyncio.timeout(timeout + MARGIN):
                 return await node.fetch_page(url, method, dict(headers or {}), body, limit, redirects, lane, timeout)
-        except TimeoutError:
+        except (TimeoutError, PageTimeoutError):  # the node names what its wait for a turn left of the time
             raise PageTimeoutError(f"{shorten_url(url)} did not come in full within {timeout:g} s") from None
 
 
