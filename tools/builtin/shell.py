@@ -256,8 +256,8 @@ async def output_changes(id: str, ctx: Context) -> AsyncIterator[None]:
     read."""
     while (run := await _find_run(ctx.service(Workspace), id)) is None:
         await ctx.service(Workspace).arrival()
+    size = await ctx.service(Workspace).size(run.id)
     yield  # also for a task that began while the client subscribed
-    size = 0
     while run.status == "running":
         before, size = size, await ctx.service(Workspace).wait_output(run.id, size, MAX_OUTPUT_WAIT, whole=True)
         if size != before:

@@ -251,7 +251,9 @@ def test_a_subscriber_is_notified_of_the_end_of_a_task_without_output(connect: S
     go = tmp_path / "go"
     os.mkfifo(go)
     server.text("BackgroundBash", {"command": f"cat {go}"})
+    began = told(server, "bg://1/output")
     follow(server, "bg://1/output")
+    began()
     ended = told(server, "bg://1/output")
     go.write_bytes(b"")
     ended()
