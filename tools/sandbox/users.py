@@ -10,6 +10,7 @@ import hashlib
 import os
 import pwd
 import stat
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,7 @@ LOCK = ".users"
 NO_PLACE = (errno.ENOENT, errno.EROFS, errno.EACCES, errno.EPERM)  # as in a container, which has no second server
 CLAIMS = Path("/run/toolgate-users")  # uid → a link to the folder of that user
 LOOK_AHEAD = 500  # users: a burst of new people costs one look
+LOOK_AGAIN = 60.0  # seconds: an operator may copy folders with their owners meanwhile
 
 
 class NoFreeUserError(OSError):
@@ -41,13 +43,15 @@ class FreeUsers:
     def __init__(self) -> None:
         self._users: deque[int] = deque()
         self._last = -1  # the user that was assigned last, when this list was right
+        self._until = 0.0  # its end on the monotonic clock
 
     def choose(self, root: Path, uids: range, last: int) -> int:
         """Return the next free user after the `last` one, so that a former user's files elsewhere get no new owner
         soon. Raises NoFreeUserError."""
-        uid = self._take(root) if last == self._last else None
+        uid = self._take(root) if last == self._last and time.monotonic() < self._until else None
         if uid is None:
             self._users = deque(islice(_find_free(root, uids, last), LOOK_AHEAD))
+            self._until = time.monotonic() + LOOK_AGAIN
             uid = self._take(root)
         if uid is None:
             remedy = "remove unused workspaces, or widen --sandbox-uids"
