@@ -93,7 +93,7 @@ class SharedNotices:
             pushing.add_done_callback(lambda _: self._pushing.pop(principal, None))
 
     async def _push(self, principal: str, notices: Notices) -> None:
-        while notices:
+        while notices.by_key:
             batch = notices.export()
             try:
                 await self._change(principal, partial(_merge, batch))
