@@ -20,10 +20,11 @@ At = Callable[[int, int], None]  # done, total (0 if not known)
 
 
 class TerminalProgress:
-    """One line on `stream`; with None nothing is shown."""
+    """One line on `stream`; with None nothing is shown. `now` returns seconds on a clock that never goes back."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, now: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
+        self._now = now
         self._shown: list[str] = []  # innermost last
         self._width = 0  # of the text on the line
         self._last = 0.0
@@ -56,7 +57,7 @@ class TerminalProgress:
             self._width = 0
 
     def _count(self, done: int, of: int) -> None:
-        now = time.monotonic()
+        now = self._now()
         if self._shown and now - self._last >= PAUSE:
             self._last = now
             self._show(f"{self._shown[-1]} … {done:,}{f' of {of:,}' if of else ''}", more="")
@@ -78,14 +79,14 @@ class TerminalProgress:
             self._stream = None
 
 
-def terminal_progress(environment: Mapping[str, str]) -> TerminalProgress:
+def terminal_progress(environment: Mapping[str, str], now: Callable[[], float] = time.monotonic) -> TerminalProgress:
     """Return progress on standard error, shown only on a terminal that supports a carriage return."""
     stream = sys.stderr
     try:
         is_shown = stream is not None and stream.isatty() and environment.get("TERM", "dumb") != "dumb"
     except ValueError:  # standard error is closed
         is_shown = False
-    return TerminalProgress(stream if is_shown else None)
+    return TerminalProgress(stream if is_shown else None, now)
 
 
 def _columns(stream: TextIO) -> int:

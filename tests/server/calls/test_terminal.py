@@ -62,7 +62,7 @@ def left(text: str) -> str:
 
 
 def test_a_terminal_shows_what_is_being_done_and_nothing_of_it_stays(terminal: Terminal) -> None:
-    shown = progress.terminal_progress(TERMINAL)
+    shown = progress.terminal_progress(TERMINAL, lambda: 60.0)
     with shown.show("reading the record") as at:
         assert left(terminal.seen()) == "reading the record …"
         at(3_000, 10_000)
