@@ -32,8 +32,8 @@ class FolderName:
     def names(self) -> list[str]:
         """Return the names of the folders on the way, this one's last."""
         names: list[str] = []
-        folder: FolderName | None = self
-        while folder is not None and folder.above is not None:
+        folder: FolderName = self
+        while folder.above is not None:
             names.append(folder.name)
             folder = folder.above
         names.reverse()
