@@ -365,9 +365,14 @@ HELD_BY: Mapping[str, tuple[str, str, str]] = {
     "commands": (SERVER,) * 3,
     "background": (SERVER,) * 3,
     "age": ("server, by a timer",) * 3,
+    "idle": ("server, by a timer",) * 3,
     "calls": (SERVER,) * 3,
 }
 ELSEWHERE = {  # attacks that need another server
     "age": ("tests/tools/workspace/test_limits.py", "test_a_detached_process_of_a_background_task_has_its_age"),
+    "idle": (
+        "tests/server/workspaces/test_idle_workspaces.py",
+        "test_people_at_rest_have_no_descriptor_and_no_control_group",
+    ),
     "calls": ("tests/server/policy/test_rate_limit.py", "test_no_minute_has_more_than_the_limit_wherever_it_begins"),
 }

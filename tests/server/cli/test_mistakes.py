@@ -90,7 +90,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--state adir backup none/dir/b.tar": ("there is no folder none/dir: create it first",),
     "--state adir backup b.tar": ("adir has nothing to back up: --state names another folder",),
     "--state adir restore afile": ("the file is damaged, or is not a backup",),
-    "--state used restore afile": ("used is not empty", "--replace moves its contents aside"),
+    "--state used restore afile": ("used is not empty", "--replace replaces what the backup has"),
     "restore none.tar": ("none.tar: no such file",),
     # commands
     "doctr": ("unknown command 'doctr'", "did you mean doctor?"),

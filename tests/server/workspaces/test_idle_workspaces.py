@@ -45,8 +45,9 @@ def count_held(pid: int) -> tuple[int, int]:
     for each in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
             descriptors += "/spool/" in os.readlink(f"/proc/{pid}/fd/{each}")
-    groups = [each for each in Path("/sys/fs/cgroup").rglob(f"toolgate-{pid}-*/*") if each.is_dir()]
-    return descriptors, len(groups)
+    walk = os.walk("/sys/fs/cgroup")  # which passes over groups that end meanwhile
+    groups = sum(len(below) for folder, below, _ in walk if Path(folder).name.startswith(f"toolgate-{pid}-"))
+    return descriptors, groups
 
 
 def count_descriptors(pid: int) -> int:

@@ -36,7 +36,15 @@ class _Home:
         self.looks += 1
         await asyncio.sleep(COST)
         going = Activity([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])
-        return {"csrf": csrf, "going": going, "questions": [], "sessions": [], "more_sessions": 0, "grants": []} | {
+        return {
+            "csrf": csrf,
+            "going": going,
+            "questions": [],
+            "sessions": [],
+            "more_sessions": 0,
+            "grants": [],
+            "more_grants": 0,
+        } | {
             "names": {},
             "approvals": [],
             "busy": True,
