@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from weakref import WeakSet
 
@@ -72,7 +71,6 @@ class SandboxedEnvironment:
         self._make_proxy = make_proxy
         self._idle_sandboxes = idle_sandboxes
         self._starts = starts
-        self.opening: AbstractAsyncContextManager[None] = starts.opening
         self._on_loss = on_loss
         self._proxy: SandboxProxy | None = None
         self._group: Group | None = None

@@ -2,7 +2,6 @@
 
 import resource
 from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -28,7 +27,6 @@ class CommandEnvironment(Protocol):
     uid: int | None
     resources: Mapping[int, int]
     server_runner: CommandRunner
-    opening: AbstractAsyncContextManager[None]  # the turn in which the folders open
 
     @property
     def runner(self) -> CommandRunner: ...
@@ -86,7 +84,6 @@ class UnsandboxedEnvironment:
         self._build_read_only = build_read_only
         self._read_only: ReadOnly | None = None  # known
         self.runner = self.server_runner = runner
-        self.opening: AbstractAsyncContextManager[None] = nullcontext()
         self.limits = limits
         self.resources: Mapping[int, int] = {
             number: value for number, value in resource_limits(limits, memory=True).items() if number != NPROC

@@ -71,8 +71,7 @@ class RunStore:
         if self._closing is not None:
             await asyncio.wait([self._closing])
         try:
-            async with self._environment.opening:
-                earlier = await self._opener.run(self._read_earlier)
+            earlier = await self._opener.run(self._read_earlier)
         except OSError as error:
             self._opening = None  # the next call tries again
             raise no_room(error) from None

@@ -24,7 +24,6 @@ class StartQueue:
         self.patience = patience
         self.refusal = f"the server is busy: it starts {most} sandboxes at once; try again in a minute"
         self._queue = FairQueue(most, "starts of sandboxes", per_principal=max(1, most // 2))
-        self.opening = asyncio.Semaphore(most)  # of people's folders, before their sandboxes: it looks at all processes
         self.acquire = self._queue.acquire
         self.release = self._queue.release
 
