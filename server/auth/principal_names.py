@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Store
 
 MAX_KNOWN = 10_000  # principals with cached names
-SLACK = 60.0  # seconds by which the clocks of servers on one state differ at most
 
 
 class PrincipalNames:
@@ -43,7 +42,7 @@ class PrincipalNames:
             for row in await self._store.read(partial(grant_rows.list_people_since, since=self._since)):
                 name = Principal(OWN_ISSUER, row.subject, "").name
                 found[name] = frozenset((name, _format_name(row)))
-            self._since = now - SLACK
+            self._since = now - grant_rows.CLOCK_SLACK
         wanted = found.pop(principal)
         self._known |= found
         self._known[principal] = wanted  # the last to go

@@ -14,6 +14,7 @@ import msgspec
 from toolgate.server.state import tables
 from toolgate.server.state.people_rows import BUILT_IN, MAX_VALUES
 
+CLOCK_SLACK = 60.0  # seconds by which the clocks of servers on one state differ at most
 KEEP_CODES = 86_400.0  # seconds a code is kept after its end, so that its replay is noticed
 KEEP_ENDED = 86_400.0  # seconds a grant is kept after its end
 KEEP_REDEEMED = 600.0  # seconds a refresh token is kept after its use: longer than it gives its successor
@@ -134,12 +135,7 @@ def mark_grant_used(connection: "tables.Connection", id: str, now: float) -> Non
 
 def revoke_grant(connection: "tables.Connection", id: str, now: float) -> list[str]:
     """Revoke a grant, with its code and all its tokens. Return the ids of the denied access tokens."""
-    connection.execute(tables.grant.update().where(tables.grant.c.id == id).values(revoked_at=now))
-    connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id == id))
-    table = tables.access_token
-    live = table.c.expires_at > now
-    held = table.update().where(table.c.grant_id == id, live).values(denied=True).returning(table.c.jti)
-    return list(connection.execute(held).scalars())
+    return _revoke(connection, [id], now)
 
 
 def list_unrevoked_grants(
@@ -167,11 +163,15 @@ def revoke_grants(connection: "tables.Connection", grants: Sequence[Grant], now:
     """Revoke grants, each with its code, its tokens and its consents. Return the ids of the denied access tokens."""
     if not grants:
         return []
-    ids = [grant.id for grant in grants]
-    connection.execute(tables.grant.update().where(tables.grant.c.id.in_(ids)).values(revoked_at=now))
-    connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id.in_(ids)))
     for subject, client in {(grant.subject, grant.client) for grant in grants}:
         forget_consents(connection, subject, client)
+    return _revoke(connection, [grant.id for grant in grants], now)
+
+
+def _revoke(connection: "tables.Connection", ids: Sequence[str], now: float) -> list[str]:
+    """Revoke grants with their codes and tokens. Return the ids of the denied access tokens."""
+    connection.execute(tables.grant.update().where(tables.grant.c.id.in_(ids)).values(revoked_at=now))
+    connection.execute(tables.refresh_token.delete().where(tables.refresh_token.c.grant_id.in_(ids)))
     table = tables.access_token
     live = table.update().where(table.c.grant_id.in_(ids), table.c.expires_at > now)
     return list(connection.execute(live.values(denied=True).returning(table.c.jti)).scalars())

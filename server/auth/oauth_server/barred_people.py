@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from toolgate.server.state.grant_rows import CLOCK_SLACK
+
 PIECE = 200  # people of a round: it takes some 3 ms
-SLACK = 60.0  # seconds by which the clocks of servers on one state differ at most
 
 
 class CheckedPeople(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ class BarredPeople:
         while True:
             checked = await self._check(self._place, self._since)
             self._subjects = (self._subjects - checked.subjects) | checked.barred
-            self._place, self._since = checked.place, checked.time - SLACK
+            self._place, self._since = checked.place, checked.time - CLOCK_SLACK
             self._has_checked_all = self._has_checked_all or not self._place
             if self._has_checked_all:
                 return self._subjects
