@@ -99,7 +99,7 @@ class CommandEnds:
             size = await workspace.size(run.id)
             begin = max(0, size - TAIL)
             data = await workspace.read(run.id, begin, TAIL)
-        except (KeyError, ToolError):  # forgotten meanwhile, or its node can't be reached
+        except (KeyError, ToolError, OSError):  # forgotten meanwhile, damaged, or its node can't be reached
             return ""
         if begin:
             data = data[data.find(b"\n") + 1 :]

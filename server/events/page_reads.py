@@ -49,12 +49,12 @@ class PageReads:
         return await self._log.store.read(lambda connection: find_behind(self._log.rows, connection, places))
 
     def note_news(self, principal: str, type: str) -> None:
-        """Let nobody join a read that began before an event."""
+        """Let later streams join no read that began before an event."""
         for key in [key for key in self._under_way if (key[0].principal, key[0].type) == (principal, type)]:
             del self._under_way[key]
 
-    def begin_anew(self) -> None:
-        """Let nobody join a read that has begun."""
+    def forget_all(self) -> None:
+        """Let later streams join none of the reads that have begun."""
         self._under_way.clear()
 
     async def _read(self, wanted: EventFilter, after: Position | None, not_before: float) -> StreamPage:

@@ -125,7 +125,7 @@ class EventStreams:
 
     def wake_all(self) -> None:
         """Have all streams look for events."""
-        self.pages.begin_anew()
+        self.pages.forget_all()
         for stream in self._open:
             stream.news.set()
 
@@ -155,7 +155,7 @@ class EventStreams:
             for stream in places:
                 stream.report(error)
             return
-        self.pages.begin_anew()
+        self.pages.forget_all()
         for stream, place in places.items():
             if place in behind:
                 stream.news.set()

@@ -422,16 +422,6 @@ class EventRows:
         for row in connection.execute(mine.offset(MAX_INTERESTS)).all():
             connection.execute(table.delete().filter_by(principal=principal, type=row.type, arguments=row.arguments))
 
-    def _interests(
-        self, connection: "tables.Connection", principal: str, type: str, payload: Any, now: float
-    ) -> Iterator[str]:
-        """Yield the arguments of the interests in an event with this payload."""
-        table = tables.event_interest
-        rows = table.select().where(table.c.principal == principal, table.c.type == type, table.c.until > now)
-        for row in connection.execute(rows).all():
-            if matches(msgspec.json.decode(row.arguments), payload):
-                yield row.arguments
-
     def _list_readers(self, connection: "tables.Connection", principal: str, type: str) -> list[EventReader]:
         """Return who waits for a type: by poll or stream, and by live subscriptions."""
         interest, subscription, now = tables.event_interest, tables.event_subscription, self.now()
