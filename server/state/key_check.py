@@ -39,7 +39,7 @@ def settle_keys(folder: Path, *, signs_in: bool) -> None:
             _remove(file, problem)
     for name in NEEDED if signs_in else ():
         for _, problem in find_damage(folder, name):
-            raise StateError(f"{problem}: {describe_mend(name)}")
+            raise StateError(f"{problem}: {describe_remedy(name)}")
 
 
 def find_damage(folder: Path, name: str) -> Iterator[tuple[Path, str]]:
@@ -55,7 +55,7 @@ def find_damage(folder: Path, name: str) -> Iterator[tuple[Path, str]]:
             yield file, f"{file} is damaged" if error.strerror is None else f"{file}: {error.strerror.lower()}"
 
 
-def describe_mend(name: str) -> str:
+def describe_remedy(name: str) -> str:
     """Return what to do about a damaged key."""
     if name in REMADE:
         return f"the next start makes a new key: {REMADE[name]}"

@@ -84,8 +84,8 @@ def _find_keys(folder: Path) -> Iterator[StateDamage]:
     names = (*key_check.REMADE, *key_check.NEEDED, *key_check.OTHERS)
     for name in names:
         for file, problem in key_check.find_damage(folder, name):
-            said = problem.removeprefix(f"{file}").removeprefix(":").removeprefix(" is").strip()
-            yield StateDamage(file, said, key_check.describe_mend(name), name in key_check.REMADE)
+            problem = problem.removeprefix(f"{file}").removeprefix(":").removeprefix(" is").strip()
+            yield StateDamage(file, problem, key_check.describe_remedy(name), name in key_check.REMADE)
     for file in _list(folder):
         if file.name.partition(".before-")[0] not in names:
             yield from _probe(file, "restore keys/ from a backup, or remove it", heals=False)
@@ -118,7 +118,7 @@ def _find_single(state: Path) -> Iterator[StateDamage]:
         if not NODE_NAME.fullmatch(read_regular(name, MAX_COUNT * 2).decode(errors="replace").rstrip("\n")):
             raise ValueError("it holds no name")
 
-    yield from _read(name, read_name, "write the node's name into it, which toolgate nodes list shows", heals=False)
+    yield from _read(name, read_name, "write the node's name into it, which toolgate node list shows", heals=False)
     yield from _read(databases, lambda: KnownDatabases(databases), "remove it, if one gateway uses it", heals=False)
 
 
