@@ -40,8 +40,8 @@ class GatewayRequest:
 
 class PrincipalMethods:
     """NodeMethods for `request`. `attended` has the commands that the gateway attends to, `watches` its watches by
-    principal and number; `owner` stands for it, and `people` are those whom it serves, and `reader` is it
-    as a reader of output."""
+    principal and number; `owner` stands for the gateway, `people` are those whom it serves, and `reader` stands for it
+    where it reads output."""
 
     def __init__(
         self,

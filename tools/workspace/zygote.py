@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Protocol
 
 from toolgate.tools.rate_limiter import ByteRateLimiter
+from toolgate.tools.workspace.channel_slot import NEEDS_NEW
 from toolgate.tools.workspace.idle_sandboxes import IdleSandboxes
 from toolgate.tools.workspace.process import OUTPUT_RATE, CommandStartError, Launch, Process
 from toolgate.tools.workspace.start_queue import StartQueue, StartWait
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-NEEDS_NEW = b"-"  # as in supervisor.py
 END_WITHIN = 1.0  # seconds for a zygote to see that its socket is closed
 ENTER_WITHIN = 15.0  # seconds for a sandbox to start, without its wait for a turn; it takes some hundredths
 MAX_REPORT = 4096  # bytes of a sandbox's error report

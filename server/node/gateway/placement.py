@@ -130,10 +130,10 @@ class Placement:
 
     async def _choose(self, principal: str) -> str:
         """Return the name of the node with the fewest people. A node that the operator lets adopt people comes first if
-        it has files of the principal: others are not asked, as a node can lie."""
+        it has files of the principal. What others say does not count, as a node can lie."""
         links = [link for link in self.links if link.name and not link.is_away]
         adopting = await self._store.read(node_rows.list_adopting)
-        found = await asyncio.gather(*(_has_files(link, principal, asks=link.name in adopting) for link in links))
+        found = await asyncio.gather(*(_has_files(link, principal, counts=link.name in adopting) for link in links))
         answers = {link.name: has_files for link, has_files in zip(links, found, strict=True) if has_files is not None}
         if not answers:
             raise WorkspaceUnreachableError(f"no node answers that could take your workspace: {NOTHING}")
@@ -151,11 +151,11 @@ class Placement:
         return name
 
 
-async def _has_files(link: NodeLink, principal: str, *, asks: bool) -> bool | None:
+async def _has_files(link: NodeLink, principal: str, *, counts: bool) -> bool | None:
     """Return whether the node says that it has files of the principal, False if its word does not count, or None if it
     does not answer."""
     try:
         has_files = await request(link, principal, "node.has_files")
     except ToolError:
         return None
-    return bool(has_files) and asks
+    return bool(has_files) and counts

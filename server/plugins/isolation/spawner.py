@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -28,8 +27,7 @@ class ForkError(Exception):
     """The fork server did not fork."""
 
 
-@dataclass(frozen=True)
-class SpawnedProcess:
+class SpawnedProcess(msgspec.Struct, frozen=True, eq=False):
     """A plugin's process, a child of this one: the socket to it, and the socket whose end its reaper waits for."""
 
     pid: int
