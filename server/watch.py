@@ -31,7 +31,8 @@ STEP = 80  # ms
 DEBOUNCE = 1_000  # ms; the longest that changes are gathered while more keep coming
 MAX_WATCHED = 2_000  # files and folders: the system has some ten thousand watches for all its processes
 FILES_DEBOUNCE = 300  # ms that changes of files are gathered while more keep coming
-RETRY = 30.0  # seconds before a watch that has ended is tried again: without free watches each try logs a line
+POLL = 2.0  # seconds between two looks while the system has no watches left
+RETRY = 30.0  # seconds before a watch that has failed is tried again: each failure logs a traceback
 RECENT = 100_000_000  # ns before a watch begins in which changes are still reported: starting it passes several threads
 NOTIFY = "watchfiles._rust_notify"
 LOADING = threading.Lock()  # of NOTIFY: each watch begins in its own thread
@@ -69,13 +70,18 @@ async def watch_skills(skills: Skills, changed: Callable[[], None]) -> None:
 
 
 async def watch_folders(
-    what: str, roots: Callable[[], Iterable[Path]], look: Callable[[], Awaitable[None]], debounce: int = DEBOUNCE
+    what: str,
+    roots: Callable[[], Iterable[Path]],
+    look: Callable[[], Awaitable[None]],
+    debounce: int = DEBOUNCE,
+    *,
+    poll: float = POLL,
 ) -> None:
     """Call `look` when the watch begins and after each change in the folders that `roots`, called in a thread, returns.
     Runs until cancelled.
 
-    Start it when the first request is answered: its imports take 50 ms. Returns early, with a log line, if the system
-    has no watches left.
+    Start it when the first request is answered: its imports take 50 ms. While the system has no watches left, `look` is
+    called every `poll` seconds; a log line says so once.
     """
     from concurrent.futures import ThreadPoolExecutor  # start-up
 
@@ -92,13 +98,19 @@ async def watch_folders(
             await asyncio.wait([under_way])
             raise
 
+    is_polling = False
     try:
         while True:
             try:
                 notify = await in_thread(_start_watch, roots, stop)
             except (OSError, RuntimeError) as error:  # no watches or instances left (the library's error)
-                log.warning("%s folders can't be watched: changes are seen at the next start: %s", what, error)
-                return
+                if not is_polling:
+                    log.warning("%s folders can't be watched: changes are seen within %g s: %s", what, poll, error)
+                is_polling = True
+                await _try_look(what, look)
+                await asyncio.sleep(poll)
+                continue
+            is_polling = False
             with contextlib.closing(notify):  # opened again each time: the same path may be another folder now
                 await _try_look(what, look)  # after the watch is open, so nothing is missed
                 try:
@@ -169,7 +181,8 @@ class WatchedPath:
 class FileChanges:
     """Report changes of files: `of(path)` yields when the file at the path changed, appeared or went, until closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, poll: float = POLL) -> None:
+        self._poll = poll
         self._paths: dict[Path, WatchedPath] = {}
         self._is_full = False  # and the log says so
         self._others = asyncio.Event()  # set when other paths are held than are watched
@@ -224,13 +237,13 @@ class FileChanges:
         """Watch the held paths until none is left."""
         while self._paths:
             self._others.clear()
-            following = asyncio.create_task(watch_folders("subscribed", self._roots, self._check, FILES_DEBOUNCE))
+            watch = watch_folders("subscribed", self._roots, self._check, FILES_DEBOUNCE, poll=self._poll)
+            following = asyncio.create_task(watch)
             others = asyncio.create_task(self._others.wait())
             try:
                 await asyncio.wait([others, following], return_when=asyncio.FIRST_COMPLETED)
-                if following.done():  # no watches were left, or a fault; the next watch reports changes since
-                    if following.exception() is not None:
-                        log.error("the watch of subscribed files has ended", exc_info=following.exception())
+                if following.done():  # a fault; the next watch reports changes since
+                    log.error("the watch of subscribed files has ended", exc_info=following.exception())
                     await asyncio.wait([others], timeout=RETRY)
             finally:
                 others.cancel()

@@ -142,7 +142,7 @@ def test_a_watch_of_files_that_ends_is_begun_again(
     async def body() -> None:
         monkeypatch.setattr(_rust_notify, "RustNotify", failing)
         monkeypatch.setattr(watch, "RETRY", 0.01)
-        watched = watch.FileChanges()
+        watched = watch.FileChanges(poll=0.01)
         file = tmp_path / "file"
         of = watched.follow(file)
         told = asyncio.ensure_future(anext(of))
