@@ -125,9 +125,12 @@ def _advance(connection: "tables.Connection", row: "tables.Row[tuple[object, ...
 def _remember(
     connection: "tables.Connection", firings: list[Firing], now: float, record: "RecordFiring | None"
 ) -> None:
-    """Store what fires, and remove all but the newest firings."""
+    """Store what fires, and remove all but the newest firings.
+
+    `record` locks the principal's log of events: all who lock several do it in the order of principals.
+    """
     firing = tables.firing
-    for fired in firings:
+    for fired in sorted(firings, key=lambda fired: fired.principal):
         row = {"principal": fired.principal, "slot": fired.slot, "message": fired.message, "fired_at": now}
         key = connection.execute(firing.insert().values(row)).inserted_primary_key
         if record is not None and key is not None:

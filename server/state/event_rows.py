@@ -382,16 +382,21 @@ class EventRows:
         return map(_to_event, connection.execute(rows))
 
     def _open_log(self, connection: "tables.Connection", principal: str) -> Any:
-        """Return the principal's log; a new one sets the flags."""
+        """Return the principal's log, which no other transaction changes until this one ends; a new one sets the flags.
+
+        To-dos, callbacks and tasks record events under locks of their own. So PostgreSQL must lock the row: two
+        transactions would give one number to two events.
+        """
         table = tables.event_log
-        found = connection.execute(table.select().where(table.c.principal == principal)).first()
+        locked = table.select().where(table.c.principal == principal).with_for_update()
+        found = connection.execute(locked).first()
         if found is not None:
             return found
         row = {"principal": principal, "name": os.urandom(8).hex(), "last": 0, "event_count": 0, "byte_count": 0}
-        connection.execute(table.insert().values(row))
+        tables.add_row(connection, table, row)
         for key in ("", principal):
             self.store.set_flag(FLAG, key, True)
-        return connection.execute(table.select().where(table.c.principal == principal)).one()
+        return connection.execute(locked).one()
 
     def _save_log(self, connection: "tables.Connection", principal: str, **values: int) -> None:
         table = tables.event_log

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection
 
+from tests.server.state.conftest import each_store as each_store
+from tests.server.state.each_store import ON_EACH, with_store
 from toolgate.server.events.cursors import CursorCoder
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state import tables
@@ -23,8 +26,10 @@ from toolgate.server.state.event_rows import (
 )
 from toolgate.server.state.key_file import KeyFile
 from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.store import Store, Subject
 
 ALL = EventFilter("ada", "built", "{}")
+LOCKS: tuple[Subject, ...] = ("events", "todos", "tasks", "callbacks")  # of the transactions that record events
 
 
 def run(folder: Path, work: Callable[[Connection, EventRows, list[float]], Any], **limits: Any) -> Any:
@@ -189,3 +194,34 @@ def test_a_cursor_is_good_for_its_principal_alone(tmp_path: Path) -> None:
     for principal, text in (("bob", cursor), ("ada", forged), ("ada", ""), ("ada", "é"), ("ada", cursor * 9)):
         with pytest.raises(InvalidParams):
             coder.parse_cursor(principal, text)
+
+
+@ON_EACH
+def test_events_that_are_recorded_under_different_locks_are_all_stored(tmp_path: Path) -> None:
+    def record(number: int, rows: EventRows, lock: Subject, connection: Connection) -> None:
+        rows.record(connection, Occurrence(f"{number}", "built", lock, b"{}"))
+
+    async def body(store: Store) -> None:
+        rows = EventRows(store, EventLimits(), lambda: 1_000.0)
+        for number in range(10):
+            wanted = EventFilter(f"{number}", "built", "{}")
+            read = partial(rows.read_page, wanted=wanted, most=10)
+            begin = (await store.transact(partial(read, after=None), alone="events")).position
+            await asyncio.gather(
+                *(store.transact(partial(record, number, rows, lock), alone=lock) for lock in LOCKS),
+            )
+            assert sorted(ids(await store.transact(partial(read, after=begin), alone="events"))) == sorted(LOCKS)
+
+    with_store(tmp_path, body)
+
+
+@ON_EACH
+def test_a_log_that_two_transactions_open_first_is_one(tmp_path: Path) -> None:
+    async def body(store: Store) -> None:
+        rows = EventRows(store, EventLimits(), lambda: 1_000.0)
+        for number in range(10):
+            last = partial(rows.last_number, principal=f"{number}")
+            found = await asyncio.gather(*(store.transact(last, alone=lock) for lock in LOCKS))
+            assert len({position.log for position in found}) == 1
+
+    with_store(tmp_path, body)
