@@ -121,7 +121,7 @@ class RedisCommands:
     def _flush(self) -> None:
         """Send the commands of this turn of the event loop."""
         self._is_flush_due = False
-        if self._protocol is None or self._protocol.is_full:
+        if self._protocol is None or not self._protocol.can_send:
             return
         batch: list[bytes] = []
         while self._unsent:

@@ -120,8 +120,13 @@ class ReplyProtocol(asyncio.Protocol):
         self._parser = parser
         self._handle = handle
         self._resume = resume
-        self.is_full = False  # nothing should be sent now
+        self._is_full = False
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def can_send(self) -> bool:
+        """Return whether to send now. A lost connection has ended before those who wait for it learn of it."""
+        return not self._is_full and not self.ended.done()
 
     def send(self, data: bytes) -> None:
         self._transport.write(data)
@@ -137,10 +142,10 @@ class ReplyProtocol(asyncio.Protocol):
             self.connection_lost(error)
 
     def pause_writing(self) -> None:
-        self.is_full = True
+        self._is_full = True
 
     def resume_writing(self) -> None:
-        self.is_full = False
+        self._is_full = False
         self._resume()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,12 +6,16 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 from msgspec.structs import replace
 
 from tests.server.bus.conftest import LONGEST, eventually, use_bus, with_prefix
+from tests.server.bus.conftest import shared_redis as shared_redis
 from tests.servers.redis_server import RedisProcess, redis_server
 from toolgate.server.bus.bus import Bus, BusUnreachableError, StreamEntry
 from toolgate.server.bus.open_bus import open_bus
+from toolgate.server.bus.redis.connection import ReplyProtocol
+from toolgate.server.bus.redis.reply_parser import ReplyParser
 from toolgate.server.bus.settings import BusSettings, LeaseTimes, StreamLimits
 
 QUICK = BusSettings(command=0.5)
@@ -383,3 +387,25 @@ def test_a_bus_that_closes_writes_what_waits(own_redis: RedisProcess) -> None:
         await other.close()
 
     asyncio.run(check())
+
+
+def test_a_connection_that_was_just_lost_is_sent_nothing(shared_redis: RedisProcess) -> None:
+    """uvloop raises an error for it, and whoever waits for its end learns of that a turn later."""
+
+    async def check() -> None:
+        loop = asyncio.get_running_loop()
+        protocol: ReplyProtocol | None = None
+
+        def make() -> ReplyProtocol:
+            nonlocal protocol
+            protocol = ReplyProtocol(asyncio.WriteTransport(), ReplyParser(), lambda _: None, lambda: None)
+            return protocol
+
+        transport, _ = await loop.create_unix_connection(make, str(shared_redis.socket))
+        assert protocol is not None and protocol.can_send
+        transport.abort()
+        while not protocol.ended.done():
+            await asyncio.sleep(0)
+        assert not protocol.can_send and isinstance(protocol.ended.exception(), ConnectionError)
+
+    uvloop.run(check())
