@@ -12,7 +12,7 @@ from toolgate.server.app import App
 from toolgate.server.build import find_deployment
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
-from toolgate.server.state.store import NewerStateError, StateError
+from toolgate.server.state.store import StateError, StateVersionError
 from toolgate.server.telemetry import logging as logs
 from toolgate.transports import stdio
 
@@ -46,7 +46,7 @@ def serve(options: Config) -> int:
         raise
     except StateError as error:  # the log has the details
         print(f"toolgate: {error}", file=sys.stderr)
-        code = USAGE if isinstance(error, NewerStateError) else FAULT
+        code = USAGE if isinstance(error, StateVersionError) else FAULT
     except Exception:
         logging.getLogger("toolgate").exception("the server failed")
         code = FAULT

@@ -12,7 +12,7 @@ from toolgate.server.config import load
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.state import lock
-from toolgate.server.state.store import NewerStateError, Store
+from toolgate.server.state.store import StateVersionError, Store
 from toolgate.server.state.stores import open_store
 from toolgate.tools import ToolError
 
@@ -49,7 +49,7 @@ def with_store(*, upgrades: bool = True) -> Callable[[Action[P]], Callable[Conca
                     asyncio.run(work())
                 except (CommandError, SignInError, ToolError) as error:
                     print(f"toolgate: {error}", file=sys.stderr)
-                    return USAGE if isinstance(error, NewerStateError) else FAULT
+                    return USAGE if isinstance(error, StateVersionError) else FAULT
             return DONE
 
         return command

@@ -1,6 +1,6 @@
 """Define the errors of the state database."""
 
-from toolgate.server.state.tables import VERSION
+from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.tools import ToolError
 
 
@@ -12,8 +12,8 @@ class StateSilentError(StateError):
     """The state database does not answer in time."""
 
 
-class NewerStateError(StateError):
-    """The state is of a newer version than this program."""
+class StateVersionError(StateError):
+    """The state is of a version that this program can't use."""
 
 
 def state_silent_error(outcome: str, name: str = "the state database") -> StateSilentError:
@@ -21,9 +21,17 @@ def state_silent_error(outcome: str, name: str = "the state database") -> StateS
     return StateSilentError(f"{name} does not answer in time; {outcome}, and the server's log says more")
 
 
-def newer_state_error(version: int, option: str) -> NewerStateError:
+def newer_state_error(version: int, option: str) -> StateVersionError:
     """Return the error for a database of that version, which `option` names."""
-    return NewerStateError(
+    return StateVersionError(
         f"the state database was made by a newer Toolgate (version {version}, this one knows {VERSION}); nothing was "
         f"changed: use that one, or another {option}"
+    )
+
+
+def older_state_error(version: int, option: str) -> StateVersionError:
+    """Return the error for a database of a version that is not upgraded any more, which `option` names."""
+    return StateVersionError(
+        f"the state database is of version {version}, and this Toolgate upgrades versions from {OLDEST} on; nothing "
+        f"was changed: start a Toolgate between the two once, which upgrades it, or give another {option}"
     )

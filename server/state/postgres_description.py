@@ -9,7 +9,7 @@ import msgspec
 from toolgate.server.state import database_clock, migrate, postgres, replica_lock
 from toolgate.server.state.database_url import DatabaseUrl
 from toolgate.server.state.errors import StateError
-from toolgate.server.state.postgres_schema import refuse_newer
+from toolgate.server.state.postgres_schema import check_version
 
 FACTS = f"""
 SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
@@ -41,7 +41,7 @@ class DatabaseDescription(msgspec.Struct, frozen=True):
 
 
 async def describe_database(url: DatabaseUrl) -> DatabaseDescription:
-    """Return what PostgreSQL says. Raises StateError, and NewerStateError for tables that this version can't use."""
+    """Return what PostgreSQL says. Raises StateError, and StateVersionError for tables that this version can't use."""
 
     async def read(raw: Any) -> tuple[Any, Any]:
         found = await raw.fetchval("SELECT to_regclass('schema_version')")
@@ -49,7 +49,7 @@ async def describe_database(url: DatabaseUrl) -> DatabaseDescription:
 
     facts, versions = await _ask(url, read)
     if versions is not None:
-        refuse_newer(*versions)
+        check_version(*versions)
     own_limits = [limit for limit in (facts["database_limit"], facts["user_limit"]) if limit >= 0]
     return DatabaseDescription(
         version=str(facts["version"]),

@@ -8,7 +8,7 @@ import logging
 from sqlalchemy import Connection, inspect
 
 from toolgate.server.state import migrate, postgres, tables
-from toolgate.server.state.errors import StateError, newer_state_error
+from toolgate.server.state.errors import StateError, newer_state_error, older_state_error
 
 WITHIN = "60s"  # for another server's upgrade
 OPTION = "--database"
@@ -36,7 +36,7 @@ def prepare_schema(connection: Connection, *, upgrades: bool) -> bool:
         migrate.create_tables(connection)  # fails where another program has such a table
         return False
     version, compatible_since = migrate.read_versions(connection)
-    refuse_newer(version, compatible_since)
+    check_version(version, compatible_since)
     if version >= tables.VERSION:
         return False
     if not upgrades:
@@ -54,10 +54,12 @@ def prepare_schema(connection: Connection, *, upgrades: bool) -> bool:
     return version < tables.COMPATIBLE_SINCE
 
 
-def refuse_newer(version: int, compatible_since: int) -> None:
-    """Raise NewerStateError for tables that this version can't use."""
+def check_version(version: int, compatible_since: int) -> None:
+    """Raise StateVersionError for tables that this version can't use or upgrade."""
     if compatible_since > tables.VERSION:
         raise newer_state_error(version, OPTION)
+    if version < tables.OLDEST:
+        raise older_state_error(version, OPTION)
 
 
 def end_other_connections(connection: Connection) -> None:

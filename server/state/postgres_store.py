@@ -294,7 +294,7 @@ class PostgresStore:
             async with asyncio.timeout(postgres.CONNECT):
                 await postgres.notice_end(raw)
                 if self._is_open:
-                    postgres_schema.refuse_newer(*await raw.fetchrow(migrate.VERSIONS))
+                    postgres_schema.check_version(*await raw.fetchrow(migrate.VERSIONS))
         except BaseException:
             raw.terminate()
             raise

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolgate.server.protocol.state_budget import current_budget
 from toolgate.server.state.commit_gate import UNCHANGED, CommitGate
 from toolgate.server.state.db_thread import DatabaseThread
-from toolgate.server.state.errors import StateError, newer_state_error, state_silent_error
+from toolgate.server.state.errors import StateError, newer_state_error, older_state_error, state_silent_error
 from toolgate.server.state.live_processes import ProcessRegistry
 from toolgate.server.state.sqlite import (
     compatible_since_of_raw,
@@ -30,7 +30,7 @@ from toolgate.server.state.sqlite import (
     version_of_raw,
 )
 from toolgate.server.state.store import Subject, make_private_folder
-from toolgate.server.state.tables import VERSION
+from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.tools.workspace.state_file import remove_entry
 
 if TYPE_CHECKING:
@@ -263,12 +263,17 @@ class SqliteStore:
             self._newer = self._check_newer(connection, version)
         if version < 1:  # it is linked into place with its version set
             raise self._unusable("was not made by Toolgate, or is damaged", None)
+        if version < OLDEST:
+            log.error(
+                "the state database %s is of version %d, and those from %d on are upgraded", self.path, version, OLDEST
+            )
+            raise older_state_error(version, "--state")
         if version < VERSION and not self._upgrades:
             upgrade = f"serving upgrades it to {VERSION}: toolgate backup before, to be able to go back"
             raise self._unusable(f"is of version {version}, and {upgrade}", None)
 
     def _check_newer(self, connection: "Connection", version: int) -> int:
-        """Return the version if this Toolgate can use its tables. Raises NewerStateError."""
+        """Return the version if this Toolgate can use its tables. Raises StateVersionError."""
         raw: Any = connection.connection.driver_connection
         if compatible_since_of_raw(raw) > VERSION:
             log.error("the state database %s is of version %d, this Toolgate knows %d", self.path, version, VERSION)

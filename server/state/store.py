@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import msgspec
 
-from toolgate.server.state.errors import NewerStateError as NewerStateError
 from toolgate.server.state.errors import StateError as StateError
+from toolgate.server.state.errors import StateVersionError as StateVersionError
 from toolgate.server.state.live_processes import LiveProcesses
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Store(Protocol):
     async def prepare(self) -> None:
         """Upgrade a database of an older version now, rather than at the first transaction.
 
-        Creates no file. Raises StateError, and NewerStateError for one of a newer Toolgate.
+        Creates no file. Raises StateError, and StateVersionError for one of a newer Toolgate.
         """
         ...
 

@@ -18,7 +18,7 @@ PRIVATE = "sslmode=verify-full and sslrootcert=FILE in --database, such as /etc/
 
 
 async def check_database(url: DatabaseUrl) -> CheckFinding:
-    from toolgate.server.state.errors import NewerStateError, StateError  # start-up
+    from toolgate.server.state.errors import StateError, StateVersionError  # start-up
     from toolgate.server.state.stores import import_postgres
 
     try:
@@ -26,8 +26,8 @@ async def check_database(url: DatabaseUrl) -> CheckFinding:
         from toolgate.server.state.postgres_description import describe_database  # start-up, and it imports asyncpg
 
         found = await describe_database(url)
-    except NewerStateError as error:
-        raise CheckError(str(error), "use the newer one") from None
+    except StateVersionError as error:
+        raise CheckError(str(error), "use a Toolgate that knows it") from None
     except StateError as error:
         raise CheckError(f"{url}: {error}", "start it, or correct --database") from None
     return judge_database(url, found)

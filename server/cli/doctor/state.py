@@ -169,7 +169,7 @@ async def _check_file(config: Config) -> str:
     from toolgate.server.state.errors import StateError
     from toolgate.server.state.sqlite import check_database
     from toolgate.server.state.sqlite_store import SqliteStore
-    from toolgate.server.state.tables import VERSION
+    from toolgate.server.state.tables import OLDEST, VERSION
 
     store = SqliteStore(config.state)
     if store.is_empty():
@@ -182,6 +182,11 @@ async def _check_file(config: Config) -> str:
         raise CheckError(f"version {version} is from a newer Toolgate; this one knows {VERSION}", "use the newer one")
     if version < 1:
         raise CheckError("it was not made by Toolgate", "move it away, or name another folder with --state")
+    if version < OLDEST:
+        raise CheckError(
+            f"version {version} is too old: those from {OLDEST} on are upgraded",
+            "start a Toolgate between the two once",
+        )
     if version < VERSION:
         return f"whole; version {version}, will be upgraded at the next start: make a backup first"
     return f"whole; version {version}"

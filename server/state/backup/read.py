@@ -30,7 +30,7 @@ from toolgate.server.state.backup.manifest import (
 )
 from toolgate.server.state.errors import StateError
 from toolgate.server.state.sqlite import check_database
-from toolgate.server.state.tables import VERSION
+from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.server.workspaces.archive import CREATE_FLAGS, ArchiveError
 from toolgate.server.workspaces.unarchive import DAMAGED, ArchiveEntry, unpack_archive
 
@@ -139,6 +139,11 @@ def _check(folder: Path, manifest: Manifest) -> None:
         )
     if version < 1:
         raise BackupError("the database in the backup was not made by Toolgate")
+    if version < OLDEST:
+        raise BackupError(
+            f"the database in the backup has version {version}, and this Toolgate upgrades those from {OLDEST} on: "
+            "restore it with a Toolgate between the two, start that once, and make another backup"
+        )
 
 
 def _unpack(folder: Path, progress: TerminalProgress) -> None:

@@ -1,7 +1,7 @@
 """Write the fixture of the present schema, with rows in every table, by running today's code. A new version of the
-tables adds the fixture that this writes, and leaves earlier ones unchanged:
+tables puts the fixture that this writes in place of the last one, and leaves that of the oldest version unchanged:
 
-    python -m tests.server.state.fixture > tests/server/state/fixtures/2.sql
+    python -m tests.server.state.fixture > tests/server/state/fixtures/13.sql
 """
 
 import asyncio

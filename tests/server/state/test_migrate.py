@@ -1,4 +1,4 @@
-"""Databases of every version opened by today's code, and upgrades that fail, are killed, or run at the same time."""
+"""Databases of earlier versions opened by today's code, and upgrades that fail, are killed, or run at the same time."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,13 @@ from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.plans import PlanStore
 from toolgate.server.state.sqlite import connect, disconnect
 from toolgate.server.state.sqlite_store import SqliteStore
-from toolgate.server.state.store import NewerStateError, StateError, Store
-from toolgate.server.state.tables import VERSION
+from toolgate.server.state.store import StateError, StateVersionError, Store
+from toolgate.server.state.tables import OLDEST, VERSION
 from toolgate.server.state.todos import TodoStore
 
-FIXTURES = Path(__file__).parent / "fixtures"  # a database of each version, with rows in every table
+FIXTURES = (
+    Path(__file__).parent / "fixtures"
+)  # databases of the oldest and the present version, with rows in all tables
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -95,8 +97,8 @@ def differences() -> Iterator[Callable[[Path], list[Any]]]:
     yield compared
 
 
-@pytest.mark.parametrize("number", range(1, VERSION + 1))
-def test_a_database_of_each_version_is_upgraded_with_all_that_is_in_it(
+@pytest.mark.parametrize("number", [OLDEST, VERSION])
+def test_a_database_of_a_version_with_a_fixture_is_upgraded_with_all_that_is_in_it(
     tmp_path: Path, number: int, differences: Callable[[Path], list[Any]]
 ) -> None:
     database = made(tmp_path, number)
@@ -132,13 +134,20 @@ def test_a_database_of_each_version_is_upgraded_with_all_that_is_in_it(
     assert [copy.name for copy in copies] == ([f"state.db.before-{VERSION}"] if number < VERSION else [])
 
 
-def test_nodes_of_version_4_keep_their_names_at_their_addresses(tmp_path: Path) -> None:
-    database = made(tmp_path, 4)
-    opened(tmp_path, lambda store: store.read(lambda _: None))
-    after = rows(database)
-    assert {(row["address"], row["name"], row["since"]) for row in after["node_address"]} == {
-        (row["address"], row["name"], row["seen_at"]) for row in after["node"]
-    }
+@pytest.mark.parametrize("words", [(), ("-t", "--port", "0"), ("user", "add", "ada"), ("doctor", "--browser", "none")])
+def test_a_state_of_a_version_before_the_oldest_is_refused_with_the_way_out(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    database = made(tmp_path, OLDEST)
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(f"PRAGMA user_version = {OLDEST - 1}")
+    before = rows(database)
+    done = run(tmp_path, *words, "--state", "state", stdin="correct horse")
+    assert done.returncode == (1 if "doctor" in words else 2), done
+    said = done.stdout + done.stderr
+    assert f"version {OLDEST - 1}" in said and f"from {OLDEST} on" in said
+    assert "start a Toolgate between the two once" in said
+    assert rows(database) == before and not list(database.parent.glob("state.db.before-*"))
 
 
 def test_the_present_version_is_the_last_migration_and_has_a_fixture(
@@ -153,7 +162,7 @@ def test_the_present_version_is_the_last_migration_and_has_a_fixture(
 
     scripts = ScriptDirectory(str(migrate.MIGRATIONS))
     assert scripts.get_heads() == [migrate.format_revision(VERSION)]
-    assert {int(path.stem) for path in FIXTURES.glob("*.sql")} == set(range(1, VERSION + 1))
+    assert {int(path.stem) for path in FIXTURES.glob("*.sql")} == {OLDEST, VERSION}
     assert tasks(tmp_path) == []
     database = tmp_path / "state" / "state.db"
     assert differences(database) == []
@@ -333,7 +342,7 @@ def test_one_that_is_open_while_a_newer_toolgate_upgrades_it_is_not_written_to_a
         await tasks.create("before")
         with contextlib.closing(sqlite3.connect(database)) as other:
             other.execute("PRAGMA user_version = 99")
-        with pytest.raises(NewerStateError, match="version 99"):
+        with pytest.raises(StateVersionError, match="version 99"):
             await tasks.create("after")
 
     opened(tmp_path, work)

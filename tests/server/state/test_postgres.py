@@ -23,7 +23,7 @@ from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.database_clock import DatabaseClock
 from toolgate.server.state.database_url import parse_database_url
 from toolgate.server.state.postgres_store import PostgresStore
-from toolgate.server.state.store import NewerStateError, StateError
+from toolgate.server.state.store import StateError, StateVersionError
 from toolgate.server.state.todos import TodoStore
 
 NEXT = tables.VERSION + 1
@@ -262,11 +262,11 @@ def test_a_server_ends_where_the_next_version_changes_what_it_needs(url: str, tm
     async def body(store: PostgresStore) -> None:
         await create(store)
         await asyncio.to_thread(upgrade, url, NEXT, tmp_path / "next")
-        with pytest.raises(NewerStateError, match=f"version {NEXT}.*another --database"):
+        with pytest.raises(StateVersionError, match=f"version {NEXT}.*another --database"):
             await create(store)
 
     run(url, body)
-    with pytest.raises(NewerStateError):
+    with pytest.raises(StateVersionError):
         run(url, ids)
 
 
