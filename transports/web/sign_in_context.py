@@ -138,7 +138,7 @@ class SignInContext(PageContext):
             400,
             COULD_NOT_CONNECT,
             format_sentence(outcome.description),
-            f"{NOT_GRANTED} The app is at {outcome.host}; continuing tells it what went wrong. "
+            f"{NOT_GRANTED} Continuing opens {outcome.host} and tells it what went wrong. "
             "Continue only if you have just started to connect it.",
             again=outcome.location,
             again_label=f"Continue to {outcome.host}",

@@ -110,8 +110,7 @@ def parse_registration(body: object, served: Collection[str]) -> tuple[dict[str,
     metadata = {**_metadata(body, served), "token_endpoint_auth_method": method}
     if method == "private_key_jwt" and not {"jwks", "jwks_uri"} & metadata.keys():
         raise ClientRejectedError("invalid_client_metadata", "private_key_jwt needs jwks or jwks_uri")
-    _check_uris(body.get("redirect_uris"))
-    metadata["redirect_uris"] = list(dict.fromkeys(body["redirect_uris"]))
+    metadata["redirect_uris"] = _usable_uris(body.get("redirect_uris"))
     return _check_size(metadata), secrets.token_urlsafe(32) if method in SECRET_METHODS else None
 
 
@@ -232,15 +231,17 @@ def _scope(given: object, served: Collection[str]) -> str:
     return " ".join(scope for scope in served if scope in asked)
 
 
-def _check_uris(given: object) -> None:
+def _usable_uris(given: object) -> list[str]:
+    """Return the redirect URIs that can be used: of the others a client is told by their absence."""
     if not isinstance(given, list) or not given:
         raise ClientRejectedError("invalid_redirect_uri", "redirect_uris is missing or empty")
     if len(given) > MAX_URIS:
         raise ClientRejectedError("invalid_redirect_uri", f"there are more than {MAX_URIS} redirect URIs")
-    for uri in given:
-        fault = redirects.find_fault(uri)
-        if fault is not None:
-            raise ClientRejectedError("invalid_redirect_uri", fault)
+    faults = [redirects.find_fault(uri) for uri in given]
+    usable = [uri for uri, fault in zip(given, faults, strict=True) if fault is None]
+    if not usable:
+        raise ClientRejectedError("invalid_redirect_uri", str(faults[0]))
+    return list(dict.fromkeys(usable))
 
 
 def _check_size(metadata: dict[str, Any]) -> dict[str, Any]:

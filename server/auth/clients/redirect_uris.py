@@ -6,7 +6,7 @@ Source: RFC 6749 section 3.1.2, RFC 8252 section 7, RFC 9700 section 4.1; the pl
 
 import re
 from collections.abc import Iterable, Mapping
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 MAX_URI = 2_000  # characters
 PLAIN = re.compile(r"[!$%&'()+,\-./0-9:;=?@A-Z\[\]_a-z~]+")  # no space, quote, backslash, wildcard, fragment
@@ -15,27 +15,26 @@ LOOPBACK = re.compile(r"http://(?P<host>localhost|127\.0\.0\.1|\[::1\])(?::(?P<p
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 NAME = re.compile(rf"{LABEL}(?:\.{LABEL})*\.?")
 SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.+)")
-BROWSER_SCHEMES = frozenset(  # schemes that run or show something in the browser itself, even if listed
-    (
-        "javascript",
-        "data",
-        "vbscript",
-        "file",
-        "filesystem",
-        "blob",
-        "about",
-        "view-source",
-        "http",
-        "https",
-        "ftp",
-        "ws",
-        "wss",
-    )
+# A native application's own (RFC 8252 section 7.1): vscode://publisher.extension/callback, com.example.app:/callback
+PRIVATE_USE = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]{1,63}):(?://(?P<host>[A-Za-z0-9._~-]*)(?=[/?]|\Z)|(?=/(?!/)))(?P<rest>.*)"
 )
+# Schemes that run or show something in the browser itself, and others that the browser or the system handles: no
+# client's own program does, and some run programs.
+BROWSER = "javascript data vbscript file filesystem blob about view-source http https ftp ws wss"
+SYSTEM = (
+    "livescript mocha jscript jar mhtml mk its res resource chrome chrome-extension chrome-search moz-extension edge "
+    "devtools safari-web-extension cid mid urn tag feed content package intent android-app market shell hcp search "
+    "search-ms help x-man-page applescript itms itms-apps itms-services mailto tel sms callto facetime sip sips ssh "
+    "sftp telnet rlogin rdp vnc ftps smb afp nfs dav davs ldap ldaps git svn rsync gopher news nntp irc xmpp magnet "
+    "localhost"
+)
+BROWSER_SCHEMES = frozenset(BROWSER.split())
+FOREIGN_SCHEMES = BROWSER_SCHEMES.union(SYSTEM.split())
+SYSTEM_PREFIXES = ("ms-", "x-apple", "web+", "microsoft-edge")  # of schemes whose handlers belong to the system
 SEGMENT = r"[A-Za-z0-9_-]{1,200}"  # what {id} stands for in a preset
 
-# Platform → its redirect URIs. Custom schemes of applications are accepted from every client; the rest is for `presets`
-# of configured clients. {id} is one path segment.
+# Platform → its redirect URIs, for `presets` of configured clients. {id} is one path segment.
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "claude": ("https://claude.ai/api/mcp/auth_callback", "https://claude.com/api/mcp/auth_callback"),
     "claude-code": ("http://localhost/callback", "http://127.0.0.1/callback"),
@@ -56,21 +55,18 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "inspector": ("http://localhost:6274/oauth/callback", "http://localhost:6274/oauth/callback/debug"),
     "mcp-remote": ("http://127.0.0.1/oauth/callback", "http://localhost/oauth/callback"),
 }
-APPLICATIONS = frozenset(uri for uris in PRESETS.values() for uri in uris if not uri.startswith("http"))
 
 
 def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     """Return why a redirect URI is rejected, in fixed words, or None.
 
-    https is accepted anywhere, http on loopback only. Of other schemes, those of known applications are accepted, or
-    with `trusted` (from the operator) all but the browser's own.
+    https is accepted anywhere, http on loopback only, and the scheme of a native application if it is its own. With
+    `trusted` (from the operator) any other scheme is accepted but the browser's.
     """
     if not isinstance(uri, str) or not 0 < len(uri) <= MAX_URI or not PLAIN.fullmatch(uri):
         return "a redirect URI is not plain text without spaces, wildcards or a fragment"
     if _has_dots(uri):
         return "a redirect URI contains . or .. segments"
-    if uri in APPLICATIONS:
-        return None
     web = WEB.fullmatch(uri)
     if web is not None:
         return None if _is_host(web["host"]) and _is_port(web["port"]) else "a redirect URI has no usable host or port"
@@ -78,9 +74,24 @@ def find_fault(uri: object, *, trusted: bool = False) -> str | None:
     if loopback is not None:
         return None if _is_port(loopback["port"]) else "a redirect URI has no usable port"
     own = SCHEME.fullmatch(uri)
-    if trusted and own is not None and own[1] not in BROWSER_SCHEMES:
+    if is_private_use(uri) or (trusted and own is not None and own[1] not in BROWSER_SCHEMES):
         return None
-    return "a redirect URI must be https, or http on localhost, 127.0.0.1 or [::1], or that of a known application"
+    return "a redirect URI must be https, http on localhost, 127.0.0.1 or [::1], or have an application's own scheme"
+
+
+def is_private_use(uri: str) -> bool:
+    """Return whether the URI belongs to an application on the person's computer, by a scheme of its own."""
+    found = PRIVATE_USE.fullmatch(uri)
+    if found is None or not (found["host"] or found["rest"].strip("/")):
+        return False
+    scheme = str(found["scheme"])
+    return scheme not in FOREIGN_SCHEMES and not scheme.startswith(SYSTEM_PREFIXES)
+
+
+def add_parameters(uri: str, parameters: Iterable[tuple[str, str]]) -> str:
+    """Return the URI with parameters added to its query, which is kept as it is (RFC 6749 section 3.1.2)."""
+    mark = "" if uri.endswith("?") else "&" if "?" in uri else "?"
+    return f"{uri}{mark}{urlencode(list(parameters))}"
 
 
 def is_registered(uri: str, registered: Iterable[str]) -> bool:
@@ -97,10 +108,11 @@ def is_loopback_only(registered: Iterable[str]) -> bool:
 
 
 def display_host(uri: str) -> str:
-    """Return where a code goes, in words for a person: host and port, or an application's scheme."""
+    """Return where a code goes, in words for a person: host and port, or an app with its scheme, which may look like a
+    host."""
     found = WEB.fullmatch(uri) or LOOPBACK.fullmatch(uri)
     if found is None:
-        return f"{uri.partition(':')[0]}:"
+        return f"an app on your computer ({uri.partition(':')[0]}:)"
     host = str(found["host"]).lower()
     return f"{host}:{found['port']}" if found["port"] else host
 

@@ -6,7 +6,6 @@ It has no types, and third-party stubs fail where its classes are overridden, so
 import logging
 from typing import Any
 
-from authlib.common import urls as _urls
 from authlib.oauth2 import base as _base
 from authlib.oauth2 import rfc6749 as _oauth
 from authlib.oauth2 import rfc7009 as _revocation
@@ -18,7 +17,6 @@ from authlib.oauth2.rfc6749 import requests as _requests
 logging.getLogger("authlib").setLevel(logging.WARNING)  # at debug level it logs the tokens it issues
 
 OAuth2Error = _base.OAuth2Error
-add_params_to_uri: Any = _urls.add_params_to_uri
 AuthorizationServer: Any = _oauth.AuthorizationServer
 BaseGrant: Any = _oauth.BaseGrant
 TokenEndpointMixin: Any = _oauth.TokenEndpointMixin

@@ -48,7 +48,7 @@ class ConsentRequest(msgspec.Struct, frozen=True):
 
     @property
     def redirect_host(self) -> str:
-        """Return where the code goes, in words for a person: host and port, or an application's scheme."""
+        """Return where the code goes, in words for a person."""
         return display_host(self.redirect_uri)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.auth.clients import model
+from toolgate.server.auth.clients.redirect_uris import add_parameters
 from toolgate.server.auth.login.accounts import Person, save_person
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationCodeGrant, CodeChallenge, RefreshTokenGrant
@@ -89,6 +90,18 @@ class StoredCode(msgspec.Struct, frozen=True):
 class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
     TOKEN_ENDPOINT_AUTH_METHODS = model.AUTH_METHODS
     approved_scopes: tuple[str, ...] = ()  # of the requested scopes, by the person
+
+    def create_authorization_response(self, redirect_uri: str, grant_user: Person | None) -> Any:
+        """Return the redirect with a new code, or raise for a person who denies. Authlib would write the redirect URI's
+        own query anew (RFC 6749 section 3.1.2)."""
+        if grant_user is None:
+            raise OAuthRequestError("access_denied", redirect_uri=redirect_uri)
+        self.request.user = grant_user
+        code = self.generate_authorization_code()
+        self.save_authorization_code(code, self.request)
+        state = self.request.payload.state
+        answer = [("code", code), *([("state", state)] if state else [])]
+        return 302, "", [("Location", add_parameters(redirect_uri, answer))]
 
     def generate_authorization_code(self) -> str:
         return secrets.token_urlsafe(32)

@@ -7,7 +7,7 @@ from toolgate.server.auth.clients import model, redirect_uris
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.oauth_server import refresh_tokens
-from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error, add_params_to_uri
+from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error
 from toolgate.server.auth.oauth_server.barred_people import PIECE, CheckedPeople
 from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, read_credentials
 from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe, scopes_for
@@ -128,16 +128,16 @@ class AuthlibServer(AuthorizationServer):  # type: ignore[misc]  # Authlib has n
     def handle_response(self, status: int, body: Any, headers: Sequence[tuple[str, str]]) -> OAuthResponse | Redirect:
         told = dict(headers)
         if "Location" in told:
-            return Redirect(add_params_to_uri(told["Location"], [("iss", self.issuer.public_url)]))
+            return Redirect(redirect_uris.add_parameters(told["Location"], [("iss", self.issuer.public_url)]))
         return OAuthResponse(status, body, NO_STORE)
 
     def handle_error_response(self, request: OAuthRequest, error: OAuth2Error) -> OAuthResponse | Redirect | ErrorPage:
         description = describe(error)
         if error.redirect_uri:
-            said = [("error", error.error), ("error_description", description)]
+            said = [("error", str(error.error)), ("error_description", description)]
             if request.payload.state:
                 said.append(("state", request.payload.state))
-            return self.handle_response(302, "", [("Location", add_params_to_uri(error.redirect_uri, said))])
+            return self.handle_response(302, "", [("Location", redirect_uris.add_parameters(error.redirect_uri, said))])
         if request.method == "GET":
             return ErrorPage(str(error.error), description)
         return error_response(str(error.error), description)

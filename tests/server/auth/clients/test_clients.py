@@ -18,7 +18,7 @@ from toolgate.server.auth.clients.metadata_documents import ALL_NEW, NEW
 from toolgate.server.auth.clients.model import OAuthClient, display_name, is_document_url
 from toolgate.server.auth.oauth_server.consent_requests import LIFETIME, ConsentRequest
 from toolgate.server.auth.oauth_server.endpoints import MAX_CLIENTS
-from toolgate.server.auth.oauth_server.responses import ErrorPage
+from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.service import ALL_REGISTRATIONS, REGISTRATIONS
 from toolgate.server.auth.tokens import jose
 from toolgate.server.protocol.errors import UsageError
@@ -148,8 +148,29 @@ REFUSED_URIS = [
     "//app.example/cb",
     "/cb",
     "",
-    "com.example.app:/cb",
-    "cursor://evil/cb",
+    "com.example.app:cb",
+    "com.example.app:",
+    "com.example.app:/",
+    "com.example.app://",
+    "Com.example.app:/cb",
+    "com.example.app:/cb#x",
+    "com.example.app:/a/../cb",
+    "com.example.app://user@host/cb",
+    "com.example.app://host:80/cb",
+    "c:/cb",
+    "localhost:3000/cb",
+    "localhost:/cb",
+    "filesystem:https://app.example/x",
+    "view-source:https://app.example/cb",
+    "intent://scan/#Intent;end",
+    "intent://app/cb",
+    "ms-msdt:/id",
+    "search-ms://query/x",
+    "x-apple.systempreferences:/x",
+    "web+app://callback",
+    "chrome-extension://abcdef/cb",
+    "urn:ietf:wg:oauth:2.0:oob",
+    "mailto:/ada@app.example",
     "cursor://anysphere.cursor-mcp/oauth/callback/..",
     "https://-bad-.example/cb",
     "https://app..example/cb",
@@ -167,12 +188,103 @@ def test_no_code_is_ever_sent_there(tmp_path: Path, uri: Any) -> None:
     """RG-02, SEC-01."""
 
     async def body(auth: AuthServer) -> None:
-        for uris in ([uri], [BACK, uri]):
-            given = {"redirect_uris": uris, "token_endpoint_auth_method": "none"}
-            answer = await auth.authorization.register(given, "192.0.2.1")
-            assert (answer.status, answer.body["error"]) == (400, "invalid_redirect_uri")
-            assert not uri or str(uri) not in answer.body["error_description"]
+        given = {"redirect_uris": [uri], "token_endpoint_auth_method": "none"}
+        answer = await auth.authorization.register(given, "192.0.2.1")
+        assert (answer.status, answer.body["error"]) == (400, "invalid_redirect_uri")
+        assert not uri or str(uri) not in answer.body["error_description"]
         assert await auth.rows("oauth_client") == 0
+        for uris in ([BACK, uri], [uri, BACK]):
+            answer = await auth.authorization.register({**given, "redirect_uris": uris}, "192.0.2.1")
+            assert (answer.status, answer.body["redirect_uris"]) == (201, [BACK])
+            told = str(uri) if isinstance(uri, str) and uri else None
+            assert isinstance(await auth.asked(answer.body["client_id"], redirect_uri=told), ErrorPage) is bool(told)
+
+    with_auth_server(tmp_path, body)
+
+
+NATIVE_URIS = [
+    "vscode://saoudrizwan.claude-dev/mcp-auth/callback/abc",
+    "vscode-insiders://publisher.extension/callback",
+    "cursor://saoudrizwan.claude-dev/mcp-auth/callback/abc",
+    "claude://claude.ai/mcp-auth-callback/sdk",
+    "workbuddy://workbuddy/mcp/connector%3A/oauth/callback",
+    "com.example.app:/oauth2redirect",
+    "com.example.app:/oauth2redirect?flow=1",
+    "com.example.app://callback",
+    "com.example.app:///callback",
+    "myapp://oauth/callback",
+]
+
+
+@pytest.mark.parametrize("uri", NATIVE_URIS)
+def test_an_app_with_a_scheme_of_its_own_registers_and_gets_its_code_there(tmp_path: Path, uri: str) -> None:
+    """RFC 8252 section 7.1, by registration and by document."""
+
+    async def body(auth: AuthServer) -> None:
+        auth.pages.held[DOCUMENT] = document(redirect_uris=[uri])
+        for client in (await auth.client(redirect_uris=[uri]), DOCUMENT):
+            question = await auth.asked(client, redirect_uri=uri)
+            assert isinstance(question, ConsentRequest) and question.client.loopback_only
+            assert question.redirect_host == f"an app on your computer ({uri.partition(':')[0]}:)"
+            assert isinstance(await auth.asked(client, redirect_uri=f"{uri}x"), ErrorPage)
+            code = await auth.code(client, redirect_uri=uri)
+            assert (await auth.redeem(client, code, redirect_uri=uri)).status == 200
+            await auth.code(client, redirect_uri=uri)
+            again = await auth.asked(client, redirect_uri=uri)
+            assert isinstance(again, ConsentRequest)
+            assert await auth.authorization.find_remembered_scopes(again.id, ADA) is None
+
+    with_auth_server(tmp_path, body)
+
+
+QUERIES = [
+    "empty=",
+    "flag",
+    "flag&flag",
+    "a=1&a=2&a=1",
+    "b=2&a=1",
+    "p=/a/b",
+    "q=%E9",
+    "q=%c3%a9",
+    "q=a%20b",
+    "q=a+b",
+    "s=a;b",
+    "u=https://x.example/?y=1",
+    "a=1&",
+    "&a=1",
+    "=",
+    "state=mine",
+]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("base", ["https://app.example/cb", "http://127.0.0.1:4000/cb", "com.example.app:/cb"])
+def test_a_redirect_uris_query_comes_back_byte_for_byte(tmp_path: Path, base: str, query: str) -> None:
+    """RFC 6749 section 3.1.2."""
+
+    async def body(auth: AuthServer) -> None:
+        uri = f"{base}?{query}"
+        client = await auth.client(redirect_uris=[uri])
+        for person, first in ((ADA, "code="), (None, "error=access_denied&")):
+            question = await auth.asked(client, redirect_uri=uri, state="s/ é")
+            assert isinstance(question, ConsentRequest)
+            answered = await auth.authorization.answer_consent(question.id, person, frozenset(question.scopes))
+            assert isinstance(answered, Redirect)
+            assert answered.location.startswith(f"{uri}&{first}")
+            assert answered.location.endswith("&state=s%2F+%C3%A9&iss=https%3A%2F%2Ftools.example")
+        wrong = await auth.asked(client, redirect_uri=uri, scope="nothing")
+        assert isinstance(wrong, Redirect) and wrong.location.startswith(f"{uri}&error=")
+
+    with_auth_server(tmp_path, body)
+
+
+def test_an_empty_query_takes_our_parameters(tmp_path: Path) -> None:
+    async def body(auth: AuthServer) -> None:
+        client = await auth.client(redirect_uris=[f"{BACK}?"])
+        question = await auth.asked(client, redirect_uri=f"{BACK}?")
+        assert isinstance(question, ConsentRequest)
+        answered = await auth.authorization.answer_consent(question.id, ADA, frozenset(question.scopes))
+        assert isinstance(answered, Redirect) and answered.location.startswith(f"{BACK}?code=")
 
     with_auth_server(tmp_path, body)
 
