@@ -450,9 +450,9 @@ class HttpApp:
         self._live = HomeEvents(home)
         return [*(Route(path, endpoint) for path, endpoint in home.routes()), Route("/events", self._live)]
 
-    def _mirrored_headers(self, tool: str) -> dict[str, tuple[str, ...]]:
+    def _mirrored_headers(self, tool: str, arguments: Any) -> dict[str, Any]:
         found = self._server.registry.tools.get(tool)
-        return found.mirrored_headers if found is not None else {}
+        return found.find_mirrored(arguments) if found is not None else {}
 
     async def _health(self, _request: Any) -> JSONResponse:
         return JSONResponse({"status": "ok"})

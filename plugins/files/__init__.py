@@ -49,7 +49,7 @@ async def read(
 
 
 @tool(name="Write", title="Write a file", idempotent=True, open_world=False, scope="tools:shell")
-async def write(file_path: FilePath, content: str, ctx: Context) -> str:
+async def write(file_path: FilePath, content: Annotated[str, "all of it; JSON may be an object"], ctx: Context) -> str:
     """Create a file, and its folders, or replace one that you have read in this session. Prefer Edit for changes."""
     _check_length(content=content)
     known = seen.of(ctx.principal, ctx.caller_state.key)

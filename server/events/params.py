@@ -98,6 +98,7 @@ def make_filter(principal: str, type: EventType, arguments: dict[str, Any] | Non
     measured = measure(given, MAX_ARGUMENTS)
     if measured is None or measured[0] > MAX_ARGUMENTS:  # first: a check and an encoding of these hold the loop
         raise InvalidParams(f"'arguments' of {type.name} are larger than {MAX_ARGUMENTS} bytes")
+    given = type.read_arguments(given)
     finding = type.check_arguments(given)
     if finding is not None:
         raise InvalidParams(f"'arguments' of {type.name}: {finding}")

@@ -28,6 +28,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
     published = SkillEntries()
     scopes = ScopeRules(server)
     nothing, read, workflow = fixed_scopes(), fixed_scopes(READ), fixed_scopes(WORKFLOW)
+    call_tool = server.observers.wrap(partial(tools.call_tool, server))
     completion_timer = DeadlineTimer(min(prompts.COMPLETION_TIME, server.call_timeout))
 
     def format_tool(tool: Tool, revision: Revision) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def build_dispatcher(server: Server) -> Dispatcher:
         "ping": Method(lifecycle.ping, nothing, stateless=False, before_initialize=True),
         "server/discover": Method(partial(lifecycle.discover, server), nothing, with_session=False),
         "tools/list": list_parts("tools", visible_tools, format_tool),
-        "tools/call": Method(server.observers.wrap(partial(tools.call_tool, server)), scopes.tool, "name"),
+        "tools/call": Method(tools.with_prepared_arguments(server, call_tool), scopes.tool, "name"),
         "prompts/list": list_parts("prompts", lambda registry: registry.prompts, serialization.format_prompt),
         "prompts/get": Method(partial(prompts.get_prompt, server), scopes.prompt, "name"),
         "resources/list": Method(partial(lists.list_resources, server), read),

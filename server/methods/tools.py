@@ -1,6 +1,8 @@
 """Answer tools/call: check the rules, run the tool and format what it returns."""
 
 import asyncio
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,8 +12,10 @@ from toolgate.server.calls.tasks import LONGEST, CallTask
 from toolgate.server.methods import approval, execution
 from toolgate.server.protocol import serialization
 from toolgate.server.protocol.errors import InvalidParams, format_name
+from toolgate.server.protocol.request_meta import client_name
 from toolgate.server.protocol.session import Call
 from toolgate.server.server import Server
+from toolgate.server.text import escape_unprintable
 from toolgate.tools.api.content import Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import CannotAskError, ToolError, UnansweredError, drop_tracebacks
@@ -21,11 +25,18 @@ from toolgate.tools.api.text import closest
 from toolgate.tools.api.tool import Tool, create_refusal
 from toolgate.tools.workspace.workspace import Workspace
 
+MAX_LOGGED = 1_000  # clients and names of arguments that are logged: a client may give itself any name
+MAX_NAME = 100  # characters of each in the log
 MARGIN = 60.0  # seconds before a task's end: then what it followed is said to go on
+
+log = logging.getLogger("toolgate.calls")
+
+Answer = Callable[[Call], Any]
 
 
 async def call_tool(server: Server, call: Call) -> dict[str, Any]:
-    """Return the tool's result. An unknown tool is an error of the request; a tool's refusal is a result."""
+    """Return the tool's result for prepared arguments. An unknown tool is an error of the request; a tool's refusal is
+    a result."""
     tool, arguments = _read_call(server, call)
     if server.policy.limiter is not None:
         too_many = await server.policy.limiter.admit(call.session.principal, tool.scope)
@@ -45,10 +56,47 @@ async def call_tool(server: Server, call: Call) -> dict[str, Any]:
     return await _finish(server, call, tool, output)
 
 
+def with_prepared_arguments(server: Server, answer: Answer) -> Answer:
+    """Return `answer` for calls whose arguments are prepared first."""
+    logged: set[tuple[str, str]] = set()
+
+    def prepare_and_answer(call: Call) -> Any:
+        added = prepare_arguments(server, call)
+        if added:
+            _log_once(logged, call, added)
+        return answer(call)
+
+    return prepare_and_answer
+
+
+def prepare_arguments(server: Server, call: Call) -> Sequence[str]:
+    """Replace the call's arguments by those that the tool takes. Return the names of those that a client has added."""
+    name, arguments = call.params.get("name"), call.params.get("arguments")
+    tool = server.registry.tools.get(name) if isinstance(name, str) else None
+    if tool is None or not isinstance(arguments, dict):
+        return ()
+    prepared, added = tool.read_arguments(arguments)
+    if prepared is not arguments:
+        call.params = {**call.params, "arguments": prepared}
+    return added
+
+
+def _log_once(logged: set[tuple[str, str]], call: Call, added: Sequence[str]) -> None:
+    """Log the names that this client has not sent before."""
+    client = (call.session.client or client_name(call.meta))[:MAX_NAME]
+    for name in added:
+        key = client, name[:MAX_NAME]
+        if key not in logged and len(logged) < MAX_LOGGED:
+            logged.add(key)
+            who, what = escape_unprintable(client) or "a client", escape_unprintable(name[:MAX_NAME])
+            log.info('%s adds the argument "%s" to its calls: it is ignored', who, what)
+
+
 def rerun_call(server: Server, task: CallTask, how: bytes) -> None:
     """Run the work of a task again after its server died, or go on following what it left running."""
 
     def prepare(call: Call, follows: str | None) -> tuple[Tool, execution.Work]:
+        prepare_arguments(server, call)
         tool, arguments = _read_call(server, call)
         return tool, _work(server, call, tool, arguments, follows)
 
@@ -198,7 +246,7 @@ def _read_call(server: Server, call: Call) -> tuple[Tool, dict[str, Any]]:
         arguments = {}
     elif not isinstance(arguments, dict):
         raise InvalidParams("'arguments' must be an object")
-    return tool, tool.without_nulls(arguments)
+    return tool, arguments
 
 
 def _refusal(text: str) -> Output:

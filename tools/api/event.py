@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from toolgate.tools.api import schema
+from toolgate.tools.api.arguments import ArgumentReader
 from toolgate.tools.api.function import DeclaredPart, Function
 from toolgate.tools.api.scopes import PLUGINS
 
@@ -49,10 +50,22 @@ class EventType(DeclaredPart, kw_only=True, eq=False):
     def payload(self) -> dict[str, Any]:
         return self.payload_type if isinstance(self.payload_type, dict) else schema.of_type(self.payload_type)
 
+    def read_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the schema declares them, without those that a client has added."""
+        return self._reader.read(arguments)[0]
+
     @cached_property
     def check_arguments(self) -> schema.Check:
         """Return a check that returns a text about wrong arguments, or None if the schema accepts them."""
-        return schema.compile_check(self.input)
+        return schema.compile_check(self.input, validator=self._validator)
+
+    @cached_property
+    def _validator(self) -> Any:
+        return schema.compile_validator(self.input)
+
+    @cached_property
+    def _reader(self) -> ArgumentReader:
+        return ArgumentReader(self.input, self._validator, {}, None)
 
     @cached_property
     def check_payload(self) -> schema.Check:

@@ -16,6 +16,13 @@ from toolgate.tools.api.threads import Threads, ThreadsBusyError
 MAX_SYNC_CALLS = 32  # concurrent calls of a plain function, abandoned ones that still run included
 
 
+class Parameters(msgspec.Struct, frozen=True):
+    """The names of parameters that can be given, and of those that must."""
+
+    names: frozenset[str]
+    required: frozenset[str]
+
+
 class Function:
     """A part's function. `context` names its Context parameter, if any; `file` overrides the file it was written in."""
 
@@ -37,6 +44,18 @@ class Function:
     def description(self) -> str:
         """The function's docstring."""
         return inspect.cleandoc(self.call.__doc__ or "")
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """The parameters other than the context; None: it takes any (**kwargs)."""
+        found = inspect.signature(self.call).parameters
+        kinds = {parameter.kind for parameter in found.values()}
+        if inspect.Parameter.VAR_KEYWORD in kinds:
+            return None
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        given = {name: each for name, each in found.items() if each.kind in by_name and name != self.context}
+        required = (name for name, each in given.items() if each.default is each.empty)
+        return Parameters(frozenset(given), frozenset(required))
 
     def start(self, keywords: Mapping[str, Any], context: Context) -> Awaitable[Any]:
         """Return an awaitable for the function's result. It raises what the function raises: `find_refusal` tells

@@ -3,6 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Annotated, Any, overload
 
@@ -11,8 +12,10 @@ import msgspec
 from toolgate.tools.api.completion import Completions, F
 from toolgate.tools.api.content import ROLES, Audio, EmbeddedResource, Image, Message, ResourceLink, Text
 from toolgate.tools.api.context import Context
+from toolgate.tools.api.conversion import convert_value
 from toolgate.tools.api.errors import WrongArgumentsError
 from toolgate.tools.api.function import DeclaredPart, Function
+from toolgate.tools.api.json_text import JsonError, decode_argument
 from toolgate.tools.api.scopes import PLUGINS
 
 MAX_NAME = 128  # characters, as of a tool's
@@ -157,4 +160,6 @@ def _convert_value(name: str, value: str, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False)
     except (msgspec.ValidationError, TypeError) as error:
+        with suppress(JsonError, msgspec.ValidationError):  # a list or an object comes as JSON
+            return convert_value(decode_argument(value), hint)
         raise WrongArgumentsError(f"argument {name!r}: {error}"[:300]) from None

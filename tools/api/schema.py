@@ -41,6 +41,7 @@ TYPE_NOUNS = {
     "object": "an object",
 }
 
+WHOLE = "urn:toolgate:schema"  # names a schema while one of its parts is compiled
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 
 Check = Callable[[Any], str | None]
@@ -134,16 +135,26 @@ def context_parameter(function: Callable[..., Any], context: type) -> str | None
     return None
 
 
-def compile_check(schema: dict[str, Any], noun: str = "argument") -> Check:
-    """Compile `schema` to a check that returns None, or a text naming each argument at fault and what was expected.
-    `noun` names its properties in that text. Raises UnusableSchemaError."""
+def compile_validator(schema: dict[str, Any], place: str | None = None) -> Any:
+    """Return the validator of a schema, or of the part of it at `place`, a URI fragment. Raises UnusableSchemaError."""
     import jsonschema_rs  # start-up: first needed by a call
 
     check_limits(schema)
     try:
-        validator = jsonschema_rs.Draft202012Validator(schema, retriever=_refuse)
+        if place is None:
+            return jsonschema_rs.Draft202012Validator(schema, retriever=_refuse)
+        registry = jsonschema_rs.Registry([(WHOLE, schema)], retriever=_refuse)
+        return jsonschema_rs.Draft202012Validator({"$ref": f"{WHOLE}#{place}"}, registry=registry)
     except Exception as error:
         raise UnusableSchemaError(f"not a usable JSON Schema: {error}") from error
+
+
+def compile_check(schema: dict[str, Any], noun: str = "argument", *, validator: Any = None) -> Check:
+    """Compile `schema` to a check that returns None, or a text naming each argument at fault and what was expected.
+    `noun` names its properties in that text. `validator` is of the same schema. Raises UnusableSchemaError."""
+    import jsonschema_rs  # start-up, as above
+
+    validator = compile_validator(schema) if validator is None else validator
     is_valid = validator.is_valid
 
     def findings(value: Any) -> str | None:
@@ -323,11 +334,11 @@ def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_ma
         path = ".".join(str(part) for part in error.instance_path)
         if error.kind.name in UNKNOWN_KINDS:
             for name in error.kind.unexpected[:MAX_FINDINGS]:
-                near = None if path else closest(name, names)
-                suggested.update([near] if near else [])
-                where = _quote(f"{path}.{name}" if path else name)
-                listed = "" if path else f" ({noun}s: {', '.join(names) or 'none'})"
-                findings.append(f"no {noun} {where}{f'; did you mean {_quote(near)}?' if near else listed}")
+                if path:
+                    findings.append(f"no {noun} {_quote(f'{path}.{name}')}")
+                else:
+                    suggested.update(filter(None, [closest(name, names)]))
+                    findings.append(format_unknown(name, names, noun))
         elif error.kind.name == "required":
             name = error.kind.property
             if path or name not in suggested:
@@ -336,6 +347,13 @@ def _format_findings(errors: list[Any], schema: dict[str, Any], noun: str, is_ma
             what = _format_mismatch(error, is_masked)
             findings.append(f"{noun} {_quote(path)}{what}" if path else f"the {noun}s{what}")
     return "; ".join(findings[:MAX_FINDINGS])
+
+
+def format_unknown(name: str, names: list[str], noun: str = "argument") -> str:
+    """Say that there is no such argument, and which one may be meant."""
+    near = closest(name, names)
+    hint = f"; did you mean {_quote(near)}?" if near else f" ({noun}s: {', '.join(names) or 'none'})"
+    return f"no {noun} {_quote(name)}{hint}"
 
 
 def _format_mismatch(error: Any, is_masked: bool) -> str:

@@ -1,6 +1,7 @@
 """Make a typed function a tool, check a call's arguments, and convert the result to an Output."""
 
 import inspect
+import logging
 import re
 import types
 import typing
@@ -11,12 +12,15 @@ from typing import Any, Literal, overload
 import msgspec
 
 from toolgate.tools.api import schema
+from toolgate.tools.api.arguments import ArgumentReader, ForeignArgument, get_at
 from toolgate.tools.api.content import Content, Output, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.conversion import convert_value, to_integers
 from toolgate.tools.api.errors import CannotAskError, ToolError, drop_tracebacks
-from toolgate.tools.api.function import DeclaredPart, Function, find_refusal
+from toolgate.tools.api.function import DeclaredPart, Function, Parameters, find_refusal
 from toolgate.tools.api.scopes import PLUGINS
+
+log = logging.getLogger("toolgate.plugins")
 
 MAX_ARGUMENT = 2**20  # characters of one text for a built-in tool: no model writes as much at once
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # server/tools, "Tool Names"
@@ -40,7 +44,8 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
     """A named function that a client may call.
 
     `raw_input` is a JSON Schema that replaces the signature's and is sent unchanged. `output_type` is a JSON Schema or
-    a type. `as_task`, `lean`, `in_plan`: see `tool`. `plugin` names the tool's plugin; None means built in.
+    a type. `as_task`, `lean`, `in_plan`: see `tool`. `plugin` names the tool's plugin; None means built in. `foreign`:
+    arguments of other programs' tools that models give to this one.
     """
 
     kind = "tools"
@@ -53,6 +58,7 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
     plugin: str | None = None
     follows: Follow | None = None
     stops: Stop | None = None
+    foreign: Mapping[str, ForeignArgument] = {}
 
     def following(self, call: Follow) -> Follow:
         """Decorate the function that waits for what a call left running (`Continuation`), and returns how it ended. It
@@ -93,6 +99,13 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
         """The parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path."""
         return schema.find_mirrored_headers(self.input)
 
+    def find_mirrored(self, arguments: Any) -> dict[str, Any]:
+        """Return the arguments that headers repeat, as the call reads them: header name → value, or None."""
+        if not self.mirrored_headers:
+            return {}
+        given = self.read_arguments(arguments)[0] if isinstance(arguments, dict) else {}
+        return {header: get_at(given, path) for header, path in self.mirrored_headers.items()}
+
     def with_description(self, description: str) -> "Tool":
         """Return the same tool with another description."""
         other = self.__copy__()
@@ -113,15 +126,32 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
         schema.check_limits(self.input)
         schema.find_mirrored_headers(self.input)
         if self.raw_input is not None:
-            schema.compile_check(self.raw_input)  # a raw schema may be anything; generated ones are correct
+            _ = self._validator  # a raw schema may be anything; generated ones are correct
+            self._compare_parameters()
         if self.output is not None:
             schema.check_limits(self.output)
 
-    def without_nulls(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments without nulls that mean "left out", as some clients send them."""
-        if None not in arguments.values():
-            return arguments
-        return {name: value for name, value in arguments.items() if value is not None or name not in self._never_null}
+    def _compare_parameters(self) -> None:
+        """Log what a raw schema allows and the function can't be called with. Calls with it are refused."""
+        accepted, properties = self.parameters, self.input.get("properties")
+        if accepted is None or not isinstance(properties, dict):
+            return
+        for name in sorted(properties.keys() - accepted.names):
+            log.warning("%s: its input schema has %r, which its function does not take", self.name, name)
+        required = self.input.get("required")
+        for name in sorted(accepted.required - set(required if isinstance(required, list) else ())):
+            log.warning("%s: its function needs %r, which its input schema does not require", self.name, name)
+
+    def read_arguments(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Return the arguments as the schema declares them, and the names of those left out that a client has added.
+        Valid ones are returned as they are."""
+        parameters = self.parameters
+        try:
+            if self._validator.is_valid(arguments) and (parameters is None or parameters.names.issuperset(arguments)):
+                return arguments, ()
+        except (ValueError, RecursionError):  # nested too deeply; or an unusable schema, of a plugin elsewhere
+            return arguments, ()
+        return self._reader.read(arguments)
 
     async def run(self, arguments: Mapping[str, Any], context: Context) -> Output:
         """Check the arguments, call the function, and return its result as an Output. A ToolError becomes an `is_error`
@@ -163,12 +193,33 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
 
     @cached_property
     def check_arguments(self) -> schema.Check:
-        """Return a check that returns a text about wrong arguments, or None if the schema accepts them."""
-        return schema.compile_check(self.input)
+        """Return a check that returns a text about wrong arguments, or None if the schema and the function take
+        them."""
+        check = schema.compile_check(self.input, validator=self._validator)
+        if self.parameters is None and not self.foreign:
+            return check
+        reader = self._reader
+
+        def find_fault(arguments: Any) -> str | None:
+            finding = check(arguments)
+            if finding is None:
+                return reader.find_unaccepted(arguments)
+            return reader.find_advice(arguments) or finding
+
+        return find_fault
 
     @cached_property
-    def _never_null(self) -> frozenset[str]:
-        return schema.never_null(self.input)
+    def parameters(self) -> Parameters | None:
+        """The function's parameters where the schema does not follow from them; None: it takes what the schema says."""
+        return None if self.raw_input is None else self.function.parameters
+
+    @cached_property
+    def _validator(self) -> Any:
+        return schema.compile_validator(self.input)
+
+    @cached_property
+    def _reader(self) -> ArgumentReader:
+        return ArgumentReader(self.input, self._validator, self.foreign, self.parameters)
 
     @cached_property
     def _casts(self) -> dict[str, Callable[[Any], Any]]:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from toolgate.tools.api.arguments import ForeignArgument
 from toolgate.tools.api.content import Continuation, Output, ResourceLink, Text
 from toolgate.tools.api.context import Context
 from toolgate.tools.api.errors import NotFound, ToolError
@@ -66,6 +67,13 @@ class KilledTask(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str | None = None
 
 
+SANDBOX = "leave it out, as the operator of this server sets the sandbox"
+TO_BACKGROUND = ForeignArgument((False, None), "to start a command in the background, call BackgroundBash with it")
+TO_FOREGROUND = ForeignArgument((True, None), "to wait for the command, call Bash with it")
+NOTES = dict.fromkeys(("description", "explanation"), ForeignArgument())  # what the command is for, in words
+FOREIGN = {**NOTES, "dangerouslyDisableSandbox": ForeignArgument((False, None), SANDBOX)}
+WHERE_NAMES = ("run_in_background", "is_background", "isBackground")  # Claude Code; Gemini CLI and Cursor; VS Code
+
 TaskId = Annotated[int, "the id that BackgroundBash or Bash returned"]
 
 
@@ -93,6 +101,9 @@ async def bash(
     return await BashCall(ctx, timeout).run(command)
 
 
+bash.foreign = {**FOREIGN, **dict.fromkeys(WHERE_NAMES, TO_BACKGROUND)}
+
+
 @tool(name="BackgroundBash", title="Start a background command", output=StartedTask, scope="tools:shell")
 async def background_bash(command: str, ctx: Context) -> Output:
     """Start a bash command that goes on by itself (a server, a build), and return its task id at once.
@@ -110,6 +121,9 @@ async def background_bash(command: str, ctx: Context) -> Output:
     use = with_notes(f"background task {run_id}: ReadBgOutput reads its output, KillBgTask ends it", *notes)
     started = StartedTask(run_id, ctx.workspace.sandbox, "\n".join(notes) or None)
     return Output([Text(text)], started, continuation=Continuation(end_notice.key_of(run_id), use, str(run_id)))
+
+
+background_bash.foreign = {**FOREIGN, **dict.fromkeys(WHERE_NAMES, TO_FOREGROUND)}
 
 
 @background_bash.following

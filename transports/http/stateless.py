@@ -142,8 +142,8 @@ class StatelessPosts:
         _check_repeated(headers, meta[VERSION], method, parameter, parameter and params.get(parameter))
         name = params.get("name")
         if method == "tools/call" and isinstance(name, str):
-            for header, path in self._services.mirrored_headers(name).items():
-                _check_mirrored(headers, header, _argument_at(params.get("arguments"), path))
+            for header, value in self._services.mirrored_headers(name, params.get("arguments")).items():
+                _check_mirrored(headers, header, value)
 
 
 def _status_of(answer: object) -> int:
@@ -206,11 +206,3 @@ def _read_text(given: bytes, title: str) -> str:
     if not (value.isascii() and value.replace("\t", " ").isprintable()):
         raise HeaderMismatch(f"the {title} header has characters that headers may not contain")
     return value
-
-
-def _argument_at(arguments: Any, path: tuple[str, ...]) -> Any:
-    for step in path:
-        if not isinstance(arguments, dict):
-            return None
-        arguments = arguments.get(step)
-    return arguments

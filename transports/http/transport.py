@@ -35,8 +35,8 @@ MAX_EACH_REQUESTS = 1_024  # of one principal; one more is refused
 MAX_STREAMS = 2_048  # open at once: two thirds of the requests, so that calls find room beside them
 MAX_EACH_STREAMS = 512  # of one principal; beyond it the oldest is disconnected
 
-# Parameters that clients mirror into headers: header name after `mcp-param-`, in lower case → path
-Mirrored = Mapping[str, tuple[str, ...]]
+# What clients mirror into headers: header name after `mcp-param-`, in lower case → value, None if there is none
+Mirrored = Mapping[str, Any]
 PostTaker = Callable[[str, Principal, bytes, bytes | None], Awaitable[int]]
 
 
@@ -65,7 +65,7 @@ def create_budgets(answers: Budget, *, is_single_principal: bool = False) -> Htt
     )
 
 
-def _mirrors_nothing(_tool: str) -> Mirrored:
+def _mirrors_nothing(_tool: str, _arguments: Any) -> Mirrored:
     return {}
 
 
@@ -87,7 +87,7 @@ class TransportServices(msgspec.Struct, frozen=True):
     - `sessions`: those of this transport.
     - `budgets`: limits of all transports together.
     - `scope_check`: None if every caller has every scope.
-    - `mirrored_headers(tool)`: a tool's parameters that headers repeat.
+    - `mirrored_headers(tool, arguments)`: the arguments of a call that headers repeat.
     - `prefix`: the path before the server's own in its public URL, or "".
     - `forwarder`: the way to sessions of other replicas, or None.
     - `now`: the clock by which tokens end, in seconds since the epoch.
@@ -98,7 +98,7 @@ class TransportServices(msgspec.Struct, frozen=True):
     sessions: Sessions
     budgets: HttpBudgets
     scope_check: ScopeCheck | None = None
-    mirrored_headers: Callable[[str], Mirrored] = _mirrors_nothing
+    mirrored_headers: Callable[[str, Any], Mirrored] = _mirrors_nothing
     prefix: str = ""
     forwarder: PostForwarder | None = None
     now: Callable[[], float] = time.time

@@ -6,6 +6,7 @@ import msgspec
 
 from toolgate.server.rpc.errors import ErrorData
 from toolgate.server.rpc.frames import NOTHING
+from toolgate.tools.api.function import Parameters
 from toolgate.tools.api.prompt import PromptArgument
 from toolgate.tools.api.services import Settings
 from toolgate.tools.api.tool import InPlan, ToolAnnotations
@@ -28,6 +29,7 @@ class ToolData(msgspec.Struct, frozen=True, tag="tool"):
     lean: bool = False
     in_plan: InPlan = False
     has_context: bool = False
+    parameters: Parameters | None = None
 
 
 class PromptData(msgspec.Struct, frozen=True, tag="prompt"):

@@ -141,6 +141,7 @@ def _create_tool(data: ToolData, plugin: RemotePlugin) -> RemoteTool:
         remote=plugin,
     )
     tool.input = data.input  # verified and compiled in the process
+    tool.parameters = data.parameters
     return tool
 
 

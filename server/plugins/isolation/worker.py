@@ -225,6 +225,7 @@ def describe_part(part: Part) -> messages.PartData:
                 lean=part.lean,
                 in_plan=part.in_plan,
                 has_context=part.function.context is not None,
+                parameters=part.parameters,
             )
         case Prompt():
             icons, meta = _plain(part.icons), _plain(part.meta)
