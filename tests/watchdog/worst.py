@@ -482,6 +482,8 @@ def wrong(schema: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
     for parameter in schema.get("properties", {}):
         for value in (long("\n"), long("%", 2**20), [{"a": 1}] * 25_000, {str(n): 0 for n in range(20_000)}, 10**300):
             yield {**VALID_ARGUMENTS[name], parameter: value}
+        for value in (long("[1,", 700_000), f"[{long('1,', 260_000)}1]", ["1"] * 60_000, "9" * 4_000):
+            yield {**VALID_ARGUMENTS[name], parameter: value}
     yield {**VALID_ARGUMENTS[name], **{f"odd-{number}": 0 for number in range(15_000)}}
     yield {**VALID_ARGUMENTS[name], long("\u0300"): 0}
 

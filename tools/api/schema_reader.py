@@ -12,7 +12,8 @@ from typing import Any
 from toolgate.tools.api.json_text import JsonError, decode_argument, parse_float
 from toolgate.tools.api.schema import UnusableSchemaError, compile_validator
 
-MAX_WORK = 20_000  # values that one reading visits, or has a validator visit: more take over 20 ms
+MAX_WORK = 10_000  # values that one reading visits, or has a validator visit: more take over 20 ms
+CHARACTERS = 128  # of JSON in a text that take as long as a value
 MAX_PARTS = 200  # alternatives of one schema whose validators are kept
 MAX_DIGITS = 400  # characters of a number: a float has 309 digits at most
 INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:\.0+)?")
@@ -24,6 +25,7 @@ LITERALS: Mapping[str, tuple[str, Any]] = {
     "null": ("null", None),
 }
 VALUES = frozenset(("integer", "number", "boolean", "null", "array", "object"))  # all types but text
+MEMBERS, ITEMS = frozenset(("properties", "additionalProperties")), frozenset(("prefixItems", "items"))
 SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")  # of RFC 3986 section 2.3
 JSON_NAME = re.compile(r"(?:.*[_.-])?json|.*(?:Json|JSON)")  # a parameter that holds JSON as text
 JSON_WORD = re.compile(r"\bJSON\b")
@@ -97,6 +99,9 @@ class _Reading:
             value = self._read_parts(value, part, place)
         for keyword in ("anyOf", "oneOf"):
             value = self._choose(value, part.get(keyword), f"{place}/{keyword}", is_json=is_json)
+        if "if" in part:
+            branch = "then" if self._fits(value, f"{place}/if") else "else"
+            value = self.read(value, part.get(branch), f"{place}/{branch}", is_json=is_json)
         return value
 
     def _read_typed(self, value: Any, part: Mapping[str, Any], *, is_json: bool) -> Any:
@@ -108,11 +113,13 @@ class _Reading:
                 return _read_option(value, part)
             return value if "string" in types else self._read_text(value, types)
         if isinstance(value, (dict, list)) and is_json and "string" in types and types <= {"string", "null"}:
+            self._spend(_count(value, self._work))
             return _to_json(value)
         return value
 
     def _read_text(self, text: str, types: frozenset[str]) -> Any:
         if {"array", "object"} & types and JSON_START.match(text):
+            self._spend(len(text) // CHARACTERS)
             try:
                 parsed = decode_argument(text)
             except JsonError:
@@ -122,10 +129,10 @@ class _Reading:
 
     def _read_parts(self, value: Any, part: Mapping[str, Any], place: str) -> Any:
         """Return an object with its members read, or an array with its items. A copy only if one has changed."""
-        if isinstance(value, dict):
+        if isinstance(value, dict) and not MEMBERS.isdisjoint(part):
             read = {name: self._read_member(name, item, part, place) for name, item in value.items()}
             return read if any(read[name] is not item for name, item in value.items()) else value
-        if isinstance(value, list):
+        if isinstance(value, list) and not ITEMS.isdisjoint(part):
             items = [self._read_item(number, item, part, place) for number, item in enumerate(value)]
             return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
         return value
@@ -189,11 +196,11 @@ def read_scalar(text: str, types: Iterable[str]) -> Any:
 
     Numbers are those of JSON, without spaces around them. An integer has no exponent; 1.0 is one.
     """
+    if len(text) > MAX_DIGITS:
+        return text
     literal = LITERALS.get(text)
     if literal is not None:
         return literal[1] if literal[0] in types else text
-    if len(text) > MAX_DIGITS:
-        return text
     whole = INTEGER.fullmatch(text)
     if whole is not None and ("integer" in types or ("number" in types and "." not in text)):
         return int(whole[1])

@@ -12,7 +12,7 @@ from tests.clients.raw_http_client import Site
 from tests.transports.test_streamable_http import modern
 from toolgate.server.protocol import message_limits
 from toolgate.tools.api import json_text
-from toolgate.tools.api.schema_reader import MAX_WORK, SchemaReader
+from toolgate.tools.api.schema_reader import CHARACTERS, MAX_WORK, SchemaReader
 
 Start = Callable[..., Server]
 ACCEPT = {"action": "accept", "content": {}}
@@ -267,6 +267,13 @@ def test_alternatives_that_double_at_each_level_cost_no_more_than_a_reading_may(
     for _ in range(60):
         value = [value]
     assert SchemaReader(schema).read(value, deep=True) is value
+
+
+def test_json_of_more_than_a_mebibyte_stays_a_text() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "array"}}}
+    fits, large = (json.dumps(["a" * size]) for size in (2**20, MAX_WORK * CHARACTERS))
+    assert SchemaReader(schema).read({"n": fits}, deep=False) == {"n": ["a" * 2**20]}
+    assert SchemaReader(schema).read({"n": large}, deep=False) == {"n": large}
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#"}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}])
