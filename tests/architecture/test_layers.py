@@ -12,7 +12,7 @@ STDLIB = frozenset(sys.stdlib_module_names)
 HOMES = {
     "argon2": "server/auth/login/accounts.py",
     "authlib": "server/auth/oauth_server/authlib.py",
-    "PIL": "tools/workers/pictures.py",
+    "PIL": ("tools/workers/pictures.py", "tools/workers/tones.py"),
     "alembic": "server/state/",
     "asyncpg": "server/state/postgres.py",
     "cryptography": ("server/state/sealed_state.py", "server/node/tls/authority.py"),

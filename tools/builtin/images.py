@@ -25,7 +25,7 @@ class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     height: int
     bytes: int
     scaled: bool
-    note: str | None = None  # how it was made to fit
+    note: str | None = None  # how it was changed, or what it is a part of
 
 
 @tool(
@@ -38,10 +38,10 @@ class ImageInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     lean=True,
 )
 async def read_image(file_path: Annotated[str, "absolute path"], ctx: Context) -> Output:
-    """Look at an image file: png, jpeg, gif, webp, bmp or tiff, recognized by its content.
+    """Look at an image file: png, jpeg, gif, webp, bmp, tiff, avif or ico, recognized by its content.
 
-    Returns the image and its format, size and bytes. One too large for the client is scaled down, and the text says
-    so; of a too large animation the first frame is shown.
+    Returns the image, upright, and its format, size and bytes. One too large for the client is scaled down, and the
+    text says so; of a too large animation the first frame is shown.
     """
     settings, pixels = ctx.settings, ctx.settings.image_pixels
     limit, patience = settings.image_bytes // 4 * 3, settings.hold * QUEUE_SHARE

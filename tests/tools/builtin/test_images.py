@@ -1,90 +1,22 @@
-"""ReadImage on generated pictures; a fake workspace returns the bytes."""
+"""ReadImage on generated pictures: what is sent as it is, and what is made to fit."""
 
-import asyncio
 import io
 import random
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from PIL import Image as pillow
 from PIL.PngImagePlugin import PngInfo
 
-from tests.tools.tool_calls import call, page_reader, text
+from tests.tools.image_calls import OneFileWorkspace, animation, asked, look, noise, picture, sent, shared_reader
+from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Image, Output, Text
-from toolgate.tools.api.errors import ToolError
-from toolgate.tools.api.services import Settings
 from toolgate.tools.builtin.images import read_image
-from toolgate.tools.pages.local_page_reader import MAX_FILE, LocalPageReader
-from toolgate.tools.workspace.open_file import LocalFile
+from toolgate.tools.pages.local_page_reader import MAX_FILE
 
-
-class OneFileWorkspace:
-    """A workspace with one file in it."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.asked: list[Any] = []
-
-    async def open_file(self, path: str, limit: int, *, anywhere: bool) -> LocalFile:
-        self.asked.append((path, limit, anywhere))
-        if not path.startswith("/"):
-            raise ToolError(f"{path} is not an absolute path")
-        return LocalFile(io.BytesIO(self.data), path, len(self.data))
-
-
-class SharedReader:
-    """One event loop and one worker for all tests: starting one for each would take longer than they do."""
-
-    runner: asyncio.Runner
-    reader: LocalPageReader
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _shared_reader() -> Iterator[None]:
-    with asyncio.Runner() as SharedReader.runner:
-        SharedReader.reader = page_reader()
-        yield
-        SharedReader.runner.run(SharedReader.reader.close())
-
-
-def look(data: bytes, path: str = "/pictures/a.png", **settings: Any) -> Output:
-    return asked(OneFileWorkspace(data), path, **settings)
-
-
-def asked(workspace: OneFileWorkspace, path: str, **settings: Any) -> Output:
-    work = call(
-        read_image, {"file_path": path}, workspace=workspace, reader=SharedReader.reader, settings=Settings(**settings)
-    )
-    return SharedReader.runner.run(work)
-
-
-def picture(kind: str, size: tuple[int, int] = (60, 40), mode: str = "RGB", **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pillow.linear_gradient("L").resize(size).convert(mode).save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def noise(kind: str, size: tuple[int, int], **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    pixels = random.Random(7).randbytes(size[0] * size[1] * 3)
-    pillow.frombytes("RGB", size, pixels).save(buffer, kind, **options)
-    return buffer.getvalue()
-
-
-def sent(output: Output) -> pillow.Image:
-    block = output.content[0]
-    assert isinstance(block, Image)
-    shown = pillow.open(io.BytesIO(block.data))
-    shown.load()
-    assert block.mime_type == f"image/{output.structured['format']}"
-    assert shown.format is not None
-    assert shown.format.lower() == output.structured["format"]
-    assert (shown.width, shown.height) == (output.structured["width"], output.structured["height"])
-    assert len(block.data) == output.structured["bytes"]
-    return shown
+__all__ = ["shared_reader"]  # a fixture of this module
 
 
 @pytest.mark.parametrize("kind", ["png", "jpeg", "gif", "webp"])
@@ -168,21 +100,6 @@ def test_transparency_survives_as_png_and_becomes_white_as_jpeg() -> None:
     assert (shown.format, shown.getpixel((50, 50))) == ("JPEG", (255, 255, 255))
 
 
-def test_a_picture_is_rotated_upright_when_it_is_encoded_again() -> None:
-    exif = pillow.Exif()
-    exif[0x0112] = 6  # the camera was held on its side
-    data = picture("jpeg", (3000, 1000), exif=exif)
-    assert sent(look(data)).size == (667, 2000)
-    assert sent(look(data, image_pixels=4000)).size == (3000, 1000)  # untouched, EXIF and all
-
-
-def animation(kind: str, size: tuple[int, int]) -> bytes:
-    frames = [pillow.new("RGB", size, colour) for colour in ("red", "green", "blue")]
-    buffer = io.BytesIO()
-    frames[0].save(buffer, kind, save_all=True, append_images=frames[1:])
-    return buffer.getvalue()
-
-
 def test_a_large_picture_is_decoded_within_the_workers_memory() -> None:
     buffer = io.BytesIO()
     pillow.new("RGBA", (8000, 7999), (200, 0, 0, 255)).save(buffer, "PNG", compress_level=1)
@@ -224,15 +141,6 @@ def test_a_decompression_bomb_is_not_decoded(size: tuple[int, int]) -> None:
     output = look(header_only_png(*size))
     assert output.is_error
     assert "more pixels" in text(output)
-
-
-@pytest.mark.parametrize("kind", ["png", "jpeg", "webp", "bmp", "tiff", "gif"])
-def test_a_file_cut_short_is_an_error(kind: str) -> None:
-    data = noise(kind, (200, 200))
-    output = look(data[: len(data) // 2])
-    assert output.is_error
-    assert "damaged" in text(output)
-    assert output.structured is None
 
 
 @pytest.mark.parametrize(
