@@ -23,8 +23,8 @@ from toolgate.tools.api.errors import NotFound, ToolError
 from toolgate.tools.builtin import workspace_files
 from toolgate.tools.builtin.skills import resources
 from toolgate.tools.builtin.skills.files import MANIFEST, SkillEntries, SkillEntry
-from toolgate.tools.builtin.skills.frontmatter import SkillError
 from toolgate.tools.builtin.skills.skills import Skill, Skills
+from toolgate.tools.builtin.skills.yaml_fields import SkillError
 
 log = logging.getLogger("toolgate.skills")
 

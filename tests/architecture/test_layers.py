@@ -45,7 +45,7 @@ HOMES = {
     "uvicorn": "transports/http/server.py",
     "uvloop": ("server/cli/serve.py", "server/cli/node.py"),
     "watchfiles": "server/watch.py",
-    "yaml": "tools/builtin/skills/frontmatter.py",
+    "yaml": "tools/builtin/skills/yaml_fields.py",
 }
 
 # Files and processes are reached through Workspace. In tools/ only these touch them by themselves, each for a reason.
@@ -64,6 +64,7 @@ DOORS = {
     "tools/sandbox/": "the sandbox that the workspace's commands are in",
     "tools/search/api_keys.py": "the administrator's file of keys",
     "tools/builtin/skills/files.py": "skills, as above",
+    "tools/builtin/skills/absence.py": "skills, as above",
     "tools/builtin/skills/skills.py": "skills, as above, and their cache in the state folder",
     "tools/workspace/run_output.py": "the output of the workspace's commands",
     "tools/workspace/state_file.py": "files of the state folder, for those that keep something there",

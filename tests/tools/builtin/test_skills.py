@@ -14,7 +14,7 @@ import yaml
 from tests.clients.raw_client import PATIENCE
 from tests.servers.line_counter import counted_lines
 from tests.tools.fake_context import FakeServices, data, refused, run, said
-from toolgate.tools.builtin.skills import frontmatter
+from toolgate.tools.builtin.skills import frontmatter, yaml_fields
 from toolgate.tools.builtin.skills.skills import (
     BUILT_IN,
     MAX_DESCRIPTION_BYTES,
@@ -70,25 +70,14 @@ def test_yaml_is_read_as_yaml(tmp_path: Path) -> None:
     "text",
     [
         "",
-        "no front matter",
+        "\n\n",
         "---\nname: x\ndescription: never closed\n",
         "---\nname: broken\n---\n",
         "---\nname: broken\ndescription:\n---\n",
-        "---\nname: broken\ndescription: [a, list]\n---\n",
-        "---\nname: broken\ndescription: {unbalanced\n---\n",
-        "---\ndescription: no name\n---\n",
-        "---\nname: Has Spaces\ndescription: x\n---\n",
-        "---\nname: -leading\ndescription: x\n---\n",
-        "---\nname: trailing-\ndescription: x\n---\n",
-        "---\nname: two--hyphens\ndescription: x\n---\n",
-        "---\nname: ../up\ndescription: x\n---\n",
-        f"---\nname: {'x' * 65}\ndescription: x\n---\n",
-        "---\nname: 123\ndescription: x\n---\n",
-        "---\nname: true\ndescription: x\n---\n",
+        "---\nname: broken\ndescription: []\n---\n",
         "---\n- a\n- list\n---\n",
-        "---\nname: !!python/object/apply:os.system [true]\ndescription: x\n---\n",
-        "---\nname: !!float ''\ndescription: x\n---\n",
-        "---\nname: !!timestamp x\ndescription: x\n---\n",
+        "---\njust a text\n---\n",
+        "---\nname: &anchor x\ndescription: x\n---\n",
         f"---\nname: x\ndescription: {'[' * 5000}\n---\n",
         f"---\nname: x\ndescription: {'x' * 20_000}\n---\n",
         f"---\nname: x\ndescription: y\n---\n{'x' * 300_000}",
@@ -140,7 +129,7 @@ def test_a_byte_order_mark_and_windows_line_ends_do_no_harm(tmp_path: Path) -> N
         b"\xef\xbb\xbf---\r\nname: windows\r\ndescription: From a PC\r\n---\r\nDo it.\r\n"
     )
     assert found(tmp_path) == {"windows": "From a PC"}
-    assert frontmatter.read_body(tmp_path / "windows" / "SKILL.md") == "Do it."
+    assert frontmatter.read_parts(tmp_path / "windows" / "SKILL.md").body == "Do it."
 
 
 def test_a_description_comes_on_one_line_without_control_characters(tmp_path: Path) -> None:
@@ -203,7 +192,7 @@ def test_yaml_results_are_cached_for_the_next_start(tmp_path: Path, monkeypatch:
     Skills([tmp_path / "skills"], tmp_path / "cache.json").catalogue()
     assert not (tmp_path / "cache.json").exists()
     write(tmp_path / "skills", "quoted", '"It is: quoted"')
-    write(tmp_path / "skills", "broken", "[")
+    write(tmp_path / "skills", "broken", "&anchor")
     Skills([tmp_path / "skills"], tmp_path / "cache.json").catalogue()
     script = (
         "import sys; from pathlib import Path; from toolgate.tools.builtin.skills.skills import Skills\n"
@@ -253,7 +242,7 @@ def test_a_line_read_without_yaml_is_read_as_yaml_would() -> None:
     for _ in range(20_000):
         value = "".join(dice.choice(parts) for _ in range(dice.randint(1, 5)))
         line = f"name: {value}"
-        fields = frontmatter._parse_plain(line)
+        fields = yaml_fields.parse_plain(line)
         if fields is not None:
             plain += 1
             assert yaml.safe_load(line) == fields, line
@@ -354,7 +343,7 @@ def test_the_built_in_skill_is_there_and_needs_no_yaml() -> None:
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=20)
     assert out.stdout == "toolgate-tools False\n"
-    body = frontmatter.read_body(BUILT_IN / "toolgate-tools" / "SKILL.md")
+    body = frontmatter.read_parts(BUILT_IN / "toolgate-tools" / "SKILL.md").body
     for name in ("Bash", "ReadDocs", "WebSearch", "TaskManager", "PlanMode", "AskUserQuestion", "SetCallback"):
         assert name in body
 

@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
 from toolgate.tools.api import uri_templates
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.builtin.skills import frontmatter
-from toolgate.tools.builtin.skills.frontmatter import RACY_NS, FileStamp, SkillError
+from toolgate.tools.builtin.skills.frontmatter import RACY_NS, FileStamp
+from toolgate.tools.builtin.skills.yaml_fields import SkillError
 from toolgate.tools.workspace import files
 
 MAX_FILES = 512  # of a skill (SEP-2640, "Limits"); the rest is left out
@@ -79,10 +81,12 @@ class SkillEntries:
             while len(self._digests) > MAX_CACHED_SKILLS:
                 del self._digests[next(iter(self._digests))]
         manifest = found.get(MANIFEST)
-        if manifest is None or manifest.fields is None or manifest.fields.get("name") != name:
+        if manifest is None or manifest.fields is None:
+            raise SkillError(f"skill {name!r} has just changed")
+        if name not in (folder.name, frontmatter.choose_name(manifest.fields, folder.name)):
             raise SkillError(f"skill {name!r} has just changed")
         listed = [SkillResource(uri_of(name, path), read.digest, read.size) for path, read in found.items()]
-        return SkillEntry(uri_of(name, MANIFEST), manifest.fields, listed)
+        return SkillEntry(uri_of(name, MANIFEST), {**manifest.fields, "name": name}, listed)
 
     def _files(self, folder: Path, held: dict[str, _FileDigest]) -> dict[str, _FileDigest]:
         found: dict[str, _FileDigest] = {}
@@ -130,7 +134,7 @@ def children(folder: Path, inner: str) -> tuple[list[str], list[SkillFile]] | No
 
 
 def uri_of(name: str, path: str) -> str:
-    return f"{ROOT}{name}/{uri_templates.encode_path(path)}"
+    return f"{ROOT}{quote(name, safe='')}/{uri_templates.encode_path(path)}"
 
 
 def _within_limits(found: Sequence[SkillFile]) -> list[SkillFile]:

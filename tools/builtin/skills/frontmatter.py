@@ -1,51 +1,32 @@
 """Read a SKILL.md: YAML front matter with a name and a description, then the instructions (agentskills.io).
 
 The text is foreign: it may come with a cloned project. So reads are bounded, links are not followed, and every fault is
-a SkillError.
+a SkillError. Where other programs are lenient, this is: the folder's name and the first paragraph stand in for a name
+and a description that are missing or do not fit.
 """
 
 import os
 import re
 import stat
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from yaml import SafeLoader
+from toolgate.tools.builtin.skills.yaml_fields import SkillError, parse_plain, parse_yaml
 
 MAX_FILE = 256 * 1024  # bytes: all of it goes into a model's context
 MAX_FRONT = 16 * 1024  # characters of front matter
-MAX_BRACKETS = 100  # open brackets: thousands keep YAML busy for a second
 MAX_DESCRIPTION = 1024  # characters kept (agentskills.io/specification)
 
 NAME = r"(?!.{65})[a-z0-9]+(?:-[a-z0-9]+)*"  # agentskills.io/specification, "name"
 PARTS = r"(?sm)---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)(.*)"  # compiled when it is needed: start-up
-
-# A line that means the same with and without YAML: a plain scalar, whole on its line, that starts with a letter and is
-# no YAML keyword. YAML reads all others; its import takes 40 ms.
-PLAIN = r"([a-z][a-z-]{0,40}): +([^\W\d_].*)"
-SPECIAL = r"(?i).*(?:: | #).*|.*:|yes|no|true|false|on|off|null"
-
-CORE = {  # plain word → its value, and the first characters of such words; any other is a string
-    "null": ("~|null|Null|NULL|", ["~", "n", "N", ""]),
-    "bool": ("true|True|TRUE|false|False|FALSE", "tTfF"),
-    "int": ("[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
-    "float": (
-        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-        "-+.0123456789",
-    ),
-}
+NO_PROSE = r"\s*(?:#|<!--|```|~~~|---|!\[|\[!\[)"  # how a line begins that describes nothing
+RULES = 2  # raised when the same SKILL.md is read differently: the cache has heads of older releases
 
 RACY_NS = 50_000_000  # ns: a file changed this recently may change again under the same stamp, as in git's index
 
 FileStamp = tuple[int, int, int]  # size, mtime and ctime, both in ns
-
-
-class SkillError(ValueError):
-    """A SKILL.md that can't be used. The text says why."""
 
 
 class SkillHead(msgspec.Struct, frozen=True):
@@ -56,6 +37,7 @@ class SkillHead(msgspec.Struct, frozen=True):
     description: str = ""  # on one line
     broken: str = ""
     yaml: bool = False
+    rules: int = 1  # RULES when it was read
 
 
 def file_stamp(path: Path) -> FileStamp | None:
@@ -71,38 +53,51 @@ def to_stamp(found: os.stat_result) -> FileStamp:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
+class SkillParts(msgspec.Struct, frozen=True):
+    """The parts of a SKILL.md."""
+
+    front: str
+    body: str
+
+
 def read_head(path: Path, found: FileStamp) -> SkillHead:
     """Return the front matter of the file that had the stamp `found`. A broken one is reported in it, not raised."""
+    needs_yaml = True
     try:
-        text, found = _read(path)
-        front = _split_parts(text)[0]
-        plain = _parse_plain(front)
-        fields = _parse_yaml(front) if plain is None else plain
+        data, found = _read(path)
+        text = split_parts(data)
+        needs_yaml = parse_plain(text.front) is None
+        fields = parse_fields(text.front)
+        name, description = choose_name(fields, path.parent.name), _describe(fields, text.body)
     except SkillError as error:
-        return SkillHead(found, broken=str(error), yaml=True)
-    try:
-        return SkillHead(found, _name(fields), _description(fields), yaml=plain is None)
-    except SkillError as error:
-        return SkillHead(found, broken=str(error), yaml=plain is None)
+        return SkillHead(found, broken=str(error), yaml=needs_yaml, rules=RULES)
+    return SkillHead(found, name, description, yaml=needs_yaml, rules=RULES)
 
 
 def read_fields(data: bytes) -> dict[str, Any]:
-    """Return all front matter fields of these bytes as JSON values. Raises SkillError."""
-    front = _split_parts(_text(data))[0]
-    plain = _parse_plain(front)
-    found = _parse_yaml(front, core=True) if plain is None else plain
+    """Return all front matter fields of these bytes as JSON values, with a description. Raises SkillError."""
+    text = split_parts(data)
+    fields = parse_fields(text.front, core=True)
     try:
-        return msgspec.json.decode(msgspec.json.encode(found), type=dict[str, Any])
+        values = msgspec.json.decode(msgspec.json.encode(fields), type=dict[str, Any])
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         raise SkillError("its front matter has what JSON can't hold") from None
+    has_description = isinstance(values.get("description"), str) and values["description"].strip()
+    return values if has_description else {**values, "description": _describe(values, text.body)}
 
 
-def read_body(path: Path) -> str:
-    """Return the instructions: the text after the front matter. Raises SkillError."""
-    return _split_parts(_read(path)[0])[1].strip()
+def parse_fields(front: str, *, core: bool = False) -> dict[Any, Any]:
+    """Return the fields of front matter, `core` by YAML 1.2. Raises SkillError."""
+    plain = parse_plain(front)
+    return parse_yaml(front, core=core) if plain is None else plain
 
 
-def _read(path: Path) -> tuple[str, FileStamp]:
+def read_parts(path: Path) -> SkillParts:
+    """Return the front matter and the instructions. Raises SkillError."""
+    return split_parts(_read(path)[0])
+
+
+def _read(path: Path) -> tuple[bytes, FileStamp]:
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # no link, no pipe to wait on
         with os.fdopen(file, "rb") as stream:
@@ -112,89 +107,71 @@ def _read(path: Path) -> tuple[str, FileStamp]:
             data = stream.read(MAX_FILE + 1)
     except OSError as error:
         raise SkillError(f"SKILL.md can't be read: {error.strerror}") from None
-    return _text(data), to_stamp(found)
+    return data, to_stamp(found)
 
 
-def _text(data: bytes) -> str:
+def split_parts(data: bytes) -> SkillParts:
+    """Return the parts of these bytes. Front matter may be missing. Raises SkillError."""
+    text = _decode(data).lstrip("\n")
+    found = re.match(PARTS, text)
+    if found is None and re.match(r"---[ \t]*\n", text):
+        raise SkillError("its front matter has no second line of ---")
+    if found is None:
+        return SkillParts("", text.strip())
+    if len(found[1]) > MAX_FRONT:
+        raise SkillError(f"its front matter is longer than {MAX_FRONT} characters")
+    return SkillParts(found[1], found[2].strip())
+
+
+def _decode(data: bytes) -> str:
     if len(data) > MAX_FILE:
         raise SkillError(f"SKILL.md is larger than {MAX_FILE} bytes")
     try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise SkillError("SKILL.md is not UTF-8") from None
 
 
-def _split_parts(text: str) -> tuple[str, str]:
-    found = re.match(PARTS, text)
-    if found is None:
-        raise SkillError("SKILL.md has no front matter between two lines of ---")
-    if len(found[1]) > MAX_FRONT:
-        raise SkillError(f"its front matter is longer than {MAX_FRONT} characters")
-    return found[1], found[2]
-
-
-def _parse_plain(front: str) -> dict[str, Any] | None:
-    """Return the fields if each line is a plain one, else None."""
-    fields: dict[str, Any] = {}
-    for line in front.split("\n"):
-        if not line:
-            continue
-        found = re.fullmatch(PLAIN, line)
-        if found is None or not line.isprintable() or re.fullmatch(SPECIAL, found[2].rstrip()):
-            return None
-        fields[found[1]] = found[2].rstrip()
-    return fields
-
-
-def _parse_yaml(front: str, *, core: bool = False) -> dict[Any, Any]:
-    """Return the fields as YAML reads them. `core`: by YAML 1.2; PyYAML reads 1.1, where `on` is a boolean."""
-    import yaml  # start-up: 40 ms
-
-    if front.count("[") + front.count("{") > MAX_BRACKETS:
-        raise SkillError(f"its front matter has more than {MAX_BRACKETS} brackets")
-    try:
-        if any(isinstance(token, (yaml.AliasToken, yaml.AnchorToken)) for token in yaml.scan(front)):
-            raise SkillError("its front matter has YAML anchors or aliases, which may stand for ever more")
-        fields = yaml.load(front, _core_loader() if core else yaml.SafeLoader)  # noqa: S506  # both are safe
-    except SkillError:
-        raise
-    except Exception as error:  # noqa: BLE001  # hostile tags can raise nearly any exception
-        raise SkillError(f"its front matter is not YAML: {error}") from None
-    if not isinstance(fields, dict):
-        raise SkillError("its front matter is not a list of fields")
-    return fields
-
-
-@cache
-def _core_loader() -> "type[SafeLoader]":
-    """Return a loader that reads plain words by the core schema (YAML 1.2.2 section 10.3)."""
-    import yaml
-
-    class Core(yaml.SafeLoader):
-        pass
-
-    Core.yaml_implicit_resolvers = {}  # its own table: the base class keeps another
-
-    def whole(loader: "SafeLoader", node: Any) -> int:
-        word = loader.construct_scalar(node)
-        return int(word, 0) if word[:2] in ("0o", "0x") else int(word)
-
-    for kind, (pattern, first) in CORE.items():
-        Core.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", re.compile(rf"(?:{pattern})\Z"), list(first))
-    Core.add_constructor("tag:yaml.org,2002:int", whole)
-    return Core
-
-
-def _name(fields: dict[Any, Any]) -> str:
+def choose_name(fields: dict[Any, Any], folder: str) -> str:
+    """Return the name in the front matter, or the folder's if that does not fit. Raises SkillError."""
     name = fields.get("name")
-    if not isinstance(name, str) or not re.fullmatch(NAME, name):
-        raise SkillError("its name must be 1 to 64 of a-z, 0-9 and single hyphens between them")
-    return name
+    if isinstance(name, str) and re.fullmatch(NAME, name):
+        return name
+    if folder and folder.isprintable() and "\\" not in folder:
+        return folder
+    raise SkillError("its name must be 1 to 64 of a-z, 0-9 and single hyphens, and its folder's name is none either")
 
 
-def _description(fields: dict[Any, Any]) -> str:
-    description = fields.get("description")
-    if not isinstance(description, str) or not description.strip():
-        raise SkillError("it has no description")
+def _describe(fields: dict[Any, Any], body: str) -> str:
+    """Return the description, or the first paragraph of the instructions, on one line. Raises SkillError."""
+    description = _flatten(fields.get("description")) or _find_paragraph(body)
     shown = "".join(character if character.isprintable() else " " for character in description)
-    return " ".join(shown.split())[:MAX_DESCRIPTION]
+    shown = " ".join(shown.split())[:MAX_DESCRIPTION]
+    if not shown:
+        raise SkillError("it has neither a description nor instructions")
+    return shown
+
+
+def _flatten(value: object) -> str:
+    """Return a field's value as text."""
+    match value:
+        case None:
+            return ""
+        case str():
+            return value.strip()
+        case list():
+            return ", ".join(filter(None, map(_flatten, value)))
+        case dict():
+            return ", ".join(f"{key}: {_flatten(inner)}" for key, inner in value.items())
+        case _:
+            return str(value)
+
+
+def _find_paragraph(body: str) -> str:
+    """Return the first paragraph that is no heading, else the first heading."""
+    paragraphs = re.split(r"\n\s*\n", body)
+    for paragraph in paragraphs:
+        prose = [line for line in paragraph.split("\n") if not re.match(NO_PROSE, line)]
+        if any(map(str.strip, prose)):
+            return " ".join(prose)
+    return paragraphs[0].strip("#-`~<!> \n")

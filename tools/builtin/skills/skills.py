@@ -21,8 +21,11 @@ from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.api.text import refuse_control_characters
 from toolgate.tools.api.tool import tool
 from toolgate.tools.builtin.skills import frontmatter
+from toolgate.tools.builtin.skills.absence import explain_absence, fold_name
 from toolgate.tools.builtin.skills.files import MANIFEST, files_of
 from toolgate.tools.builtin.skills.frontmatter import RACY_NS, SkillHead
+from toolgate.tools.builtin.skills.substitution import declares_arguments, fill_placeholders, read_arguments
+from toolgate.tools.builtin.skills.yaml_fields import SkillError
 from toolgate.tools.workspace.state_file import read_regular, remove_entry
 
 BUILT_IN = Path(__file__).parents[2] / "skills_builtin"
@@ -32,8 +35,6 @@ MAX_SKILLS = 1_000  # in a folder: each costs a stat, 10 µs, per reading of the
 MAX_CACHED = 1_000  # of all projects that share the cache
 MAX_LISTED_FILES = 100  # files beside a SKILL.md that the result names
 MAX_ARGUMENTS = 20_000  # characters
-
-ARGUMENTS = "$ARGUMENTS"
 
 FolderStamp = tuple[int, int] | None  # inode and mtime in ns; None: no folder
 
@@ -79,9 +80,8 @@ class Skills:
             stamps = [_stamp_folder(folder) for folder in self.folders]
             heads = {str(path): self._read_head(path, stamp) for path, stamp in self._files()}
             found: dict[str, Skill] = {}
-            for path, head in heads.items():
-                if not head.broken and head.name not in found:
-                    found[head.name] = Skill(head.name, head.description, Path(path).parent)
+            for place in dict.fromkeys(self.folders):
+                _add_skills(found, {path: head for path, head in heads.items() if Path(path).parents[1] == place})
             self._heads = {path: head for path, head in heads.items() if head.stamp[2] < settled}
             self._write_cache()
             skills = dict(sorted(found.items()))
@@ -97,6 +97,16 @@ class Skills:
         if skill is None or listing is None or not self._is_unchanged(skill, listing):
             return self.catalogue().get(name)
         return skill
+
+    def find_alike(self, name: str) -> Skill | None:
+        """Return the only skill whose name or folder is spelled nearly so, or None."""
+        folded = fold_name(name)
+        alike = [each for each in self.catalogue().values() if folded in map(fold_name, (each.name, each.folder.name))]
+        return alike[0] if len(alike) == 1 and folded else None
+
+    def explain_absence(self, name: str) -> str:
+        """Return why there is no skill `name`, or "" if nothing of that name is in the folders; blocks."""
+        return explain_absence(name, [_folders_in(folder) for folder in self.folders])
 
     def _is_unchanged(self, skill: Skill, listing: Listing) -> bool:
         path = skill.folder / MANIFEST
@@ -155,7 +165,7 @@ class Skills:
         if held is not None and held.stamp == stamp:
             return held
         head = self._read_cache().get(str(path))
-        if head is None or head.stamp != stamp:
+        if head is None or head.stamp != stamp or head.rules != frontmatter.RULES:
             head = frontmatter.read_head(path, stamp)
         if head.broken:
             log.warning("skill %s is left out: %s", path.parent, head.broken)
@@ -235,24 +245,34 @@ def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, 
     if len(arguments) > MAX_ARGUMENTS:
         raise WrongArgumentsError(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
     refuse_control_characters(skill_name=name, arguments=arguments)
-    skill = skills.find(name)
+    skill = skills.find(name) or (None if {"/", "\\"} & set(name) else skills.find_alike(name))
     if skill is None:
-        known = _shorten(", ".join(skills.catalogue()), 2_000) or "none"
-        what = "is a path, not the name of a skill" if {"/", "\\"} & set(name) else "is not a skill"
-        raise ToolError(f"{_shorten(name, 100)!r} {what}; skills are: {known}")
+        raise ToolError(_describe_absence(skills, name))
     try:
-        body = frontmatter.read_body(skill.folder / MANIFEST)
-    except frontmatter.SkillError as error:
+        parts = frontmatter.read_parts(skill.folder / MANIFEST)
+    except SkillError as error:
         raise ToolError(f"skill {name!r} has just become unusable: {error}") from None
     files = [file.path for file in files_of(skill.folder) if file.path != MANIFEST][:MAX_LISTED_FILES]
-    text = _fill_arguments(body, arguments)
+    text = _fill_body(parts, arguments, skill.folder)
     return f"{text}\n\n{_describe_folder(skill, files)}", SkillInvocation(skill.name, str(skill.folder), files, text)
 
 
-def _fill_arguments(body: str, arguments: str) -> str:
-    if ARGUMENTS in body:
-        return body.replace(ARGUMENTS, arguments)
-    return f"{body}\n\nARGUMENTS: {arguments}" if arguments else body
+def _describe_absence(skills: Skills, name: str) -> str:
+    known = _shorten(", ".join(skills.catalogue()), 2_000) or "none"
+    shown = repr(_shorten(name, 100))
+    if {"/", "\\"} & set(name):
+        return f"{shown} is a path, not the name of a skill; skills are: {known}"
+    reason = _shorten(skills.explain_absence(name), 1_000)
+    return f"{shown} is not a skill{reason and f': {reason}'}; skills are: {known}"
+
+
+def _fill_body(parts: frontmatter.SkillParts, arguments: str, folder: Path) -> str:
+    """Return the instructions with their placeholders filled in."""
+    is_declared = declares_arguments(parts.front)
+    fields = frontmatter.parse_fields(parts.front) if is_declared else {}
+    return fill_placeholders(
+        parts.body, read_arguments(arguments, fields.get("arguments")), folder, in_code=is_declared
+    )
 
 
 def _describe_folder(skill: Skill, files: Sequence[str]) -> str:
@@ -260,6 +280,17 @@ def _describe_folder(skill: Skill, files: Sequence[str]) -> str:
         return f"Skill folder: {skill.folder}"
     rest = " (the first of them)" if len(files) == MAX_LISTED_FILES else ""
     return "\n".join([f"Skill folder: {skill.folder}", f"Files in it{rest}:", *(f"- {file}" for file in files)])
+
+
+def _add_skills(found: dict[str, Skill], heads: Mapping[str, SkillHead]) -> None:
+    """Add the skills of one place, by the path of their SKILL.md. Those whose folder has their name come first; a copy
+    that kept the name of another one beside it goes by its folder's."""
+    usable = {Path(path).parent: head for path, head in heads.items() if not head.broken}
+    for folder, head in sorted(usable.items(), key=lambda item: item[0].name != item[1].name):
+        is_copy = head.name in found and found[head.name].folder.parent == folder.parent
+        name = folder.name if is_copy else head.name
+        if name not in found:
+            found[name] = Skill(name, head.description, folder)
 
 
 def _stamp_folder(folder: Path) -> FolderStamp:
