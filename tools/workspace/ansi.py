@@ -6,9 +6,10 @@ Source: ECMA-48, 5.3 to 5.6; XTerm Control Sequences.
 """
 
 import asyncio
-import codecs
 import re
 from collections.abc import Sequence
+
+from toolgate.tools.workspace.output_bytes import OutputDecoder
 
 PIECE = 32 * 2**10  # bytes cleaned in one turn: 10 ms for the worst meters
 MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence held back: titles and links are shorter
@@ -31,6 +32,13 @@ _COLUMN_1 = r"(?:\x1b\[|\x9b)[01]?G"  # npm and yarn start each state so
 _OVERSTRUCK = "(?:[^\b\n]\b(?=[^\b\n]))++"  # the overwritten characters of bold, underline or a spinner
 _DIGITS = str.maketrans("123456789", "0" * 9)
 _STRIKES = "[^\b]+|\b+"
+# What a meter shows and rows of a file do not: shares, bars, rates, unknown times, spinners
+_MARKS = (
+    r"%|(?<![\d/])\d+ ?/ ?\d+(?![\d/])|[=#█▓▒░▏▎▍▌▋▊▉━─■]{3}|--:--|\w/s\b|\bETA\b|[\u2800-\u28ff]"
+    r"|\d:\d\d:\d\d.*\d:\d\d:\d\d|^\W*[-\\|/]\W*$"
+)
+_FIELDS = r"\t|[^\s,;][,;][^\s,;]"  # between the columns of a table
+_THOUSANDS = r"\b\d{1,3}(?:,\d{3})+\b"
 _TOKENS = r"[^\W\d_]+|\d+(?:[.,]\d+)*+(.?)"
 
 
@@ -39,13 +47,14 @@ class OutputCleaner:
 
     def __init__(self) -> None:
         self.used = 0
+        self._decoder = OutputDecoder()
         self._rest = b""  # bytes that are not text yet
         self._line = ""  # text that `\r` or `\b` may still change
 
     def feed(self, data: bytes) -> str:
         """Return the text that later output can't change."""
         data = self._rest + data if self._rest else data
-        text, used = _decode(data[: _count_settled(data)], final=False)
+        text, used = self._decoder.decode(data[: _count_settled(data)], final=False)
         self._rest = data[used:]
         self.used += used
         return self._take(_remove_sequences(text))
@@ -54,9 +63,10 @@ class OutputCleaner:
         """Return the unfinished line as it stands; if `final`, with everything held back."""
         text = ""
         if final and self._rest:
-            text = self._take(_remove_sequences(_decode(self._rest, final=True)[0]))
+            text = self._decoder.decode(self._rest, final=True)[0]
             self.used += len(self._rest)
             self._rest = b""
+        text = self._take(_remove_sequences(text + self._decoder.end()))
         line, self._line = self._line, ""
         return text + _clean_line(line)
 
@@ -92,13 +102,6 @@ def clean_output(data: bytes, *, final: bool) -> tuple[str, int]:
     """Return the clean text of `data`, and the bytes used: unless `final`, an unfinished end is left."""
     cleaner = OutputCleaner()
     return cleaner.feed(data) + cleaner.end(final=final), cleaner.used
-
-
-def _decode(data: bytes, *, final: bool) -> tuple[str, int]:
-    """Return the text of `data`, and the bytes used: unless `final`, a cut character at the end is left."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data, final)
-    return text, len(data) - len(decoder.getstate()[0])
 
 
 def _count_settled(data: bytes) -> int:
@@ -148,8 +151,8 @@ def _clean_lines(text: str) -> str:
 
 
 def _clean_line(line: str) -> str:
-    """Return the line in its final state."""
-    return _rewrite_line(_remove_overstruck(line))
+    """Return the unfinished line in its final state."""
+    return _rewrite_line(_remove_overstruck(line), is_complete=False)
 
 
 def _remove_overstruck(text: str) -> str:
@@ -159,10 +162,12 @@ def _remove_overstruck(text: str) -> str:
     return text if text.count("\b") <= MAX_STRIKES else text.replace("\b", "")
 
 
-def _rewrite_line(line: str) -> str:
+def _rewrite_line(line: str, *, is_complete: bool = True) -> str:
     if "\r" not in line:
         return _apply_backspaces(line)
-    kept, state, _ = _split_states(line.split("\r"))
+    kept, rows, state, _ = _split_states(line.split("\r"))
+    if not is_complete or line.endswith("\r"):  # a meter concludes with a line end
+        kept += rows
     return "\n".join(map(_apply_backspaces, [*kept, state]))
 
 
@@ -172,37 +177,58 @@ def _compact(line: str) -> tuple[str, str]:
     if "\r" not in line:
         return "", line
     *states, last = line.split("\r")
-    kept, state, blanks = _split_states(states)
-    return "".join(f"{_apply_backspaces(each)}\n" for each in kept), "\r".join([state, *blanks, last])
+    kept, rows, state, blanks = _split_states(states)
+    if sum(map(len, rows)) > MAX_LINE // 2:
+        kept, rows = [*kept, *rows], []
+    return "".join(f"{_apply_backspaces(each)}\n" for each in kept), "\r".join([*rows, state, *blanks, last])
 
 
-def _split_states(states: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """Split a line at `\r` into the text that stays, the last state, and the blanks after it.
+def _split_states(states: Sequence[str]) -> tuple[list[str], list[str], str, list[str]]:
+    """Split a line at `\r` into the text that stays, the rows that stay unless a line end follows the last state, the
+    last state, and the blanks after it.
 
     Of a meter only the last state stays. A state unlike the next one belongs to no meter: it is another program's or
-    stream's text (curl writes its meter amid the body), or a file whose lines end in `\r`.
+    stream's text (curl writes its meter amid the body), or a file whose lines end in `\r`. States that are alike but
+    show no measure are rows of such a file, or of a meter that concludes with a line end.
     """
     kept: list[str] = []
+    rows: list[str] = []
     last, blanks = "", ""
     for state in states[-MAX_STATES:]:
         if not state.strip("\b \t\v\f"):
             if len(state) > len(blanks):
                 blanks = state
             continue
-        if last and len(blanks) < len(last) and not _replaces(state, last):
-            kept.append(last)
+        if not last or len(blanks) >= len(last):
+            rows = []
+        elif not _replaces(state, last):
+            kept += [*rows, last]
+            rows = []
+        elif re.search(_MARKS, state) or re.search(_MARKS, last):
+            rows = []
+        else:
+            rows.append(last)
         last, blanks = state, ""
-    return kept, last, [blanks] if blanks else []
+    return kept, rows, last, [blanks] if blanks else []
 
 
 def _replaces(state: str, last: str) -> bool:
     """Return whether `state` is the meter's next state after `last`."""
+    if _is_row(state) and _is_row(last):
+        return False
     if state.translate(_DIGITS) == last.translate(_DIGITS):  # nearly always, and far faster than their shapes
         return True
     if len(state) + SHRINKS < len(last.rstrip()):
         return False
     new, old = _shape(state), _shape(last)
     return new == old or (new[:1] == old[:1] and any(token[0] == "0" for token in old))
+
+
+def _is_row(state: str) -> bool:
+    """Return whether the text has columns, as a row of a table."""
+    if not re.search(_FIELDS, state):
+        return False
+    return re.search(_FIELDS, re.sub(_THOUSANDS, "0", state)) is not None
 
 
 def _shape(state: str) -> list[str]:

@@ -37,7 +37,7 @@ METER = r"printf '10%%\r50%%\r100%%\033[K\r\nend\r\n'"
         ("10%\b\b\b20%\b\b\b\n", "20%\n"),
         ("/\b-\b\\\b|\b done", " done"),
         ("\b\bx", "x"),
-        ("bell\x07 tab\tnul\x00 ü", "bell tab\tnul\x00 ü"),
+        ("bell\x07 tab\tnul\x00 ü", "bell tab\tnul\n ü"),
     ],
 )
 def test_escape_sequences_are_removed_and_the_last_state_of_a_meter_stays(raw: str, text: str) -> None:
