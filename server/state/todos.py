@@ -50,10 +50,14 @@ class TodoStore:
         return await self.store.transact(create, alone=("todos", self.principal))
 
     async def add(self, task_id: int, text: str) -> Todo:
-        """Append a step; a completed todo is open again. Raises KeyError, or ToolError when it has too many steps."""
+        """Append a step; a completed todo is open again. Raises KeyError, or ToolError for too many steps
+        or open todos."""
 
         def add(connection: "tables.Connection") -> Todo:
-            count = len(self._find(connection, task_id).steps)
+            found = self._find(connection, task_id)
+            count = len(found.steps)
+            if found.completed:
+                _check_open(connection, self.principal)
             if count >= MAX_STEPS:
                 raise ToolError(f"task {task_id} has {MAX_STEPS} steps, the most there are: create another task")
             row = {"task_id": task_id, "number": count + 1, "text": text, "completed": False}
@@ -236,13 +240,20 @@ def _set_completed(connection: "tables.Connection", task_id: int, completed: boo
     connection.execute(tables.task.update().where(tables.task.c.id == task_id).values(completed=completed))
 
 
-def _make_room(connection: "tables.Connection", principal: str) -> None:
+def _check_open(connection: "tables.Connection", principal: str) -> None:
+    """Raise ToolError if the principal can have no further open todo."""
     task = tables.task
     mine = task.c.principal == principal
     if _may_have(connection, mine & ~task.c.completed, MAX_OPEN):
         count = tables.select(tables.func.count()).select_from(task).where(mine, ~task.c.completed)
         if connection.execute(count).scalar_one() >= MAX_OPEN:
             raise ToolError(f"there are {MAX_OPEN} open tasks, the most there can be: complete some first")
+
+
+def _make_room(connection: "tables.Connection", principal: str) -> None:
+    _check_open(connection, principal)
+    task = tables.task
+    mine = task.c.principal == principal
     if _may_have(connection, mine & task.c.completed, MAX_DONE + 1):
         newest = tables.select(task.c.id).where(mine, task.c.completed).order_by(task.c.id.desc())
         surplus = list(connection.execute(newest.offset(MAX_DONE).limit(PIECE)).scalars())

@@ -148,11 +148,15 @@ async def _add(ctx: Context, task_id: int, text: str) -> Output:
     if not text:
         raise ToolError("add needs the step in text")
     try:
+        was_completed = (await ctx.todos.find(task_id)).completed
         task = await ctx.todos.add(task_id, _check_length("step", text))
     except KeyError:
         raise _unknown_task(task_id) from None
     _notify_changed(ctx, task.id)
-    return _to_output(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}).")
+    if was_completed:
+        ctx.list_changed()
+    state = ", which is open again" if was_completed else ""
+    return _to_output(task, f"Step {task.steps[-1].number} added to task {task.id} ({task.name}){state}.")
 
 
 async def _complete(ctx: Context, task_id: int, step_id: int | None) -> Output:
