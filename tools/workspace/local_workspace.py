@@ -209,6 +209,9 @@ class LocalWorkspace:
             text, used = clean_output(data, final=True)
         self._runs.mark_read(run, offset, offset + used, reader)
         return NewOutput(run.copy(), text, more, is_repeated)
+        if offset == size:
+            self._append_end(run_id)
+            size = await self.size(run_id)
 
     async def mark_read(self, run_id: int, offset: int) -> None:
         run = await self._find(run_id)
@@ -388,6 +391,7 @@ class LocalWorkspace:
         self._arriving.set()
         self._arriving = asyncio.Event()
 
+        self._append_end(run.id)
     def _admit(self, command: str, background: bool) -> None:
         if self._closed:
             raise ToolError("the server is shutting down: nothing more is started")
@@ -400,6 +404,12 @@ class LocalWorkspace:
             raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
         if size > MAX_COMMAND:
             raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
+
+    def _append_end(self, run_id: int) -> None:
+        """Let a reader have the end of a long output, as far as its command has come."""
+        running = self._live.get(run_id)
+        if running is not None:
+            running.output.append_end(final=False)
 
     async def _begin(self, running: RunningCommand, command: str, cwd: Path, timeout: float | None) -> None:
         run, place = running.run, self._environment
@@ -458,4 +468,6 @@ def _note_rest(run: Run, path: Path | None) -> str:
     """Say where the rest of a run's output is."""
     if path is None:
         return "they are not in a file"
-    return f"all of it is in {path}" if run.kept is None else f"the first {run.kept:,} bytes of it are in {path}"
+    if run.kept is None:
+        return f"all of it is in {path}"
+    return f"its first {run.kept:,} bytes and its end are in {path}"

@@ -147,6 +147,7 @@ class RunningCommand:
         self.run.size = self.output.size
         self.output.close()
         self.on_end(self)
+        self.output.append_end(final=True)
         self._gone.set_result(None)
 
 

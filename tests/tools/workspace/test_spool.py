@@ -110,8 +110,11 @@ def test_two_hundred_megabytes_of_output_cost_no_memory_and_are_capped_with_a_no
         assert await mine.wait(task, 30)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
         assert (await mine.run(task)).exit_code == 0
-        assert await mine.size(task) == run_output.MAX_OUTPUT + len(run_output.CAPPED)
-        assert await mine.read(task, run_output.MAX_OUTPUT, 1000) == run_output.CAPPED
+        gap = run_output.format_gap(200_000_005 - run_output.MAX_OUTPUT - run_output.MAX_END)
+        place = run_output.MAX_OUTPUT
+        assert await mine.size(task) == place + len(run_output.CAPPED + gap) + run_output.MAX_END
+        assert (await mine.read(task, place, 200)).startswith(run_output.CAPPED + gap)
+        assert (await mine.read(task, await mine.size(task) - 7, 100)) == b"\0\0done\n"
 
     on_workspace(body, tmp_path)
 
@@ -193,11 +196,36 @@ def test_capped_output_is_not_said_to_be_all_of_it(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(run_output, "MAX_OUTPUT", 100_000)
 
     async def body(me: Caller) -> None:
-        output = await me.bash("yes | head -c 200000")
+        output = await me.bash("yes | head -c 200000; echo the cause >&2")
         file = output.structured["output_file"]
-        place = f"the first 100,000 bytes of it are in {file}]"
-        assert told(output).partition("\n")[0].endswith(f"; {place}") and told(output).endswith(f"[{place}")
-        assert Path(file).stat().st_size == 100_000 + len(run_output.CAPPED)
+        place = f"its first 100,000 bytes and its end are in {file}]"
+        assert told(output).partition("\n")[0].endswith(f"; {place}")
+        assert told(output).endswith(f"y\nthe cause\n[{place}")
+        gap = run_output.format_gap(200_010 - 100_000 - run_output.MAX_END)
+        kept = Path(file).read_bytes()
+        assert kept[100_000:].startswith(run_output.CAPPED + gap)
+        assert len(kept) == 100_000 + len(run_output.CAPPED + gap) + run_output.MAX_END
+
+    on_caller(body, tmp_path)
+
+
+def test_a_reader_of_a_running_command_gets_the_end_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_output, "MAX_OUTPUT", 20_000)
+
+    async def body(me: Caller) -> None:
+        os.mkfifo(me.workspace.root / "go")
+        command = "yes | head -c 19999; echo; echo early; read -r _ < go; yes no | head -c 99999; echo; echo late"
+        task = (await me.call("BackgroundBash", command=command)).structured["task_id"]
+        await until(lambda: any(run.kept is not None for run in me.workspace.running()))
+        text = ""
+        while "early" not in text:
+            text += (await me.call("ReadBgOutput", task_id=task)).structured["output"]
+        assert text.endswith("\n[output from here on is not kept: 64 MiB is the most]\nearly\n")
+        (me.workspace.root / "go").write_text("\n")
+        assert await me.workspace.wait(task, BOUND)
+        read = [(await me.call("ReadBgOutput", task_id=task)).structured["output"] for _ in range(4)]
+        gap = run_output.format_gap(100_005 - run_output.MAX_END).decode()
+        assert read[0].startswith(gap) and "".join(read).endswith("no\n\nlate\n") and not read[3]
 
     on_caller(body, tmp_path)
 
