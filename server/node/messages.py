@@ -11,7 +11,7 @@ message, method or meaning is a new version, and is used only where Welcome name
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -23,8 +23,9 @@ from toolgate.server.workspaces.node_report import NodeLoad
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Conclusion, Workspace
 
-VERSION = 1  # of these messages
-SPOKEN = (VERSION,)  # with the release before's, the newest last
+VERSION = 2  # of these messages
+SPOKEN = (1, VERSION)  # with the release before's, the newest last
+NEWER_ARGUMENTS = {"previous": 2}  # argument → the version that knows it: an older node starts the command without it
 MAX_DATA = 16 * 2**20  # bytes that one answer may hold: four of them fit a frame
 
 # -- from the gateway
@@ -129,6 +130,11 @@ def choose_version(offered: int, spoken: Sequence[int] = SPOKEN) -> int | None:
     return version if version in spoken else None
 
 
+def drop_newer(arguments: dict[str, Any], version: int) -> dict[str, Any]:
+    """Return the arguments that a node of this version knows."""
+    return {name: value for name, value in arguments.items() if NEWER_ARGUMENTS.get(name, 0) <= version}
+
+
 FROM_GATEWAY = msgspec.json.Decoder(Hello | NodeRequest | Cancel | Acknowledgement | Ping | Leave)
 FROM_NODE = msgspec.json.Decoder(Welcome | Refusal | Answer | TaskEnded | Pong)
 
@@ -157,6 +163,7 @@ class NodeMethods(Protocol):
         key: str | None = None,
         background: bool = False,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> int: ...
 
     async def execute(
@@ -168,6 +175,7 @@ class NodeMethods(Protocol):
         cwd: Path | None = None,
         timeout: float | None = None,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> tuple[int, Conclusion | None]: ...
 
     async def conclude(self, run_id: int, *, limit: int) -> Conclusion: ...

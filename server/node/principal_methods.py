@@ -74,6 +74,7 @@ class PrincipalMethods:
         key: str | None = None,
         background: bool = False,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> int:
         self._node.refuse_start_at_end()
         if self._request.ends_at_start and not self._request.is_adopted:
@@ -92,6 +93,7 @@ class PrincipalMethods:
             key=key,
             background=background,
             read_only=read_only,
+            previous=previous,
             on_claim=note_claim,
         )
         self._request.run_id = run_id
@@ -110,10 +112,11 @@ class PrincipalMethods:
         cwd: Path | None = None,
         timeout: float | None = None,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> tuple[int, Conclusion | None]:
         clock = asyncio.get_running_loop().time
         until = clock() + wait
-        run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only)
+        run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only, previous=previous)
         ended = await self._workspace.wait_shell(run_id, max(0.0, until - clock()))
         return run_id, await self.conclude(run_id, limit=limit) if ended else None
 

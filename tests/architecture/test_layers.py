@@ -58,7 +58,7 @@ DOORS = {
     "tools/web/dns.py": "looks names up",
     "tools/workspace/process.py": "the workspace's processes",
     "tools/workspace/zygote.py": "the workspace's processes",
-    "tools/workspace/program.py": "an unnamed file for the input of one of those",
+    "tools/workspace/input_file.py": "an unnamed file for the input of one of those",
     "tools/egress/sandbox_proxy.py": "the sandbox's way out, a socket from inside it",
     "tools/web/address_policy.py": "asks the kernel whose an address is; sends nothing",
     "tools/sandbox/": "the sandbox that the workspace's commands are in",

@@ -91,9 +91,10 @@ class Callbacks(Protocol):
 class CallerState(msgspec.Struct):
     """The working directory and plan of a session, or of the principal in the stateless era.
 
-    `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it. `plan`
-    is a session's own; a principal's is in the state. `save` stores both if they outlive the process. `saved_cwd` is
-    the last stored `cwd`. `load` reads it again where other servers store it, too.
+    `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it, and so
+    is `previous`, the directory before, to which `cd -` returns. `plan` is a session's own; a principal's is in the
+    state. `save` stores these if they outlive the process. `saved_cwd` is the last stored `cwd`. `load` reads it again
+    where other servers store it, too.
     """
 
     key: str = ""
@@ -103,6 +104,7 @@ class CallerState(msgspec.Struct):
     saved_cwd: Path | None = None
     load: Callable[[], Awaitable[None]] | None = None
     retry_save_at: float = 0.0  # of the monotonic clock
+    previous: Path | None = None
 
     async def save_cwd(self) -> None:
         """Store a changed `cwd` that can outlive the process. After a failure, skip it for SAVE_PAUSE seconds."""

@@ -110,8 +110,8 @@ async def background_bash(command: str, ctx: Context) -> Output:
 
     It has no timeout and ends with the server at the latest; you are told when it ends. Use ReadBgOutput, KillBgTask.
     """
-    asked = ctx.caller_state.cwd
-    run_id = await ctx.service(Workspace).start(command, cwd=asked, background=True)
+    asked, previous = ctx.caller_state.cwd, ctx.caller_state.previous
+    run_id = await ctx.service(Workspace).start(command, cwd=asked, background=True, previous=previous)
     ctx.list_changed()
     run = await ctx.service(Workspace).run(run_id)
     notes = [note_missing_cwd(ctx, asked)] if run.moved else []
@@ -228,7 +228,7 @@ async def kill_bg_task(task_id: TaskId, ctx: Context) -> Output:
     if run.status == "running":
         raise ToolError(f"background task {task_id} can't be killed: some of it runs as another user")
     end_notice.drop(ctx.service(Notices), task_id)
-    code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code is not None else ""
+    code = f" (exit code {run.exit_code})" if run.status == "killed" and run.exit_code else ""  # 0: it left processes
     already = [] if before == "running" else ["it had ended before"]
     text = "; ".join([f"background task {task_id} {describe_end(run)}{code}", *already])
     note = "; ".join([*_reasons(run), *already])

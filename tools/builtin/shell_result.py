@@ -24,6 +24,7 @@ DISK_FULL = "the disk is full: little output is kept, and `cd` does not persist"
 MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
 REFUSED_WRITE = "(?i)" + "|".join(map(os.strerror, (errno.EROFS, errno.EACCES, errno.EPERM)))
 READ_ONLY = "read-only while a plan is active: PlanMode exit comes first"
+MOVES = r"(?:^|[\s;&|({])(?:cd|pushd|popd)(?:[\s;&|)}]|$)"  # commands that change the working directory
 MAX_TIMEOUT = 600_000  # milliseconds
 
 
@@ -49,10 +50,13 @@ class BashCall:
         self.timeout = timeout
         self.started_at = time.monotonic()
         self.cwd = ctx.caller_state.cwd  # where to run; a concurrent call may change it
+        self.previous = ctx.caller_state.previous
+        self.moves = False  # whether the command names one that changes the directory
 
     async def run(self, command: str) -> Output:
         """Run the command. Return its result when it has ended or the call is held no longer."""
         ctx, workspace = self.ctx, self.workspace
+        self.moves = re.search(MOVES, command) is not None
         run_id, conclusion = await workspace.execute(
             command,
             wait=THROTTLE if ctx.wants_progress else min(QUICK, max(0.0, self._seconds_to_wait())),
@@ -60,6 +64,7 @@ class BashCall:
             cwd=self.cwd,
             timeout=self.timeout / 1000,
             read_only=ctx.is_read_only,
+            previous=self.previous,
         )
         if conclusion is None:
             try:
@@ -109,6 +114,8 @@ class BashCall:
         if end.refused is not None:
             notes.append(f"what it left running was ended: {end.refused}")
         notes += self._describe_end(end)
+        if self.moves and end.cwd is None and path is not None:
+            notes.append(f"the working directory stays {cwd}")
         if run.read_only and re.search(REFUSED_WRITE, shown.text):
             notes.append(READ_ONLY)
         hits = [why for why in run.hits if why != run.reason]
@@ -146,6 +153,8 @@ class BashCall:
         landed = end.cwd or began
         if landed != began:
             self.ctx.caller_state.cwd = landed
+        if end.previous != self.previous and end.previous is not None:
+            self.ctx.caller_state.previous = end.previous
         return landed, notes
 
     def _describe_end(self, end: Conclusion) -> list[str]:

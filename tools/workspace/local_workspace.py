@@ -13,6 +13,7 @@ from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.api.spans import span
 from toolgate.tools.workspace import cwd_tracking, files
 from toolgate.tools.workspace.ansi import clean_output
+from toolgate.tools.workspace.command_text import normalize_command, open_command
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.idle_timer import IdleTimer
 from toolgate.tools.workspace.limit_checks import LimitChecks
@@ -28,7 +29,6 @@ from toolgate.tools.workspace.workspace import GRACE, Conclusion, NewOutput, out
 if TYPE_CHECKING:
     from toolgate.tools.workspace.program import Programs
 
-MAX_COMMAND = 131_071  # Linux's limit of one argument in bytes
 KILL_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to end after SIGKILL or with its sandbox, unless another user's
 CLOSE_WITHIN = 0.15  # the same, at shutdown
 NEAR = 4096  # bytes before the end of a take that are searched for a line end
@@ -62,7 +62,7 @@ class LocalWorkspace:
         self.output_folder = spool
         self.sandbox = command_environment.level
         self._environment = command_environment
-        self._variables = variables
+        self._variables = {name: value for name, value in variables.items() if name != cwd_tracking.PREVIOUS}
         self._on_task_end = on_task_end
         own = Path(os.path.realpath(private)) if private is not None else None
         self.private_folder = None if own is None or self.root.is_relative_to(own) else own
@@ -88,6 +88,7 @@ class LocalWorkspace:
         key: str | None = None,
         background: bool = False,
         read_only: bool = False,
+        previous: Path | None = None,
         on_claim: Callable[[int], None] | None = None,
     ) -> int:
         """`on_claim` gets the id before the command starts: `withdraw` takes it."""
@@ -98,14 +99,15 @@ class LocalWorkspace:
             await self._runs.open()
         if earlier is not None and earlier == self._runs.find_key(key):  # it could be started
             return earlier
-        self._admit(command, background)
+        command = normalize_command(command)
+        self._admit(background)
         run, output = self._runs.claim(command, key, background=background, read_only=read_only)
         running = RunningCommand(run, output, self._on_end)
         self._live[running.run.id] = running
         if on_claim is not None:
             on_claim(run.id)
         with span("start command"):
-            await self._begin(running, command, cwd or self.root, timeout)
+            await self._begin(running, command, cwd or self.root, previous, timeout)
         if background:
             self.limits.limit_age(running.run.id)
             self._notify_arrival()
@@ -120,10 +122,11 @@ class LocalWorkspace:
         cwd: Path | None = None,
         timeout: float | None = None,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> tuple[int, Conclusion | None]:
         clock = asyncio.get_running_loop().time
         until = clock() + wait
-        run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only)
+        run_id = await self.start(command, cwd=cwd, timeout=timeout, read_only=read_only, previous=previous)
         try:
             if await self.wait_shell(run_id, max(0.0, until - clock())):
                 return run_id, await self.conclude(run_id, limit=limit)
@@ -146,13 +149,14 @@ class LocalWorkspace:
         gone = ended and await self.wait(run_id, SETTLE if is_ending else LINGER)
         refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
         gone = gone or refused is not None
-        cwd = await self.read_cwd(run_id)
-        if ended and cwd is None:
+        place = self._read_directories(run_id)
+        if ended and place is None:
             self._runs.store(run_id)  # notes whether the disk is full
         reader = reader or self._runs.create_reader()
         excerpt = await self._take_excerpt(run, limit, reader, final=gone, keeps_output=keeps_output)
         self.limits.find_reached(run, excerpt.text)
-        return Conclusion(run.copy(), ended, gone, refused, seconds, cwd, excerpt)
+        cwd, previous = (None, None) if place is None else (place.cwd, place.previous)
+        return Conclusion(run.copy(), ended, gone, refused, seconds, cwd, excerpt, previous)
 
     async def find_read_only_obstacle(self) -> str | None:
         if not self._can_read_only:
@@ -200,6 +204,9 @@ class LocalWorkspace:
         run, reader = await self._find(run_id), reader or self._runs.create_reader()
         is_repeated = run.read_from < run.read and run.reader not in ("", reader.name) and reader.is_gone(run.reader)
         offset, size = run.read_from if is_repeated else run.read, await self.size(run_id)
+        if offset == size:
+            self._append_end(run_id)
+            size = await self.size(run_id)
         data = await self.read(run_id, offset, limit)
         more = offset + len(data) < size
         if more:
@@ -209,9 +216,6 @@ class LocalWorkspace:
             text, used = clean_output(data, final=True)
         self._runs.mark_read(run, offset, offset + used, reader)
         return NewOutput(run.copy(), text, more, is_repeated)
-        if offset == size:
-            self._append_end(run_id)
-            size = await self.size(run_id)
 
     async def mark_read(self, run_id: int, offset: int) -> None:
         run = await self._find(run_id)
@@ -282,7 +286,11 @@ class LocalWorkspace:
         await self.forget(run_id)
 
     async def read_cwd(self, run_id: int) -> Path | None:
-        return cwd_tracking.read_cwd(self._runs.cwd_file(run_id), must_exist=self.sandbox == "none")
+        place = self._read_directories(run_id)
+        return None if place is None else place.cwd
+
+    def _read_directories(self, run_id: int) -> cwd_tracking.Directories | None:
+        return cwd_tracking.read_directories(self._runs.cwd_file(run_id), must_exist=self.sandbox == "none")
 
     async def read_file(self, path: str, limit: int, *, anywhere: bool) -> bytes:
         await self._runs.open()
@@ -373,6 +381,7 @@ class LocalWorkspace:
         self, run: Run, limit: int, reader: OutputReader, *, final: bool, keeps_output: bool
     ) -> Excerpt:
         """Return the output to show, and remove what is not needed after that. `final`: no more comes."""
+        self._append_end(run.id)
         size = await self.size(run.id)
         if size > limit:  # the excerpt names the file
             self._runs.store(run.id)
@@ -386,32 +395,25 @@ class LocalWorkspace:
             await self.forget(run.id)
         return excerpt
 
-    def _notify_arrival(self) -> None:
-        self.arrivals += 1
-        self._arriving.set()
-        self._arriving = asyncio.Event()
-
-        self._append_end(run.id)
-    def _admit(self, command: str, background: bool) -> None:
-        if self._closed:
-            raise ToolError("the server is shutting down: nothing more is started")
-        self.limits.check_start(background=background)
-        try:
-            size = len(command.encode())
-        except UnicodeEncodeError:
-            raise ToolError("the command holds half of a surrogate pair, which is not a character") from None
-        if "\0" in command:
-            raise ToolError(r"the command holds a NUL character, which no command line can: write $'\0' or \0")
-        if size > MAX_COMMAND:
-            raise ToolError(f"the command is {size:,} bytes, over {MAX_COMMAND:,}: write it to a file, run that")
-
     def _append_end(self, run_id: int) -> None:
         """Let a reader have the end of a long output, as far as its command has come."""
         running = self._live.get(run_id)
         if running is not None:
             running.output.append_end(final=False)
 
-    async def _begin(self, running: RunningCommand, command: str, cwd: Path, timeout: float | None) -> None:
+    def _notify_arrival(self) -> None:
+        self.arrivals += 1
+        self._arriving.set()
+        self._arriving = asyncio.Event()
+
+    def _admit(self, background: bool) -> None:
+        if self._closed:
+            raise ToolError("the server is shutting down: nothing more is started")
+        self.limits.check_start(background=background)
+
+    async def _begin(
+        self, running: RunningCommand, command: str, cwd: Path, previous: Path | None, timeout: float | None
+    ) -> None:
         run, place = running.run, self._environment
         try:
             await self.limits.remeasure()
@@ -423,13 +425,12 @@ class LocalWorkspace:
                 if why is not None:
                     raise CommandStartError(f"it can't be made read-only: {why}")
                 runner, read_only = place.prepare_read_only(self._runs.make_cwd_file(run))
-            if not run.background:
-                variables = self._runs.track_cwd(run, variables)
-            argv, is_full = ["bash", "-c", command], self.limits.is_full and not run.read_only
-            owner = str(self.output_folder)
-            limits, is_brief = self.limits.resources, not run.background
-            launch = Launch(argv, cwd, self.root, variables, limits, is_full, read_only, owner, is_brief)
-            await running.begin(runner, launch, timeout)
+            variables = self._runs.prepare_variables(run, variables, previous)
+            is_full, owner = self.limits.is_full and not run.read_only, str(self.output_folder)
+            with open_command(command) as (argv, stdin):
+                limits, is_brief = self.limits.resources, not run.background
+                launch = Launch(argv, cwd, self.root, variables, limits, is_full, read_only, owner, is_brief)
+                await running.begin(runner, launch, timeout, stdin)
             self.limits.command_started()  # not before: a command that waits for its sandbox changes nothing
         except BaseException as error:
             del self._live[run.id]

@@ -1,14 +1,14 @@
 """Run short programs with the rights of a principal's commands: input in, output back, and no background task."""
 
 import asyncio
-import os
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import ProgramResult
 from toolgate.tools.workspace.environment import CommandEnvironment
+from toolgate.tools.workspace.input_file import open_input
 from toolgate.tools.workspace.limit_checks import LimitChecks
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch, Process
 
@@ -63,7 +63,7 @@ class Programs:
                 return size <= limit
 
             try:
-                with _open_input(given) as file:
+                with open_input(given) as file:
                     process = await place.runner.start(launch, take, file)
             except (CommandStartError, OSError) as error:
                 raise ToolError(f"{argv[0]} was not started: {error}") from None
@@ -101,23 +101,3 @@ class Programs:
         """SIGKILL all programs, without waiting for their end."""
         for process in list(self._running):
             process.abandon()
-
-
-@contextmanager
-def _open_input(data: bytes) -> Generator[int, None, None]:
-    """Yield the descriptor of an unnamed file with the data, at its beginning."""
-    if hasattr(os, "memfd_create"):
-        file = os.memfd_create("input", os.MFD_CLOEXEC)
-    else:  # not Linux
-        import tempfile  # start-up
-
-        with tempfile.TemporaryFile() as unnamed:
-            file = os.dup(unnamed.fileno())
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(file, left) :]
-        os.lseek(file, 0, os.SEEK_SET)
-        yield file
-    finally:
-        os.close(file)

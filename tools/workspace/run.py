@@ -35,10 +35,13 @@ class RunningCommand:
         self._age: asyncio.TimerHandle | None = None  # of all that it started
         self._new_output: asyncio.Event | None = None  # set while a caller waits for output
 
-    async def begin(self, processes: CommandRunner, launch: Launch, timeout: float | None) -> None:
-        """Start the command. Raises CommandStartError; then, and if cancelled, `on_end` is not called."""
+    async def begin(
+        self, processes: CommandRunner, launch: Launch, timeout: float | None, stdin: int | None = None
+    ) -> None:
+        """Start the command. `stdin` is the descriptor of its input; None: empty. Raises CommandStartError; then, and
+        if cancelled, `on_end` is not called."""
         try:
-            process = await processes.start(launch, self._write, wait=self._start_wait)
+            process = await processes.start(launch, self._write, stdin, self._start_wait)
             if self.is_ending:  # while it started
                 process.abandon()
                 raise CommandStartError("it was stopped")
@@ -144,10 +147,10 @@ class RunningCommand:
         if self.run.status == "lost" and self._process is not None and self._process.loss_reason:
             self.run.reason = f"its sandbox ended with all commands in it, {self._process.loss_reason}"
         self.run.ended = time.time()
+        self.output.append_end(final=True)
         self.run.size = self.output.size
         self.output.close()
         self.on_end(self)
-        self.output.append_end(final=True)
         self._gone.set_result(None)
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.threads import Threads
-from toolgate.tools.workspace import cwd_tracking, files
+from toolgate.tools.workspace import cwd_tracking, editors, files
 from toolgate.tools.workspace.ansi import clean_output
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.run import RunningCommand
@@ -45,6 +45,9 @@ class RunStore:
         self._spool = Spool(spool)
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._in_memory: dict[int, RunOutput] = {}  # output of ended runs that is in no file
+        self._prepared: tuple[Mapping[str, str], Path | None, Mapping[str, str]] | None = (
+            None  # as for the last command
+        )
         self._folders: set[int] = set()  # ids of runs that have one
         self._unneeded: list[tuple[int, bool]] = []  # runs to remove soon, and whether they have a folder
         self._removing: set[asyncio.Future[None]] = set()
@@ -201,17 +204,29 @@ class RunStore:
         live = self.live.get(run_id)
         return live.output if live else self._in_memory.get(run_id)
 
-    def track_cwd(self, run: Run, variables: Mapping[str, str]) -> Mapping[str, str]:
-        """Return the variables of a command that records its final directory, if the disk has room."""
+    def prepare_variables(self, run: Run, variables: Mapping[str, str], previous: Path | None) -> Mapping[str, str]:
+        """Return the variables of a command: with editors that end at once, with the `previous` directory for `cd -`,
+        and, in the foreground, with what records the final directory. If the disk has no room, without what needs
+        it."""
+        editor = self._share(run, lambda: self._spool.share_file(editors.NAME, editors.PROGRAM, runs=True))
+        if self._prepared is None or self._prepared[0] is not variables or self._prepared[1] != editor:
+            self._prepared = variables, editor, editors.name_editors(variables, editor)
+        variables = self._prepared[2]
+        if previous is not None:
+            variables = {**variables, cwd_tracking.PREVIOUS: str(previous)}
+        rc = None if run.background else self._share(run, self._share_rc)
+        return variables if rc is None else cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
+
+    def _share(self, run: Run, share: Callable[[], Path]) -> Path | None:
+        """Return the file that `share` returns, or None if the disk has no room."""
         if run.in_memory:
-            return variables
+            return None
         try:
-            rc = self._in_spool(self._share_rc)
+            return self._in_spool(share)
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            return variables
-        return cwd_tracking.add_cwd_trap(variables, rc, self.cwd_file(run.id))
+            return None
 
     def _share_rc(self) -> Path:
         """Return the file that a command reads first. Raises FileNotFoundError if the folder for records is gone."""

@@ -4,6 +4,8 @@
     NAME.lock           held by a server while it lives
     ID/task.json        a Run
     ID/output           stdout and stderr in order, capped
+    HASH.rc             what a command reads first (cwd_tracking.py)
+    HASH.editor         the program that stands in for editors (editors.py)
     places/NAME-ID      the directory in which a command of a server ended (cwd_tracking.py)
 
 A command that ends soon and prints little has no folder ID.
@@ -38,6 +40,7 @@ MAX_TASK = 64 * 2**10  # bytes of a task.json; real ones have a few thousand
 ROOM, FILES = 2**20, 16  # bytes and files of the disk that let a command begin without a file
 LAST_ID = "last-id"
 SHOWN = 1_000  # characters of a command kept for lists
+SHARED = (".lock", ".rc", ".editor", ".new")  # how the names of its other files end
 CWD_FOLDER = "places"  # where commands record their directory: in a sandbox, their only writable folder here
 
 log = logging.getLogger(__name__)
@@ -141,8 +144,8 @@ class Spool:
             os.chown(path, -1, self.reader)
             os.chmod(path, 0o710 if os.path.isdir(path) else 0o640)
 
-    def share_file(self, name: str, text: str) -> Path:
-        """Return a file for commands to read, written if it is not there. Raises OSError."""
+    def share_file(self, name: str, text: str, *, runs: bool = False) -> Path:
+        """Return a file for commands to read, or to run, written if it is not there. Raises OSError."""
         name = name if self.reader is None else f"{self.reader}-{name}"  # each sandbox reads its own
         path = self._shared.get(name)
         if path is not None and os.path.exists(path):
@@ -151,6 +154,8 @@ class Spool:
         with self._hold_lock():
             write_regular(fresh, text.encode())
             self.share(fresh)
+            if runs:
+                fresh.chmod(0o700 if self.reader is None else 0o750)
             fresh.replace(path)
         self._shared[name] = path
         return path
@@ -319,9 +324,7 @@ class Spool:
     def _remove_odd_files(self) -> None:
         """Remove entries that have a file's name but another type."""
         with os.scandir(self.folder) as entries:
-            ours = [
-                entry for entry in entries if entry.name == LAST_ID or entry.name.endswith((".lock", ".rc", ".new"))
-            ]
+            ours = [entry for entry in entries if entry.name == LAST_ID or entry.name.endswith(SHARED)]
         for entry in ours:
             if entry.is_dir(follow_symlinks=False):
                 _remove_folder(entry.path)

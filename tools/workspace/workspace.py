@@ -33,7 +33,7 @@ class Conclusion(msgspec.Struct, frozen=True):
 
     `run` names the limits it reached. `ended`: the command itself has ended; `gone`: so has all that it started. What
     goes on is a background task, or was ended for the reason `refused`. `seconds` is how long the command itself had
-    run. `cwd` is the directory that it recorded.
+    run. `cwd` is the directory that it recorded, `previous` the one before.
     """
 
     run: Run
@@ -43,6 +43,7 @@ class Conclusion(msgspec.Struct, frozen=True):
     seconds: float
     cwd: Path | None
     excerpt: Excerpt
+    previous: Path | None = None
 
 
 class NewOutput(msgspec.Struct, frozen=True):
@@ -77,12 +78,13 @@ class Workspace(Protocol):
         key: str | None = None,
         background: bool = False,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> int:
         """Run `bash -c command` and return its id, which is never reused. A repeated key starts nothing.
 
-        `cwd` None is the root, which also replaces a missing directory (`Run.moved`). After `timeout` seconds the tree
-        is killed, unless the shell itself has ended. A `read_only` command can change nothing, and what it leaves
-        running is ended; `find_read_only_obstacle` comes before. Raises ToolError.
+        `cwd` None is the root, which also replaces a missing directory (`Run.moved`). `previous` is where `cd -` goes.
+        After `timeout` seconds the tree is killed, unless the shell itself has ended. A `read_only` command can change
+        nothing, and what it leaves running is ended; `find_read_only_obstacle` comes before. Raises ToolError.
         """
         ...
 
@@ -95,6 +97,7 @@ class Workspace(Protocol):
         cwd: Path | None = None,
         timeout: float | None = None,
         read_only: bool = False,
+        previous: Path | None = None,
     ) -> tuple[int, Conclusion | None]:
         """Start a command as `start` does, and return its id. If it has ended after `wait` seconds, conclude it as
         well. If the call is cancelled, the command is killed and forgotten."""

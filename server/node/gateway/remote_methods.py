@@ -9,7 +9,7 @@ import msgspec
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import node_texts
 from toolgate.server.node.gateway.link import NodeLink
-from toolgate.server.node.messages import METHODS, Answer
+from toolgate.server.node.messages import METHODS, VERSION, Answer, drop_newer
 from toolgate.server.rpc import errors
 from toolgate.server.rpc.methods import ApiMethod
 from toolgate.server.text import escape_unprintable
@@ -34,7 +34,8 @@ async def perform(
     method = METHODS.find(name)
     assert method is not None
     with span(name.replace(".", "/"), lambda: _describe_server(link.address)):
-        answer = await link.request(principal, name, method.bind(words, keywords), is_call=is_call)
+        arguments = drop_newer(method.bind(words, keywords), VERSION if link.welcome is None else link.welcome.version)
+        answer = await link.request(principal, name, arguments, is_call=is_call)
         try:
             return _read_answer(method, answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as fault:

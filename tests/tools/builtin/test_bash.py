@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.tools.shell_commands import (
+    BOUND,
     ENVIRONMENT,
     TOOLS,
     Caller,
@@ -21,6 +22,7 @@ from tests.tools.shell_commands import (
     told,
     until,
 )
+from toolgate.tools.api.services import Settings
 
 
 def test_output_comes_in_order_with_the_exit_code(tmp_path: Path) -> None:
@@ -122,6 +124,93 @@ def test_a_working_directory_that_is_gone_gives_way_to_the_root(tmp_path: Path) 
         assert text_of(output) == f"{root}\nthe working directory {root}/away is gone: ran in {root}"
         assert output.structured["cwd"] == str(root)
         assert text_of(await me.bash("pwd")) == f"{root}\n"
+
+    on_caller(body, tmp_path)
+
+
+def test_the_previous_directory_persists_and_is_the_sessions_own(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        root, link = me.workspace.root, me.workspace.root / "link"
+        link.symlink_to("/usr")
+        assert "cd: OLDPWD not set" in told(await me.bash("cd -"))
+        await me.bash("mkdir sub; cd sub")
+        assert told(await me.bash("echo $OLDPWD ~-; cd -")) == f"{root} {root}\n{root}\n"
+        assert told(await me.bash("cd -; pwd")) == f"{root}/sub\n" * 2
+        assert told(await me.bash("pwd; cd; cd /; cd - >/dev/null; echo $OLDPWD")) == f"{root}/sub\n/\n"
+        await me.bash("cd /; cd $OLDPWD; false; (cd /bin); bash -c 'cd /etc'")
+        assert told(await me.bash("set -eu; cd - | cat")) == "/\n"
+        await me.bash(f"cd {link}; cd /")
+        assert told(await me.bash("echo ~-; env | grep ^OLDPWD")) == f"{link}\nOLDPWD={link}\n"
+
+    on_caller(body, tmp_path, {**ENVIRONMENT, "OLDPWD": "/etc"})
+
+
+def test_a_background_task_has_the_previous_directory_and_changes_none(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        root = me.workspace.root
+        await me.bash("mkdir sub; cd sub")
+        task = (await me.call("BackgroundBash", command="cd -; pwd; cd /; cd /bin")).structured["task_id"]
+        assert await me.workspace.wait(task, BOUND)
+        assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == f"{root}\n" * 2
+        assert told(await me.bash("echo $OLDPWD; pwd")) == f"{root}\n{root}/sub\n"
+
+    on_caller(body, tmp_path)
+
+
+def test_a_previous_directory_that_is_gone_is_none(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        await me.bash("mkdir away; cd away; cd ..; rmdir away")
+        assert "cd: OLDPWD not set" in told(await me.bash("cd -"))
+        await me.bash("cd /; OLDPWD=relative")
+        assert told(await me.bash("echo ~-; pwd")) == "~-\n/\n"
+
+    on_caller(body, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("echo one\r\necho two\r\n", "one\ntwo\n"),
+        ("cat <<END\r\none\r\ntwo\r\nEND\r\necho three", "one\ntwo\nthree\n"),
+        ("if true; then\r\n  echo yes \\\r\n    no\r\nfi\r\n", "yes no\n"),
+        ("echo one\r\r\necho two\r", "one\ntwo\n"),
+        ("printf 'a\rb' | od -An -c", "   a  \\r   b\n"),
+        ("printf 'a\r\nb' | wc -c", "3\n"),
+    ],
+)
+def test_line_ends_of_windows_are_line_ends(tmp_path: Path, command: str, text: str) -> None:
+    async def body(me: Caller) -> None:
+        assert text_of(await me.bash(command)) == text
+
+    on_caller(body, tmp_path)
+
+
+def test_a_command_over_the_systems_limit_of_an_argument_runs_as_any_other(tmp_path: Path) -> None:
+    text = "é" * 200_000
+
+    async def body(me: Caller) -> None:
+        command = f"cat; echo $0 $#; wc -c <<'END'\n{text}\nEND\ncd /; echo '{text}' > /dev/null; (exit 3)\n"
+        output = await me.bash(command)
+        assert text_of(output) == "bash 0\n400001\nexit code: 3"
+        assert output.structured["cwd"] == str(me.place.cwd) == "/"
+        task = (await me.call("BackgroundBash", command=command)).structured["task_id"]
+        assert await me.workspace.wait(task, BOUND)
+        assert (await me.call("ReadBgOutput", task_id=task)).structured["output"] == "bash 0\n400001\n"
+        assert "bash: line 2: nothing: command not found" in told(await me.bash(f": '{text}'\nnothing"))
+
+    on_caller(body, tmp_path)
+
+
+def test_a_directory_that_is_not_recorded_is_said_to_stay(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        root = me.workspace.root
+        stays = f"the working directory stays {root}"
+        assert text_of(await me.bash("cd /; exec echo hi")) == f"hi\n{stays}"
+        await me.bash("mkdir a")
+        me.settings = Settings(hold=0.3)
+        output = await me.bash("(cd a && until [ -e ../go ]; do sleep 0.01; done)")
+        assert text_of(output).endswith(f"KillBgTask ends it\n{stays}") and output.structured["cwd"] == str(root)
+        assert stays not in text_of(await me.bash("until [ -e go ]; do sleep 0.01; done"))
 
     on_caller(body, tmp_path)
 
@@ -228,7 +317,7 @@ def test_a_flood_is_streamed_by_its_newest_part(tmp_path: Path) -> None:
         ({"command": "true", "timeout": 600_001}, "timeout"),
         ({"command": "a\0b"}, "NUL"),
         ({"command": "\ud800"}, "surrogate"),
-        ({"command": ": " + "x" * 140_000}, "140,002 bytes"),
+        ({"command": ": " + "x" * 2**20}, "at most 1048576 are allowed"),
     ],
 )
 def test_a_command_that_can_not_run_is_refused_with_a_reason(tmp_path: Path, arguments: Any, says: str) -> None:

@@ -126,6 +126,14 @@ def test_the_loop_goes_on_while_a_command_floods_it(tmp_path: Path) -> None:
     on_workspace(body, tmp_path)
 
 
+def test_a_command_that_is_too_long_is_refused_with_another_way(tmp_path: Path) -> None:
+    async def body(mine: LocalWorkspace) -> None:
+        with pytest.raises(ToolError, match="5,000,002 bytes, over 4,194,304: write its parts to a file with several"):
+            await mine.start(": " + "x" * 5_000_000)
+
+    on_workspace(body, tmp_path)
+
+
 def test_nothing_starts_after_the_close(tmp_path: Path) -> None:
     async def run() -> None:
         async with workspace(tmp_path) as mine:
