@@ -59,6 +59,8 @@ DOORS = {
     "tools/workspace/process.py": "the workspace's processes",
     "tools/workspace/zygote.py": "the workspace's processes",
     "tools/workspace/input_file.py": "an unnamed file for the input of one of those",
+    "tools/workspace/rmtree.py": "whoever has a door: it removes folders for them",
+    "tools/workspace/temporary_folders.py": "folders for the temporary files of the workspace's commands",
     "tools/egress/sandbox_proxy.py": "the sandbox's way out, a socket from inside it",
     "tools/web/address_policy.py": "asks the kernel whose an address is; sends nothing",
     "tools/sandbox/": "the sandbox that the workspace's commands are in",

@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from weakref import WeakSet
 
@@ -155,10 +155,9 @@ class SandboxedEnvironment:
         self._read_only = built
         return None
 
-    def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
+    def prepare_read_only(self, writable: Sequence[Path]) -> tuple[CommandRunner, ReadOnly]:
         """At `bwrap` the command gets a sandbox of its own, which ends with it, and its /tmp too."""
         assert self._process is not None and self._read_only is not None
-        writable = [] if cwd_file is None else [cwd_file]
         if self._needs_landlock:
             return self.runner, replace(self._read_only, writable=writable)
         proxies: list[SandboxProxy] = []
@@ -170,7 +169,7 @@ class SandboxedEnvironment:
             while proxies:
                 self._in_background(proxies.pop().close())
 
-        handle = self._process.read_only(cwd_file)
+        handle = self._process.read_only(writable)
         runner = self._make_runner(handle, open_proxy, close_proxy, IdleSandboxes(most=0))
         self._read_only_runners.add(runner)
         seen = (self._root, self._spool, *self._sandbox.readable_paths)  # a fifo there must not be written to either
@@ -193,6 +192,10 @@ class SandboxedEnvironment:
             owner=str(self._spool),
             on_loss=self._note_loss,
         )
+
+    @property
+    def has_own_tmp(self) -> bool:
+        return self.level == "bwrap"
 
     @property
     def _needs_landlock(self) -> bool:

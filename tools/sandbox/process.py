@@ -53,9 +53,9 @@ class SandboxProcess(msgspec.Struct, frozen=True):
     is_exclusive: bool = True
     unused_uid: int | None = None
 
-    def read_only(self, cwd_file: Path | None) -> "SandboxProcess":
-        """Return a sandbox with the same view, in which nothing outside it can be written but `cwd_file`."""
-        return replace(self, view=replace(self.view, writable=() if cwd_file is None else (cwd_file,)))
+    def read_only(self, writable: Sequence[Path]) -> "SandboxProcess":
+        """Return a sandbox with the same view, in which nothing outside it can be written but what is `writable`."""
+        return replace(self, view=replace(self.view, writable=writable))
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return the variables for commands."""

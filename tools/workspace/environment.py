@@ -1,7 +1,7 @@
 """Define where a principal's commands run and within which limits, with or without a sandbox."""
 
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -55,8 +55,13 @@ class CommandEnvironment(Protocol):
         """Return why commands can't be run read-only here, or None. Blocking at first."""
         ...
 
-    def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
-        """Return the runner and the confinement of one command that may change nothing but `cwd_file`."""
+    @property
+    def has_own_tmp(self) -> bool:
+        """Whether a read-only command has a /tmp of its own."""
+        ...
+
+    def prepare_read_only(self, writable: Sequence[Path]) -> tuple[CommandRunner, ReadOnly]:
+        """Return the runner and the confinement of one command that may change nothing but what is `writable`."""
         ...
 
     @property
@@ -78,6 +83,7 @@ class UnsandboxedEnvironment:
 
     level = "none"
     uid: int | None = None
+    has_own_tmp = False
 
     def __init__(self, runner: CommandRunner, limits: Limits, build_read_only: BuildReadOnly | None = None) -> None:
         """`build_read_only` returns the confinement of read-only commands; None: there are none."""
@@ -110,9 +116,9 @@ class UnsandboxedEnvironment:
         self._read_only = built
         return None
 
-    def prepare_read_only(self, cwd_file: Path | None) -> tuple[CommandRunner, ReadOnly]:
+    def prepare_read_only(self, writable: Sequence[Path]) -> tuple[CommandRunner, ReadOnly]:
         assert self._read_only is not None
-        return self.runner, replace(self._read_only, writable=[] if cwd_file is None else [cwd_file])
+        return self.runner, replace(self._read_only, writable=writable)
 
     @property
     def is_running(self) -> bool:

@@ -19,6 +19,7 @@ from toolgate.tools.workspace.run_record import Run
 MAX_RUNNING = 64  # commands of one principal at once, with background ones: each costs a few processes
 CPU_REACHED = "the limit of {0.cpu:,} s of CPU time of a process was reached (--limit cpu)"
 FILE_REACHED = "the limit of {0.file_size:,} bytes of a file was reached (--limit file-size)"
+TEMPORARY_REACHED = "the limit of a temporary file while a plan is active was reached (--limit tmp)"
 ENDED_BY = {  # exit code of a process that reached a limit (signal(7)) → the limit
     128 + signal.SIGXCPU: (resource.RLIMIT_CPU, CPU_REACHED),
     128 + signal.SIGXFSZ: (resource.RLIMIT_FSIZE, FILE_REACHED),
@@ -107,9 +108,10 @@ class LimitChecks:
             for each in (run, *(running.run for running in self._running.values() if running.run is not run)):
                 each.hits.append(why)
         ended_by = ENDED_BY.get(run.exit_code or 0)
-        if ended_by is not None and ended_by[0] in self.resources:
+        if ended_by is not None and (ended_by[0] in self.resources or run.read_only):
             is_write = ended_by[0] == resource.RLIMIT_FSIZE
-            run.hits.append((is_write and self._usage.usage.excess) or ended_by[1].format(self._limits))
+            text = TEMPORARY_REACHED if is_write and run.read_only else ended_by[1].format(self._limits)
+            run.hits.append((is_write and not run.read_only and self._usage.usage.excess) or text)
         if run.exit_code and self.is_full and any(words in output for words in WRITE_REFUSED):
             run.hits.append(self._usage.usage.excess)
         if not run.hits and run.exit_code != 0:

@@ -147,6 +147,8 @@ class LocalWorkspace:
         seconds = max(0.0, time.time() - run.started)
         is_ending = is_dying or run.left == 0 or run.read_only
         gone = ended and await self.wait(run_id, SETTLE if is_ending else LINGER)
+        if gone:
+            await self._runs.temporary_folders.wait_removed(run_id)
         refused = None if gone else await self.keep(run_id)  # before any other wait: now its end is a task's
         gone = gone or refused is not None
         place = self._read_directories(run_id)
@@ -419,21 +421,26 @@ class LocalWorkspace:
             await self.limits.remeasure()
             place.refresh()
             variables = place.variables(self._variables)
-            runner, read_only = place.runner, None
+            runner, read_only, limits = place.runner, None, self.limits.resources
             if run.read_only:
                 why = await self.find_read_only_obstacle()  # a node may have restarted since it was asked
                 if why is not None:
                     raise CommandStartError(f"it can't be made read-only: {why}")
-                runner, read_only = place.prepare_read_only(self._runs.make_cwd_file(run))
+                writable, temporary = self._runs.make_writable(run, running.terminate)
+                runner, read_only = place.prepare_read_only(writable)
+                if temporary is not None:
+                    variables = {**variables, "TMPDIR": str(temporary)}
+                    limits = self._runs.temporary_folders.limit_files(limits)
             variables = self._runs.prepare_variables(run, variables, previous)
             is_full, owner = self.limits.is_full and not run.read_only, str(self.output_folder)
             with open_command(command) as (argv, stdin):
-                limits, is_brief = self.limits.resources, not run.background
+                is_brief = not run.background
                 launch = Launch(argv, cwd, self.root, variables, limits, is_full, read_only, owner, is_brief)
                 await running.begin(runner, launch, timeout, stdin)
             self.limits.command_started()  # not before: a command that waits for its sandbox changes nothing
         except BaseException as error:
             del self._live[run.id]
+            self._runs.temporary_folders.start_removing(run.id)
             await self.forget(run.id)
             if isinstance(error, CommandStartError):
                 self._idle.hurry()  # a person whose sandbox can't start holds nothing
@@ -449,6 +456,7 @@ class LocalWorkspace:
         self._runs.keep_output(run.id, running.output)
         if run.read_only:
             cwd_tracking.empty_if_large(self._runs.cwd_file(run.id))
+            self._runs.temporary_folders.start_removing(run.id)
         if run.background:
             self.limits.find_reached(run, self._runs.read_tail(run))
             run.is_report_due = True

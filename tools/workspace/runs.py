@@ -16,6 +16,7 @@ from toolgate.tools.workspace.run import RunningCommand
 from toolgate.tools.workspace.run_output import FULL, FileOutput, RunOutput
 from toolgate.tools.workspace.run_record import OutputReader, Run
 from toolgate.tools.workspace.spool import Spool
+from toolgate.tools.workspace.temporary_folders import TemporaryFolders, remove_leftover
 
 REMOVE_DELAY = 0.05  # seconds: after the answer, and several runs at once
 MAX_TAIL = 4096  # bytes of output that may show a reached limit
@@ -43,6 +44,7 @@ class RunStore:
         self._on_earlier = on_earlier
         self._on_use = on_use
         self._spool = Spool(spool)
+        self.temporary_folders = TemporaryFolders(environment, lambda run_id: self._spool.folder / str(run_id))
         self._runs: dict[int, Run] = {}  # of this server and of earlier ones
         self._in_memory: dict[int, RunOutput] = {}  # output of ended runs that is in no file
         self._prepared: tuple[Mapping[str, str], Path | None, Mapping[str, str]] | None = (
@@ -89,7 +91,8 @@ class RunStore:
     def is_idle(self) -> bool:
         """Whether nothing uses the runs, all of them are on disk, and their ends are reported."""
         is_used = self.live or self.attended or self._in_memory or self._unneeded or self._removing
-        return self._is_open and not is_used and not any(run.is_report_due for run in self._runs.values())
+        is_busy = is_used or self.temporary_folders.is_busy
+        return self._is_open and not is_busy and not any(run.is_report_due for run in self._runs.values())
 
     def close_idle(self) -> None:
         """Close the folders while nothing uses them. The next `open` opens them again."""
@@ -111,7 +114,10 @@ class RunStore:
         """Return the runs of earlier servers. Blocking."""
         self._environment.prepare()  # may have to change a tree's owner
         self._spool.reader = self._environment.uid
-        return self._spool.open(self._environment.end_leftovers)  # may have to remove large files
+        earlier = self._spool.open(self._environment.end_leftovers)  # may have to remove large files
+        for run in earlier:
+            remove_leftover(self._spool.folder / str(run.id))
+        return earlier
 
     def find_key(self, key: str | None) -> int | None:
         """Return the id of the run that was started with `key`."""
@@ -233,18 +239,22 @@ class RunStore:
         self._spool.require_cwd_folder()
         return self._spool.share_file(cwd_tracking.RC_NAME, cwd_tracking.RC)
 
-    def make_cwd_file(self, run: Run) -> Path | None:
-        """Return a new file, the only one that a read-only command may write, or None if the disk has no room."""
+    def make_writable(self, run: Run, on_excess: Callable[[str], None]) -> tuple[list[Path], Path | None]:
+        """Return what a read-only command may write: the file of its directory, and its folder for temporary files, and
+        this folder alone. Without what the disk has no room for. `on_excess` is that of TemporaryFolders."""
+        writable: list[Path] = []
         if run.in_memory:
-            return None
-        path = self._spool.path(run.id, "cwd")
+            return writable, None
+        cwd_file = self._spool.path(run.id, "cwd")
         try:
-            files.make_empty(path, self._environment.uid)
+            files.make_empty(cwd_file, self._environment.uid)
+            writable.append(cwd_file)
+            temporary = self.temporary_folders.make(run.id, on_excess)
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            return None
-        return path
+            return writable, None
+        return (writable, None) if temporary is None else ([*writable, temporary], temporary)
 
     def cwd_file(self, run_id: int) -> Path:
         """Return the file in which a command records its directory."""
@@ -333,6 +343,7 @@ class RunStore:
         self._start_removing()
         if self._removing:
             await asyncio.wait(self._removing, timeout=timeout)
+        await self.temporary_folders.wait_removed(timeout=timeout)
         self._spool.close()
 
 

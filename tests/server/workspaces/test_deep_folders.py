@@ -12,8 +12,8 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.workspaces import folder_names
 from toolgate.server.workspaces.archive import ArchiveError, pack_folder
-from toolgate.server.workspaces.rmtree import remove_tree
 from toolgate.server.workspaces.unarchive import unpack_archive
+from toolgate.tools.workspace.rmtree import remove_tree
 from toolgate.tools.workspace.safe_walk import FOLDER, walk_folders
 
 LONG = "x" * 250

@@ -19,13 +19,13 @@ import pytest
 
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.watch import FileChanges
-from toolgate.server.workspaces import archive, rmtree, sparse_files
+from toolgate.server.workspaces import archive, sparse_files
 from toolgate.server.workspaces.archive import ArchiveError, pack_folder
 from toolgate.server.workspaces.folders import PrincipalFolders
 from toolgate.server.workspaces.local_workspaces import LocalWorkspaces
 from toolgate.server.workspaces.unarchive import unpack_archive
 from toolgate.tools.sandbox.environment import SandboxedEnvironment
-from toolgate.tools.workspace import safe_walk
+from toolgate.tools.workspace import rmtree, safe_walk
 from toolgate.tools.workspace.limits import Limits
 from toolgate.tools.workspace.spool import remove_cwd_files
 from toolgate.tools.workspace.start_queue import StartQueue
