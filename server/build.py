@@ -269,7 +269,9 @@ def build_workspaces(
 ) -> LocalWorkspaces:
     """Return the workspaces on this machine. Raises UsageError where the sandbox asks for more than it has."""
     confinement = Sandboxing(config, state, public=config.is_public)
-    return LocalWorkspaces(state, root, config.command_environment, confinement, file_changes, on_task_end)
+    return LocalWorkspaces(
+        state, root, config.command_environment, confinement, file_changes, on_task_end, config.login_shell
+    )
 
 
 def check_node_options(config: Config) -> None:

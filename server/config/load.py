@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolgate.server.config.login_shell import find_login_shell
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.config.plugin_paths import format_plugin_path
@@ -148,6 +149,12 @@ class Config:
         """Return the value of `--sandbox`, or its default."""
         level: str = self.sandbox or ("auto" if self.is_remote else "none")
         return level
+
+    @property
+    def login_shell(self) -> str | None:
+        """Return the login shell whose PATH commands get: that of a person whose desktop program started the server,
+        where commands have no sandbox."""
+        return None if self.is_remote or self.sandbox_level != "none" else find_login_shell(self.environment)
 
     @property
     def command_environment(self) -> dict[str, str]:

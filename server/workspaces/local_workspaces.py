@@ -28,6 +28,7 @@ class LocalWorkspaces:
     A workspace that nothing uses closes, and stays in memory only as long as a session has it.
 
     `on_task_end` is called with the principal and each of its background tasks that ended, also with an earlier server.
+    Commands get the PATH of `login_shell`, which is that of the one person whose server this is.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class LocalWorkspaces:
         confinement: Sandboxing,
         file_changes: FileChanges,
         on_task_end: Callable[[str, TaskEnd], None],
+        login_shell: str | None = None,
     ) -> None:
         self._state = state
         self._root = root
@@ -45,6 +47,7 @@ class LocalWorkspaces:
         self._confinement = confinement
         self._file_changes = file_changes
         self._on_task_end = on_task_end
+        self._login_shell = login_shell
         self._workspaces: dict[str, LocalWorkspace] = {}  # the open ones
         self._idle: dict[str, ref[LocalWorkspace]] = {}  # those that are not open, or not any more
 
@@ -77,6 +80,7 @@ class LocalWorkspaces:
                 partial(self._on_task_end, principal),
                 command_environment=self._confinement.make_environment(root, spool, alone=self._root is None),
                 private=self._state,
+                login_shell=self._login_shell,
                 on_open=partial(self._note_use, principal),
                 on_close=partial(self._note_idle, principal),
             )

@@ -17,6 +17,7 @@ from toolgate.tools.workspace.command_text import normalize_command, open_comman
 from toolgate.tools.workspace.environment import CommandEnvironment
 from toolgate.tools.workspace.idle_timer import IdleTimer
 from toolgate.tools.workspace.limit_checks import LimitChecks
+from toolgate.tools.workspace.login_path import MAX_OUTPUT, LoginPath
 from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
@@ -41,8 +42,8 @@ class LocalWorkspace:
     """A Workspace on this machine. `spool` is a private folder for output, `variables` are those of commands.
 
     `private` is the server's own folder, never read even inside the root. Commands run in `command_environment`, within
-    its limits. `on_task_end` is called with each background task that ended, also with an earlier server, until the end
-    is confirmed.
+    its limits, with the PATH of `login_shell`. `on_task_end` is called with each background task that ended, also with
+    an earlier server, until the end is confirmed.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class LocalWorkspace:
         *,
         command_environment: CommandEnvironment,
         private: Path | None = None,
+        login_shell: str | None = None,
         on_open: Callable[[], None] = lambda: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -68,6 +70,7 @@ class LocalWorkspace:
         self.private_folder = None if own is None or self.root.is_relative_to(own) else own
         self._on_open = on_open
         self._on_close = on_close
+        self._login_path = None if login_shell is None else LoginPath(login_shell, self._run_login_shell)
         self._idle = IdleTimer(command_environment.limits.idle, self._is_busy, self._close_idle)
         self._runs = RunStore(spool, command_environment, partial(self._report_end, is_earlier=True), self._note_use)
         self._live = self._runs.live
@@ -342,6 +345,9 @@ class LocalWorkspace:
         )
         return await self._programs.run(argv, given, limit, timeout, changes_files=changes_files)
 
+    async def _run_login_shell(self, argv: Sequence[str], timeout: float) -> ProgramResult:
+        return await self.run_program(argv, limit=MAX_OUTPUT, timeout=timeout)
+
     def _note_use(self) -> None:
         self._idle.note_use()
         self._on_open()
@@ -359,6 +365,8 @@ class LocalWorkspace:
         """End every tree: SIGTERM, and SIGKILL after `grace` seconds. It takes at most 0.2 s more."""
         self._closed = True
         self._idle.cancel()
+        if self._login_path is not None:
+            self._login_path.close()
         if self._programs is not None:
             self._programs.abandon()
         self.limits.close()
@@ -420,7 +428,8 @@ class LocalWorkspace:
         try:
             await self.limits.remeasure()
             place.refresh()
-            variables = place.variables(self._variables)
+            given = self._variables
+            variables = place.variables(given if self._login_path is None else await self._login_path.extend(given))
             runner, read_only, limits = place.runner, None, self.limits.resources
             if run.read_only:
                 why = await self.find_read_only_obstacle()  # a node may have restarted since it was asked
