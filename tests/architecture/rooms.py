@@ -18,6 +18,7 @@ ORDER = (
     "tools/rate_limiter.py",
     "tools/cgroups",
     "tools/workspace",
+    "tools/encodings",
     "tools/web",
     "tools/egress",
     "tools/sandbox",

@@ -10,6 +10,7 @@ from pypdf import PdfReader, PdfWriter
 from tests.tools.browser.test_browser import pdf
 from tests.tools.builtin.test_docs import GUIDE
 from tests.tools.engines import answers as shapes
+from toolgate.tools.encodings.labels import LABELS
 from toolgate.tools.search.html_engine import BuildRequestJob, JobBatch, ReadResultsJob
 from toolgate.tools.web import convert
 from toolgate.tools.workers import pictures
@@ -27,7 +28,7 @@ def html() -> Iterator[convert.RawPage]:
 
 
 def texts() -> Iterator[convert.RawPage]:
-    for name in convert.ENCODINGS:
+    for name in LABELS:
         yield convert.RawPage(bytes(range(256)) * 2, f"text/plain; charset={name}", URL, "text")
     yield convert.RawPage(b"<title>a &amp; b</title>", "text/html", URL, "html")
     yield convert.RawPage(b"\xff\xfea\0", "text/plain", URL, "text")

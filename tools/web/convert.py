@@ -17,6 +17,7 @@ import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, strip_markup, to_line
+from toolgate.tools.encodings.body import decode_body, is_wide, load_codecs, needs_detection
 from toolgate.tools.web import article
 from toolgate.tools.web.page import shorten_url
 
@@ -26,35 +27,12 @@ MAX_PAGES = 2_000  # of a PDF
 MAX_LENGTH = 4_000_000  # characters of all pages
 MAX_SECONDS = 15.0  # then a partial text is used: the worker has 20
 LITTLE = 64 * 2**10  # bytes of text that the server itself reads
-PRESCAN = 4_096  # bytes searched for a page's encoding (the HTML standard: 1024, but pages are sloppy)
-META = re.compile(rb"""<meta[^>]{0,500}?charset\s*=\s*["']?\s*([\w:.-]{1,40})""", re.IGNORECASE)
-XML = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w:.-]{1,40})""")
-HEADER = re.compile(r"""charset\s*=\s*["']?([\w:.-]{1,40})""", re.IGNORECASE | re.ASCII)
-BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-# The encodings of the web (encoding.spec.whatwg.org) by Python's names. Python knows more, some unsafe.
-ENCODINGS = frozenset(
-    (
-        *("utf-8", "utf-16-le", "utf-16-be", "cp866", "cp874", "cp932", "cp949", "koi8-r", "koi8-u"),
-        *(f"cp125{number}" for number in range(9)),
-        *(f"iso8859-{number}" for number in range(1, 17) if number != 12),
-        *("mac-roman", "mac-cyrillic", "gbk", "gb18030", "big5", "euc_jp", "iso2022_jp"),
-    )
-)
-INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides
-# Labels that stand for another encoding (same source).
-SYNONYMS = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "gb2312": "gb18030",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-    "tis-620": "cp874",
-    "utf-16": "utf-16-le",
-}
+INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides the web's encodings
+START = 4_096  # bytes that show a type
 SHORT = b"<title>Short</title><p>So little text that trafilatura tries all that it has, whose files are read then."
 TITLE_WITHIN = 2**17  # characters at a page's beginning that are searched for a title
 TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
+HTML_START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(?:!doctype html|html)", re.IGNORECASE)
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 TEXT_TYPES = re.compile(
     r"text/.+|.+\+(json|xml|yaml)"
@@ -95,7 +73,10 @@ class RawPage(msgspec.Struct, frozen=True):
             return "pdf"
         if kind in HTML_TYPES and self.form != "html":
             return "page"
-        return "text" if len(self.body) > LITTLE and is_text_type(kind) else ""
+        if not is_text_type(kind):
+            return ""
+        is_long = len(self.body) > LITTLE or needs_detection(self.body, self.content_type)
+        return "text" if is_long else ""
 
 
 class ReadablePage(msgspec.Struct, frozen=True):
@@ -134,7 +115,8 @@ def prepare() -> None:
 def load_encodings() -> None:
     """Load all that decoding a text needs."""
     importlib.import_module("html")
-    for name in (*ENCODINGS, *SYNONYMS, *INTERNAL):
+    load_codecs()
+    for name in INTERNAL:
         codecs.lookup(name)
 
 
@@ -144,10 +126,11 @@ def read(raw: RawPage) -> ReadablePage:
     kind = raw.kind
     if not is_text_type(kind):
         return ReadablePage(kind, "", None, 0)
-    title, text = "", clean_text(decode_body(raw.body, raw.content_type))
+    decoded = decode_body(raw.body, raw.content_type, is_html=kind in HTML_TYPES)
+    title, text = "", clean_text(decoded.text)
     if kind in HTML_TYPES:
         title, text = (_find_title(text), text) if raw.form == "html" else convert_html(text, raw.url, raw.form)
-    return _limit_text(ReadablePage(kind, title, text, len(text)), raw)
+    return _limit_text(ReadablePage(kind, title, text, len(text), decoded.note), raw)
 
 
 def prepare_pdf() -> None:
@@ -211,27 +194,11 @@ def media_type(declared: str, body: bytes) -> str:
             return kind
     if declared not in VAGUE_TYPES:
         return declared
-    start = body[:PRESCAN].lstrip(codecs.BOM_UTF8 + b" \t\r\n").lower()
-    if start.startswith((b"<!doctype html", b"<html")):
+    start = body[:START]
+    is_text = b"\0" not in start or is_wide(start)
+    if is_text and HTML_START.match(start.replace(b"\0", b"")):
         return "text/html"
-    return "application/octet-stream" if b"\0" in body[:PRESCAN] else "text/plain"
-
-
-def decode_body(body: bytes, content_type: str) -> str:
-    """Return the text of a body; bytes that do not fit its encoding are replaced. The encoding is the byte order
-    mark's, else the header's, else the page's own, else UTF-8 if the body is valid, else windows-1252."""
-    for mark, marked in BOMS:
-        if body.startswith(mark):
-            return body[len(mark) :].decode(marked, "replace")
-    named = HEADER.search(content_type)
-    encoding = _find_encoding(named[1]) if named else None
-    if encoding is None:
-        start = body[:PRESCAN]
-        found = XML.search(start) or META.search(start)
-        encoding = _find_encoding(found[1].decode()) if found else None
-        if encoding in ("utf-16-le", "utf-16-be"):
-            encoding = "utf-8"  # its name would not be readable in UTF-16
-    return body.decode(encoding or _guess_encoding(body), "replace")
+    return "text/plain" if is_text else "application/octet-stream"
 
 
 def convert_html(html: str, url: str, form: str) -> tuple[str, str]:
@@ -261,22 +228,3 @@ def _to_markdown(html: str, base: str, form: str) -> str:
         preprocessing=module.PreprocessingOptions(enabled=False),  # done on the tree
     )
     return clean_text(module.convert(html, options).content or "").strip()
-
-
-def _find_encoding(label: str) -> str | None:
-    """Return Python's name of an encoding of the web, or None for others."""
-    try:
-        name = codecs.lookup(label).name
-    except LookupError:
-        return None
-    name = SYNONYMS.get(name, name)
-    return name if name in ENCODINGS else None
-
-
-def _guess_encoding(body: bytes) -> str:
-    try:
-        body.decode()
-    except UnicodeDecodeError as error:
-        is_cut = error.reason == "unexpected end of data" and error.start > PRESCAN  # by a limit, within a letter
-        return "utf-8" if is_cut else "cp1252"
-    return "utf-8"
