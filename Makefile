@@ -51,9 +51,9 @@ frameworks: $(FRAMEWORKS)
 		|| $(BIN)/python -m pip --python $(@D)/bin/python install -q --require-hashes -r $<
 	@touch $@
 
-# The servers and the tokenizer of the benchmark's session (tests/bench/session)
-PEERS = tests/bench/peers/node_modules/.installed .venv/peers/coding-tools/.installed
-peers: $(PEERS) ## install the servers that `make bench` compares a session with (300 MB)
+# The servers and the tokenizer of the session that is measured, and a reader of pages (tests/bench/session, tests/bench/gold)
+PEERS = tests/bench/peers/node_modules/.installed .venv/peers/coding-tools/.installed .venv/peers/readability/.installed
+peers: $(PEERS) ## install the programs that `make bench` compares with (300 MB)
 tests/bench/peers/node_modules/.installed: .venv/.dev tests/bench/peers/package-lock.json
 	cd tests/bench/peers && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --no-audit --no-fund --ignore-scripts --loglevel=error
 	@touch $@

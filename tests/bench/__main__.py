@@ -7,7 +7,8 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import tests.bench.growth.measure as growth_measure
@@ -16,6 +17,9 @@ import tests.bench.http.report as http_report
 import tests.bench.http.sides as http_sides
 from tests.bench import isolation, kept, neighbours, node, reading, search, sides
 from tests.bench.driver import Cores
+from tests.bench.gold import measure as gold_measure
+from tests.bench.gold import report as gold_report
+from tests.bench.gold.measure import GoldFolders
 from tests.bench.growth.rows import ROWS
 from tests.bench.http import cases
 from tests.bench.http.measure import WebEffort
@@ -30,8 +34,8 @@ QUICK_HTTP = WebEffort(
 )
 
 
-UNPINNED = ("growth", "isolation", "neighbours", "node", "session")  # commands use the whole machine
-ONCE = ("session",)  # tokens are the same each time
+UNPINNED = ("gold", "growth", "isolation", "neighbours", "node", "session")  # commands use the whole machine
+ONCE = ("gold", "session")  # tokens and texts are the same each time
 
 
 def main() -> None:
@@ -41,13 +45,17 @@ def main() -> None:
     parser.add_argument("--only", choices=PARTS, help="one of the parts")
     parser.add_argument("--check", action="store_true", help="compare the ratios to the SDKs with the kept ones")
     parser.add_argument("--keep", action="store_true", help="write the ratios to the SDKs to kept.json")
+    for option, source in gold_measure.FOLDERS.items():
+        parser.add_argument(option, type=Path, metavar="FOLDER", help=f"of {source}, for gold")
     options = parser.parse_args()
+    folders = GoldFolders(options.readability, options.trafilatura, options.manuals)
+    measures = PARTS | {"gold": partial(_gold, folders)}
     rounds = 1 if options.quick else max(1, options.rounds)
     parts: Iterable[str] = CHECKED if options.check or options.keep else PARTS
     worse: list[str] = []
     ratios: dict[str, float] = {}
     for part in parts if options.only is None else (options.only,):
-        ratios |= _run(part, rounds, options.quick)
+        ratios |= _run(part, rounds, options.quick, measures)
         if options.check and part in CHECKED:
             worse += _check(part, ratios, rounds, options.quick)
     if options.keep:
@@ -61,12 +69,12 @@ def _check(part: str, ratios: dict[str, float], rounds: int, quick: bool) -> lis
     worse = kept.find_worse(ratios, known, targets)
     for _ in range(kept.TRIES - 1):
         if worse:
-            again = kept.find_worse(_run(part, rounds, quick), known, targets)
+            again = kept.find_worse(_run(part, rounds, quick, PARTS), known, targets)
             worse = {says: again[says] for says in worse if says in again}
     return list(worse.values())
 
 
-def _run(part: str, rounds: int, quick: bool) -> dict[str, float]:
+def _run(part: str, rounds: int, quick: bool, measures: "Mapping[str, Measure]") -> dict[str, float]:
     """Measure a part and print its tables. Return its ratios, if it has any to keep."""
     cores = Cores()
     where = "server and client each pinned to a core" if cores.pinned else "NOT pinned: fewer than two cores"
@@ -75,7 +83,7 @@ def _run(part: str, rounds: int, quick: bool) -> dict[str, float]:
     begun = time.monotonic()
     ratios: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="toolgate-bench-") as folder:
-        measured = PARTS[part](Path(folder), cores, rounds, quick)
+        measured = measures[part](Path(folder), cores, rounds, quick)
     if isinstance(measured, Figures):
         ratios = kept.ratios_of(measured, CHECKED[part])
         measured = REPORTS[part](measured)
@@ -128,6 +136,11 @@ def _session(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     return session_report.report(session_measure.measure(folder, _tell))
 
 
+def _gold(folders: GoldFolders, folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
+    cores.free()
+    return gold_report.report(gold_measure.measure(folders, 20 if quick else 1, _tell))
+
+
 def _growth(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
     cores.free()
     return growth_measure.report(growth_measure.measure(folder, ROWS, rounds, _tell))
@@ -135,7 +148,8 @@ def _growth(folder: Path, cores: Cores, rounds: int, quick: bool) -> str:
 
 CHECKED = {"stdio": TARGETS, "http": http_report.TARGETS, "cases": cases.TARGETS, "node": node.TARGETS}
 REPORTS = {"stdio": report, "http": http_report.report, "cases": cases.report, "node": node.report}
-PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
+Measure = Callable[[Path, Cores, int, bool], Figures | str]
+PARTS: dict[str, Measure] = {
     "stdio": _stdio,
     "http": _http,
     "cases": _cases,
@@ -145,6 +159,7 @@ PARTS: dict[str, Callable[[Path, Cores, int, bool], Figures | str]] = {
     "neighbours": _neighbours,
     "node": _node,
     "session": _session,
+    "gold": partial(_gold, GoldFolders()),
     "growth": _growth,
 }
 
