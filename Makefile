@@ -26,9 +26,14 @@ help: ## list these targets
 INSTALL = $(BIN)/uv pip install -q $(3) --python $(2)/python --require-hashes -r $(1) 2>/dev/null \
 	|| $(2)/python -m pip install -q --require-hashes -r $(1)
 
+# The distribution was called toolgate until 0.1.0. Two would own the same files, and removing one would break the other
+REPLACE_FORMER = if ls $(1)/lib/python3*/site-packages/toolgate-*.dist-info >/dev/null 2>&1; then $(1)/bin/python -m pip uninstall -q -y toolgate; fi; \
+	rm -rf toolgate.egg-info
+
 .venv/.run: .venv/bin/python requirements.lock requirements-uv.lock pyproject.toml
 	$(BIN)/python -m pip install -q --require-hashes -r requirements-uv.lock
 	$(call INSTALL,requirements.lock,$(BIN),--compile-bytecode)
+	@$(call REPLACE_FORMER,.venv)
 	$(BIN)/python -m pip install -q --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q server tools transports  # the users of the command may be unable to write here
 	@touch $@
@@ -124,6 +129,7 @@ $(VERSIONS:%=test-%): test-%: .venv-%/.dev .venv/.dev tests/interop/node_modules
 $(VERSIONS:%=.venv-%/.dev): .venv-%/.dev: requirements-dev.lock pyproject.toml | .venv/.run
 	python=$$(.ci/find-python $*) && $$python -m venv $(@D)
 	$(call INSTALL,requirements-dev.lock,$(@D)/bin)
+	@$(call REPLACE_FORMER,$(@D))
 	$(@D)/bin/python -m pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -33,6 +33,7 @@ SLOW = (  # these mostly wait: started first, they wait beside the others
     "watchdog/test_watchdog.py",
     "deploy/test_bare_machine.py",
     "deploy/test_wheel.py",
+    "deploy/test_installers.py",
     "escape/test_escapes.py",
     "tools/browser/test_browser.py",
     "server/auth/test_pages.py",

@@ -26,7 +26,9 @@ def create_bus(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "redis":
             raise
-        raise ModuleNotFoundError("it needs a package: pip install 'toolgate[replicas]'", name="redis") from None
+        from toolgate.tools.installation import name_extra  # start-up: seldom needed
+
+        raise ModuleNotFoundError(f"it needs a package: {name_extra('replicas')}", name="redis") from None
     return RedisBus(url, settings or BusSettings(), on_lost)
 
 

@@ -13,6 +13,7 @@ from toolgate.server.client_config.config_file import ConfigFile, ConfigFileErro
 from toolgate.server.client_config.jsonc import ConfigSyntaxError
 from toolgate.server.client_config.snippets import NOTATIONS
 from toolgate.server.text import escape_unprintable
+from toolgate.tools.installation import COMMANDS
 
 URL_KEYS = ("url", "serverUrl", "httpUrl")
 SERVER_KEYS = ("type", "source", "command", "args", *URL_KEYS, "required")  # that say which server
@@ -160,7 +161,7 @@ def _check_own(client: ClientSpec, file: ConfigFile, entry: Mapping[str, Any] | 
     if entry is None or command is None:
         return
     words = [*(command if isinstance(command, list) else [command]), *_as_list(entry.get("args"))]
-    if not any(Path(str(word)).name == "toolgate" for word in words):
+    if not any(Path(str(word)).name in COMMANDS for word in words):
         program = escape_unprintable(str(next(iter(words), ""))[:200].split(" ")[0])  # arguments may be secrets
         raise ConfigFileError(
             f"{file}: {client.container}.{NAME} starts another program ({program}): remove or rename it first"

@@ -1,14 +1,13 @@
 """Find the words with which a client starts this program, also if it runs from the cache of uvx or `pipx run`."""
 
-import re
 import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING
 
-UV_CACHE = ("archive-v", "environments-v")  # folders of its cache, with the version of their format
-PIPX_CACHE = ("pipx", ".cache")  # ~/.cache/pipx, or .cache in the folder that PIPX_HOME names; in it, folders of hashes
+if TYPE_CHECKING:
+    from toolgate.tools.installation import Installation
 
 
 def find_program(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -17,16 +16,17 @@ def find_program(environment: Mapping[str, str] | None = None) -> list[str]:
     uvx and `pipx run` install into a cache that they empty, so a client has to start the program through them.
     `environment` has PATH, and UV if uv is its parent.
     """
+    from toolgate.tools.installation import COMMANDS, Installer, find_installation  # start-up: pages import this file
+
     environment = environment or {}
-    prefix = Path(sys.prefix)
-    if any(part.startswith(UV_CACHE) for part in prefix.parts) and (runner := _find_uv(environment)):
-        return [*runner, *_name_source("--from"), "toolgate"]
-    in_pipx = prefix.parent.name in PIPX_CACHE and re.fullmatch("[0-9a-f]{15}", prefix.name)
-    pipx = shutil.which("pipx", path=environment.get("PATH")) if in_pipx else None
+    installation = find_installation()
+    if installation.installer is Installer.UVX and (runner := _find_uv(environment)):
+        return [*runner, *_name_source(installation, "--from")]
+    pipx = shutil.which("pipx", path=environment.get("PATH")) if installation.installer is Installer.PIPX_RUN else None
     if pipx:
-        return [pipx, "run", *_name_source("--spec"), "toolgate"]
-    beside = Path(sys.executable).with_name("toolgate")
-    found = str(beside) if beside.exists() else shutil.which("toolgate")
+        return [pipx, "run", *_name_source(installation, "--spec")]
+    beside = Path(sys.executable).with_name(COMMANDS[0])
+    found = str(beside) if beside.exists() else shutil.which(COMMANDS[0])
     return [found or str(Path(sys.argv[0]).absolute())]
 
 
@@ -38,19 +38,11 @@ def _find_uv(environment: Mapping[str, str]) -> list[str]:
     return [uv, "tool", "run"] if uv else []
 
 
-def _name_source(flag: str) -> list[str]:
-    """Return the flag with the file or URL that the program was installed from, or nothing if from an index
-    (PEP 610)."""
-    from importlib import metadata
+def _name_source(installation: "Installation", flag: str) -> list[str]:
+    """Return the flag with the source and its extras, and the command. From an index without extras, the distribution's
+    name is the command."""
+    from toolgate.tools.installation import COMMANDS, DISTRIBUTION  # start-up, as above
 
-    from toolgate.tools.api.json_text import JsonError, decode_json
-
-    try:
-        recorded = metadata.distribution("toolgate").read_text("direct_url.json")
-        url = str(decode_json(recorded or "{}").get("url", ""))
-    except (metadata.PackageNotFoundError, JsonError, AttributeError):
-        return []
-    parts = urlsplit(url)
-    if parts.scheme == "file":
-        return [flag, unquote(parts.path)]
-    return [flag, url] if url else []
+    if installation.source or installation.extras:
+        return [flag, installation.name_source(), COMMANDS[0]]
+    return [DISTRIBUTION]

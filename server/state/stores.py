@@ -44,4 +44,6 @@ def import_postgres() -> None:
     try:
         import_module("toolgate.server.state.postgres")
     except ImportError as error:
-        raise StateError(f"--database needs {error.name}: pip install 'toolgate[replicas]'") from error
+        from toolgate.tools.installation import name_extra  # start-up: seldom needed
+
+        raise StateError(f"--database needs {error.name}: {name_extra('replicas')}") from error

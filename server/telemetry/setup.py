@@ -113,7 +113,9 @@ def _open_traces(config: Config, registry: Callable[[], Registry]) -> "Traces | 
 
         return traces.Traces(traces.create_provider(config.name), registry)
     except ImportError:
-        log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: pip install 'toolgate[traces]'")
+        from toolgate.tools.installation import name_extra  # start-up: seldom needed
+
+        log.warning("no traces are sent, though OTEL_EXPORTER_OTLP_ENDPOINT is set: %s", name_extra("traces"))
     except Exception as error:  # other invalid values of the variables
         log.warning("no traces are sent: an OTEL_ variable has an invalid value (%s)", type(error).__name__)
         log.debug("traces", exc_info=True)

@@ -16,6 +16,7 @@ ORDER = (
     "tools/api",
     "tools/fair_queue.py",
     "tools/rate_limiter.py",
+    "tools/installation.py",
     "tools/cgroups",
     "tools/workspace",
     "tools/encodings",

@@ -147,13 +147,14 @@ def test_the_wheel_of_the_sdist_has_all_that_the_clone_has(built: Built) -> None
     cloned = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
     own = [path for path in cloned if "__pycache__" not in path.parts]
     assert packed == {str(path.relative_to(ROOT)): path.read_bytes() for path in own}
-    assert {name.split("/")[0].split("-")[0] for name in files} == {"toolgate"}, "site-packages gets nothing else"
+    tops = {name.split("/")[0].split("-")[0] for name in files}
+    assert tops == {"toolgate", "toolgate_mcp"}, "site-packages gets the package and its record, and nothing else"
 
 
 def test_the_metadata_of_the_wheel_says_what_an_index_shows(built: Built) -> None:
     (file,) = (text for name, text in contents(built.wheel).items() if name.endswith("/METADATA"))
     metadata = message_from_string(file.decode())
-    assert metadata["Name"] == "toolgate" and metadata["License-Expression"] == "MIT"
+    assert metadata["Name"] == "toolgate-mcp" and metadata["License-Expression"] == "MIT"
     assert metadata["Requires-Python"] == ">=3.11" and metadata["Description-Content-Type"] == "text/markdown"
     assert "mcp" in metadata["Keywords"].split(",") and "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert not [line for line in metadata.get_all("Requires-Dist", []) if "@" in line], "an index refuses addresses"

@@ -128,8 +128,9 @@ class Chromium:
         try:
             from playwright.async_api import Error, async_playwright  # start-up: half a second
         except ImportError:
-            why = "the package playwright is not installed: pip install 'toolgate[browser]'"
-            raise BrowserStartError(why) from None
+            from toolgate.tools.installation import name_extra  # start-up: seldom needed
+
+            raise BrowserStartError(f"the package playwright is not installed: {name_extra('browser')}") from None
         folder = await asyncio.to_thread(_make_folder)
         driver = None
         try:

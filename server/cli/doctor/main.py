@@ -10,6 +10,7 @@ from typing import Any
 
 from toolgate.server import VERSION, build, progress
 from toolgate.server.cli.doctor import (
+    installation,
     machine,
     nodes,
     replaced_files,
@@ -69,6 +70,7 @@ async def _run(config: Config, rows: Sequence[CheckRow], about: Mapping[str, Any
 
 MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
     "python": machine.python,
+    "installation": installation.installation,
     "options": serving.options,
     "sandbox": serving.sandbox,
     "limits": serving.limits,
@@ -94,7 +96,8 @@ MACHINE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
 }
 REPLICA_CHECKS = ("secret", "Redis", "other clocks")
 NODE_CHECKS: dict[str, Callable[[Config], Awaitable[CheckFinding]]] = {
-    **{name: MACHINE_CHECKS[name] for name in ("python", "sandbox", "limits", "state folder", "state files")},
+    **{name: MACHINE_CHECKS[name] for name in ("python", "installation", "sandbox", "limits")},
+    **{name: MACHINE_CHECKS[name] for name in ("state folder", "state files")},
     **{name: MACHINE_CHECKS[name] for name in ("replaced files", "clock", "disk space")},
     **{name: MACHINE_CHECKS[name] for name in ("memory", "open files", "shell", "browser")},
     "address": nodes.listening,

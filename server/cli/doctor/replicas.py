@@ -13,6 +13,7 @@ from toolgate.server.config.load import Config
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import format_size
+from toolgate.tools.installation import name_extra
 
 if TYPE_CHECKING:
     from toolgate.server.bus.redis.description import RedisDescription
@@ -84,7 +85,7 @@ async def redis(config: Config) -> CheckFinding:
 
         return judge_redis(config.redis, await describe_redis(config.redis, await _read_deployment(config)))
     except ModuleNotFoundError:
-        raise CheckError("a package is missing", "pip install 'toolgate[replicas]'") from None
+        raise CheckError("a package is missing", name_extra("replicas")) from None
     except (BusUnreachableError, ValueError) as error:
         raise CheckError(str(error), "start it, or correct --redis") from None
 

@@ -15,6 +15,7 @@ from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNot
 from toolgate.server.cli.output import format_count
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
+from toolgate.tools.installation import name_extra
 
 if TYPE_CHECKING:
     from toolgate.server.plugins.reload import PluginReloader
@@ -146,13 +147,12 @@ async def browser(config: Config) -> CheckFinding:
         raise CheckError(str(error), "correct --browser") from None
     if found is None:
         without = "optional: ReadDocs works without a browser, but runs no scripts of pages"
-        raise CheckSkippedError(
-            f"{without}; to add one: apt-get install chromium-headless-shell, pip install 'toolgate[browser]'"
-        )
+        package = "" if find_spec("playwright") else f"; then {name_extra('browser')}"
+        raise CheckSkippedError(f"{without}; to add one: apt-get install chromium-headless-shell{package}")
     if find_spec("playwright") is None:
         return CheckNote(
             f"{found} is there, but not the package that drives it: ReadDocs runs no scripts of pages",
-            "pip install 'toolgate[browser]'; or --browser none, which silences this",
+            f"{name_extra('browser')}; or --browser none, which silences this",
         )
     browser = Browser(found, AddressPolicy())
     try:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from tests.clients.raw_client import ROOT
+from toolgate.tools.installation import name_extra
 
 MEMORY = """
 import asyncio, sys, threading
@@ -45,4 +46,4 @@ try:
 except ModuleNotFoundError as error:
     print(error)
 """
-    assert run_program(text) == ["it needs a package: pip install 'toolgate[replicas]'"]
+    assert run_program(text) == [f"it needs a package: {name_extra('replicas')}"]
