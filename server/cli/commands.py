@@ -186,7 +186,7 @@ COMMANDS = {
             "add this server to an MCP client's own configuration, with these options",
             "install:install",
             CONFIGURING,
-            "CLIENT",
+            "[CLIENT]",
             (INSTALL_URL, PROJECT, DRY_RUN),
             INSTALLABLE,
         ),
@@ -195,7 +195,7 @@ COMMANDS = {
             "remove this server from an MCP client's configuration",
             "install:uninstall",
             (),
-            "CLIENT",
+            "[CLIENT]",
             (PROJECT, DRY_RUN),
             INSTALLABLE,
         ),
@@ -203,8 +203,7 @@ COMMANDS = {
         Command("doctor", "check this machine, or a server at --url", "doctor.main:check", OPTIONS, "", (URL, JSON)),
         Command(
             "node",
-            "run people's commands and browser, and hold their files, for servers with --node, which may restart "
-            "meanwhile",
+            "run commands, files and browser in a separate process that survives server restarts",
             "node:serve_node",
             NODE,
             "",

@@ -5,10 +5,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
+from toolgate.server.cli.client_prompt import choose_client
+from toolgate.server.cli.start_check import check_start
 from toolgate.server.client_config import links, program, snippets
 from toolgate.server.client_config.clients import NAME, ClientSpec, Entry
 from toolgate.server.client_config.config_file import ConfigFileError, read_config_file
@@ -18,19 +21,24 @@ from toolgate.server.config.load import Config, read_environment
 from toolgate.server.config.types import parse_public_url
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable
+from toolgate.tools.browser.find_chromium import find_chromium
+from toolgate.tools.installation import name_extra
 
 WITHIN = 60.0  # seconds for the client's own command, which takes one or two
 
 
 def install(
-    config: Config, *, client: str, url: str | None = None, project: bool = False, dry_run: bool = False
+    config: Config, *, client: str | None, url: str | None = None, project: bool = False, dry_run: bool = False
 ) -> int:
     """Add the server to a client: one that the client starts with these options, or the one at a URL."""
+    platform = _describe_platform(config.environment)
+    client = client or choose_client("install", platform, Path.cwd() if project else None)
     spec = snippets.find_client(client, "install")
     public_url = _parse_url(url) if url else config.public_url
     entry = _build_entry(config, client, spec, public_url)
-    platform = _describe_platform(config.environment)
     path = _find_path(client, spec, platform, project, "install")
+    if not public_url:
+        check_start(config, config.to_flags(), keeps_state=not dry_run)
     try:
         if path is None:
             return _explain_wsl(client, spec, entry, platform)
@@ -50,17 +58,21 @@ def install(
         _print_failure("install", error)
         print("To add it by hand, put this into the file:", file=sys.stderr)
         return _print_entry(client, spec, entry)
+    if not public_url and (lacking := _find_lacking(config)):
+        print(f"note: {lacking}")
     place = PLACES[client]
     last_step = (project and place.project_step) or place.last_step
     print(f"{last_step.format(title=spec.title)}{spec.sign_in if public_url else ''}.")
     return 0
 
 
-def uninstall(*, client: str, project: bool = False, dry_run: bool = False) -> int:
+def uninstall(*, client: str | None, project: bool = False, dry_run: bool = False) -> int:
     """Remove what `install` added, and nothing else."""
-    spec = snippets.find_client(client, "uninstall")
     environment = read_environment()
-    path = _find_path(client, spec, _describe_platform(environment), project, "uninstall")
+    platform = _describe_platform(environment)
+    client = client or choose_client("uninstall", platform, Path.cwd() if project else None)
+    spec = snippets.find_client(client, "uninstall")
+    path = _find_path(client, spec, platform, project, "uninstall")
     try:
         if path is None:
             raise ConfigFileError(f"{spec.title} runs on Windows: remove the entry {NAME} from its file there")
@@ -103,10 +115,28 @@ def _build_entry(config: Config, client: str, spec: ClientSpec, public_url: str 
     if public_url and spec.from_url is not None:
         return spec.from_url(f"{public_url}/mcp")
     assert spec.from_command is not None, "each client of PLACES starts servers"
+    return spec.from_command([*program.find_program(config.environment), *_list_flags(config)])
+
+
+def _list_flags(config: Config) -> list[str]:
+    """Return the flags of the server that the client starts."""
     own = config.to_flags()
     if config.is_remote:  # where a config file says so, the client's own server would not speak stdio
         own += ["--config", os.devnull]
-    return spec.from_command([*program.find_program(config.environment), *own])
+    return own
+
+
+def _find_lacking(config: Config) -> str:
+    """Return what the server will do without on this machine, and what adds it, or ""."""
+    if config.browser == "none":
+        return ""
+    has_package = find_spec("playwright") is not None
+    program = find_chromium(config.browser, config.environment.get("PATH"))
+    if has_package and program is not None:
+        return ""
+    steps = [] if program is not None else ["apt-get install chromium-headless-shell"]
+    steps += [] if has_package else [name_extra("browser")]
+    return f"ReadDocs runs no scripts of pages yet; to add that: {', then '.join(steps)}"
 
 
 def _describe_platform(environment: Mapping[str, str]) -> Platform:

@@ -1,5 +1,6 @@
 """Say where each client keeps its configuration on this machine, and what makes it read a change."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,7 +41,7 @@ class Platform(msgspec.Struct, frozen=True):
 class FilePlace(msgspec.Struct, frozen=True):
     """Where a client's file is: `folder` in the home ("support" and "config" are those of the platform), the path in
     it, and the path in a project. The last step, or the project's own, makes the client read it. `variable` names
-    another folder."""
+    another folder, `program` the command that the client has."""
 
     folder: str
     file: str
@@ -48,6 +49,7 @@ class FilePlace(msgspec.Struct, frozen=True):
     last_step: str = "Restart {title}"
     variable: str = ""
     project_step: str = ""
+    program: str = ""
 
 
 TRUST = "Open the project in {title}, and trust its folder"  # its servers do not start before that
@@ -58,27 +60,40 @@ PLACES = {
         "Claude/claude_desktop_config.json",
         last_step="Quit {title} (closing its window is not enough) and start it",
     ),
-    "claude-code": FilePlace("", ".claude.json", ".mcp.json", SESSION, "CLAUDE_CONFIG_DIR"),
+    "claude-code": FilePlace("", ".claude.json", ".mcp.json", SESSION, "CLAUDE_CONFIG_DIR", program="claude"),
     "cursor": FilePlace(
-        ".cursor", "mcp.json", ".cursor/mcp.json", last_step="Enable toolgate in {title}'s settings, under MCP"
+        ".cursor",
+        "mcp.json",
+        ".cursor/mcp.json",
+        last_step="Enable toolgate in {title}'s settings, under MCP",
+        program="cursor",
     ),
     "vscode": FilePlace(
         "support",
         "Code/User/mcp.json",
         ".vscode/mcp.json",
         "Start toolgate in {title} by MCP: List Servers",
+        program="code",
     ),
     "windsurf": FilePlace(
-        ".codeium/windsurf", "mcp_config.json", last_step="Press the refresh button of {title}'s MCP servers"
+        ".codeium/windsurf",
+        "mcp_config.json",
+        last_step="Press the refresh button of {title}'s MCP servers",
+        program="windsurf",
     ),
     "zed": FilePlace(
-        "config", "zed/settings.json", ".zed/settings.json", "{title} reads it by itself", project_step=TRUST
+        "config",
+        "zed/settings.json",
+        ".zed/settings.json",
+        "{title} reads it by itself",
+        project_step=TRUST,
+        program="zed",
     ),
-    "codex": FilePlace(".codex", "config.toml", ".codex/config.toml", SESSION, "CODEX_HOME", TRUST),
-    "gemini-cli": FilePlace(".gemini", "settings.json", ".gemini/settings.json", SESSION),
-    "opencode": FilePlace("config", "opencode/opencode.json", "opencode.json", SESSION),
-    "qwen-code": FilePlace(".qwen", "settings.json", ".qwen/settings.json", SESSION),
-    "copilot": FilePlace(".copilot", "mcp-config.json", ".github/mcp.json", SESSION, "COPILOT_HOME", TRUST),
+    "codex": FilePlace(".codex", "config.toml", ".codex/config.toml", SESSION, "CODEX_HOME", TRUST, "codex"),
+    "gemini-cli": FilePlace(".gemini", "settings.json", ".gemini/settings.json", SESSION, program="gemini"),
+    "opencode": FilePlace("config", "opencode/opencode.json", "opencode.json", SESSION, program="opencode"),
+    "qwen-code": FilePlace(".qwen", "settings.json", ".qwen/settings.json", SESSION, program="qwen"),
+    "copilot": FilePlace(".copilot", "mcp-config.json", ".github/mcp.json", SESSION, "COPILOT_HOME", TRUST, "copilot"),
 }
 
 
@@ -95,6 +110,15 @@ def find_file(client: str, platform: Platform, project: Path | None) -> Path | N
         case named:
             folder = platform.folder(place.variable, named) if place.variable else platform.home / named
     return _choose_jsonc(folder / place.file)
+
+
+def is_present(client: str, platform: Platform) -> bool:
+    """Return whether the client seems to be on this machine: its file, the folder of that, or its program."""
+    path = find_file(client, platform, None)
+    if path is not None and (path.exists() or (path.parent != platform.home and path.parent.is_dir())):
+        return True
+    program = PLACES[client].program
+    return bool(program) and shutil.which(program, path=platform.environment.get("PATH", "")) is not None
 
 
 def _choose_jsonc(path: Path) -> Path:

@@ -1,0 +1,45 @@
+"""Check that a server starts with options, before a client's file gets them: start one, greet it and end it."""
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from toolgate.server.cli.mcp_client.client import SERVER_COMMAND, initialize_params
+from toolgate.server.config.load import Config
+from toolgate.server.protocol.errors import UsageError
+
+WITHIN = 60.0  # seconds; a start takes less than one, and plugins may take some
+PREFIX = "toolgate: "  # of the line with which a refused start ends
+INITIALIZE = msgspec.json.encode(
+    {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": initialize_params("2025-11-25", can_answer=False)}
+)
+
+
+def check_start(config: Config, flags: Sequence[str], *, keeps_state: bool) -> None:
+    """Raise UsageError with the server's own words if it does not start with these flags.
+
+    A server makes its state folder at the first start. Without `keeps_state`, a missing one stays missing.
+    """
+    with tempfile.TemporaryDirectory(prefix="toolgate-") as folder:
+        is_new = not (keeps_state or Path(config.state).exists())
+        command = [*SERVER_COMMAND, *flags, *(["--state", folder] if is_new else [])]
+        try:
+            ran = subprocess.run(
+                command,
+                input=INITIALIZE + b"\n",
+                capture_output=True,
+                env=config.own_environment,
+                timeout=WITHIN,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise UsageError(
+                f"install: a server with these options did not start within {WITHIN:.0f} seconds"
+            ) from None
+    if ran.returncode:
+        said = ran.stderr.decode(errors="replace").strip()
+        reason = said[said.rfind(PREFIX) :].removeprefix(PREFIX) or f"it ended with {ran.returncode}"
+        raise UsageError(f"install: a server with these options does not start: {reason}")
