@@ -1,15 +1,19 @@
 """`toolgate install` and `uninstall`: the client's own file gets the entry, and everything else stays."""
 
+import contextlib
 import json
 import os
+import pty
+import select
 import stat
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.clients.raw_client import COMMAND
+from tests.clients.raw_client import COMMAND, PATIENCE
 from toolgate.server.cli import main
 from toolgate.server.client_config.clients import CLIENTS
 from toolgate.server.client_config.config_file import MAX_SIZE, ConfigFileError, read_config_file
@@ -320,6 +324,75 @@ def test_a_client_without_such_a_file_is_refused_with_what_to_do(home: Home) -> 
     assert "did you mean cursor?" in home.run("install", "curser", code=2)
     for url in ("http://tools.example.com", "tools.example.com", "https://tools.example.com/sse", "https://a/?b"):
         assert "--url: " in home.run("install", "cursor", "--url", url, code=2)
+
+
+def test_options_that_a_server_refuses_are_refused_before_the_file_is_written(home: Home) -> None:
+    (home.folder / "notes.txt").touch()
+    for words, reason in (
+        (("-p", "./nope"), f"--plugins: there is no folder {home.folder}/nope"),
+        (("-p", "notes.txt"), "is neither a folder nor a Python file"),
+        (("--workspace", "nope"), f"--workspace: there is no folder {home.folder}/nope"),
+        (("--state", "notes.txt"), f"--state: {home.folder}/notes.txt is not a folder"),
+        (("--deny", "Bsh"), "--deny Bsh: there is no tool Bsh (did you mean Bash?)"),
+    ):
+        told = home.run("install", "cursor", *words, code=2)
+        assert "toolgate: install: a server with these options does not start: " in told and reason in told
+    assert not (home.folder / ".cursor").exists()
+
+
+def test_a_dry_run_leaves_no_state_behind(home: Home) -> None:
+    home.run("install", "cursor", "--dry-run", "--state", "new")
+    assert not (home.folder / "new").exists()
+
+
+def test_install_says_what_readdocs_lacks(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(home.folder))  # without Chromium
+    assert "note: ReadDocs runs no scripts of pages yet; to add that: apt-get install chromium-headless-shell\n" in (
+        home.run("install", "cursor")
+    )
+    assert "note: ReadDocs" not in home.run("install", "gemini-cli", "--browser", "none")
+    assert "note: ReadDocs" not in home.run("install", "codex", "--url", "https://tools.example.com")
+
+
+def test_without_a_client_those_on_this_machine_are_listed(home: Home) -> None:
+    assert "CLIENT is missing: claude-desktop" in home.run("install", code=2)
+    home.write("cursor", "{}")
+    home.write("codex")
+    program = home.folder / "bin" / "gemini"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+    home.environment.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    told = home.run("install", code=2)
+    assert (
+        "CLIENT is missing. On this machine: cursor, codex, gemini-cli; others are claude-desktop, claude-code" in told
+    )
+    home.run("install", "cursor")
+    assert "On this machine: cursor (has Toolgate), codex" in home.run("uninstall", code=2)
+
+
+def test_without_a_client_a_person_at_a_terminal_is_asked(home: Home) -> None:
+    home.write("cursor", "{}")
+    home.write("codex")
+    outer, inner = pty.openpty()
+    command = [COMMAND, "install", "--browser", "none"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(home.folder), "TERM": "dumb"}
+    with subprocess.Popen(
+        command, stdin=inner, stdout=inner, stderr=inner, cwd=home.folder, env=environment, start_new_session=True
+    ) as process:
+        os.close(inner)
+        try:
+            os.write(outer, b"fern\n2\n")
+            shown = b""
+            with contextlib.suppress(OSError):  # the end, on Linux
+                while select.select([outer], [], [], PATIENCE)[0] and (data := os.read(outer, 65_536)):
+                    shown += data
+            assert process.wait(PATIENCE) == 0, shown
+        finally:
+            process.kill()
+            os.close(outer)
+    told = shown.decode()
+    assert "Clients on this machine:" in told and "   2  codex" in told and "There is no client 'fern'." in told
+    assert "Added Toolgate to Codex" in told and home.entry("codex")["command"] == COMMAND
 
 
 def test_on_wsl_an_app_of_windows_gets_text_to_paste(home: Home) -> None:
