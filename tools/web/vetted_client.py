@@ -265,6 +265,9 @@ def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
+PLAIN_ANSWERS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG")  # OpenSSL's
+
+
 def _to_page_error(what: str, error: Exception | None) -> PageUnreachableError:
     text = f"{what}: {describe_error(error)}"
     if isinstance(error, httpcore.TimeoutException):
@@ -288,6 +291,8 @@ def describe_error(error: BaseException | None) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"TLS: {cause.verify_message}"
         if isinstance(cause, ssl.SSLError):
+            if cause.reason in PLAIN_ANSWERS:
+                return "TLS: that port speaks http, not https"
             return f"TLS: {cause.reason or 'the handshake failed'}".lower().replace("tls", "TLS", 1)
         if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
             return os.strerror(cause.errno).lower()

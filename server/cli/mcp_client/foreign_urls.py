@@ -48,6 +48,17 @@ async def resolve_host(host: str) -> list[str]:
     return sorted({str(row[4][0]) for row in rows}, key=lambda address: (":" in address, address))
 
 
+async def is_public_url(url: str) -> bool:
+    """Return whether the host of the URL has public addresses only. Raises HostUnknownError."""
+    if is_loopback(urlsplit(url).hostname or ""):
+        return False
+    try:
+        await find_public_address(url)
+    except PrivateAddressError:
+        return False
+    return True
+
+
 async def find_public_address(url: str) -> str:
     """Return the address to connect to. The host is looked up once: another answer could name another address. Raises
     HostUnknownError, PrivateAddressError."""

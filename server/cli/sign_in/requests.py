@@ -11,7 +11,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import msgspec
 
 from toolgate.server.cli.mcp_client.client import McpClientError
-from toolgate.server.cli.mcp_client.foreign_urls import PrivateAddressError, find_public_address, is_secure_url
+from toolgate.server.cli.mcp_client.foreign_urls import find_public_address, is_public_url, is_secure_url
 from toolgate.server.cli.mcp_client.http import get_origin, open_response, parse_url
 from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
@@ -81,17 +81,10 @@ class OAuthRequests:
         """Return the address to connect to if the URL is of another origin. Raises McpClientError for an address inside
         this network that a public server names."""
         if self._is_public is None:
-            self._is_public = not is_loopback(self._origin[1]) and await self._has_public_address()
+            self._is_public = await is_public_url(self._url)
         if not self._is_public or get_origin(url) == self._origin:
             return None
         return await find_public_address(url)
-
-    async def _has_public_address(self) -> bool:
-        try:
-            await find_public_address(self._url)
-        except PrivateAddressError:
-            return False
-        return True
 
 
 def _parse_object(body: bytes) -> dict[str, Any]:

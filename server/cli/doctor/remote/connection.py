@@ -30,21 +30,32 @@ CERTIFICATE_REMEDIES = {  # OpenSSL's error (X509_V_ERR_…) → what to do
     62: "have the proxy serve a certificate for {host}: this one is for another name",
     64: "paste the URL with the name that the certificate is for, or get one for {host}",
 }
+NETWORK_KINDS = ("private", "carrier-grade NAT", "loopback", "link-local", "site-local")  # of networks that people use
+TRUST_HERE = (
+    "trust the authority that signed it: SSL_CERT_FILE=root.crt toolgate doctor …, and the same for each client"
+)
 INTERCEPTED = "have the proxy pass errors on as they come: proxy_intercept_errors off"
 
 
-async def name(target: RemoteTarget) -> str:
+async def name(target: RemoteTarget) -> CheckFinding:
     host = target.parts.hostname or ""
     try:
         addresses = await resolve_host(host)
     except HostUnknownError as fault:
-        raise CheckError(str(fault), "set its A record; names of a private network won't do") from None
+        remedy = "set its A record, or the record of your private network, and check from a machine that uses it"
+        raise CheckError(str(fault), remedy) from None
     told = f"{host} is {', '.join(addresses)}"
     if is_loopback(host):
         return f"{told}: this machine; hosted clients can't reach it"
-    inside = [f"{each} is {kind}" for each in addresses if (kind := check_address(each, AddressPolicy())) is not None]
+    kinds = {each: kind for each in addresses if (kind := check_address(each, AddressPolicy())) is not None}
+    inside = "; ".join(f"{each} is {kind}" for each, kind in kinds.items())
+    if len(kinds) == len(addresses) and set(kinds.values()) <= set(NETWORK_KINDS):
+        target.is_private = True
+        finding = inside if host in kinds else f"{told}: {', '.join(sorted(set(kinds.values())))}"
+        return CheckNote(finding, "only clients in this network reach it: claude.ai and ChatGPT don't")
     if inside:
-        raise CheckError("; ".join(inside), "hosted clients reach public addresses alone: all of its records must be")
+        remedy = "hosted clients reach only public addresses; every DNS record of this name must be one"
+        raise CheckError(inside, remedy)
     if all(":" in each for each in addresses):
         raise CheckError(told, "add an A record: some platforms have no IPv6")
     return told
@@ -75,11 +86,11 @@ async def tls(target: RemoteTarget) -> CheckFinding:
         async with asyncio.timeout(TIMEOUT):
             _, sink = await asyncio.open_connection(host, target.port, ssl=True)
     except ssl.SSLCertVerificationError as error:
-        chain = "serve the whole chain of a certificate that browsers trust"
+        chain = TRUST_HERE if target.is_private else "serve the whole chain of a certificate that browsers trust"
         remedy = CERTIFICATE_REMEDIES.get(error.verify_code, chain)
         raise CheckError(error.verify_message, remedy.format(host=host)) from None
     except (OSError, TimeoutError) as error:
-        reason = str(error) or "no connection in time"
+        reason = "no connection in time" if isinstance(error, TimeoutError) else describe_error(error)
         raise CheckError(reason, "have the proxy speak TLS there") from None
     cert = sink.get_extra_info("peercert") or {}
     await close_connection(sink)
@@ -192,7 +203,7 @@ async def errors(target: RemoteTarget) -> CheckFinding:
     assert target.unauthorized_response is not None
     if target.unauthorized_response.is_page:
         raise CheckError("its 401 comes with a page of the proxy's own", INTERCEPTED)
-    return "they come as the server says them"
+    return "errors reach the client unchanged"
 
 
 async def made_up_token(target: RemoteTarget) -> str:

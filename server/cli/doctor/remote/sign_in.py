@@ -232,4 +232,4 @@ async def clean_up(target: RemoteTarget) -> str:
         got = await target.probe.send("DELETE", str(uri), {"Authorization": f"Bearer {key}"})
         if got.status == 204:
             return "the client is gone"
-    raise CheckSkippedError(f"the client {target.client_id} stays until the server forgets it, a Toolgate after a week")
+    raise CheckSkippedError(f"test client {target.client_id} expires by itself, at a Toolgate after a week")

@@ -16,10 +16,10 @@ from toolgate.server.cli.mcp_client.foreign_urls import (
     HostUnknownError,
     PrivateAddressError,
     find_public_address,
+    is_public_url,
     is_secure_url,
 )
 from toolgate.server.cli.mcp_client.http import HttpResponse, get_origin, open_response, parse_url
-from toolgate.server.config.types import is_loopback
 from toolgate.server.protocol.errors import UsageError
 
 TIMEOUT = 10.0  # seconds for an answer: hosted platforms wait no longer
@@ -66,13 +66,14 @@ class ProbeResponse(msgspec.Struct, frozen=True):
 class HttpProbe:
     """Send requests to `url` and to URLs its server names: https, or http on this machine.
 
-    If `url` is on another machine, only public addresses are asked: hosted clients reach no others, and the server
+    If `url` is at a public address, only public addresses are asked: hosted clients reach no others, and the server
     being checked must not choose addresses inside this network.
     """
 
     def __init__(self, url: str) -> None:
+        self._url = url
         self._origin = get_origin(url)
-        self._public = not is_loopback(self._origin[1])
+        self._is_public: bool | None = None  # None: not looked up yet
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes = b"", *, clear: bool = False
@@ -86,7 +87,7 @@ class HttpProbe:
             if get_origin(parse_url(url).geturl()) != self._origin and not is_secure_url(url) and not clear:
                 raise CheckError(f"{url} is not an https URL", PUBLIC_URL)
             async with asyncio.timeout(TIMEOUT):
-                address = await _find_address(url) if self._public else None
+                address = await self._find_address(url)
                 async with open_response(method, url, given, body, address=address) as response:
                     content = await _read_body(method, response)
                     return ProbeResponse(response.status, response.headers, content, response.version)
@@ -105,7 +106,7 @@ class HttpProbe:
         """
         began, pieces = time.monotonic(), 0
         try:
-            address = await _find_address(url) if self._public else None
+            address = await self._find_address(url)
             async with asyncio.timeout(within), open_response("GET", url, headers, b"", address=address) as response:
                 if response.status != 200:
                     raise CheckError(f"a second stream is answered {response.status}", PROXY)
@@ -117,6 +118,19 @@ class HttpProbe:
             pass
         return time.monotonic() - began, pieces
 
+    async def _find_address(self, url: str) -> str | None:
+        """Return the address to connect to, IPv4 first as hosted clients do, or None for any address of the host.
+        Raises CheckError."""
+        try:
+            if self._is_public is None:
+                self._is_public = await is_public_url(self._url)
+            return await find_public_address(url) if self._is_public else None
+        except PrivateAddressError as fault:
+            what = f"{url} is not asked for: {fault.address} is {fault.kind}"
+            raise CheckError(what, "hosted clients reach only public addresses") from None
+        except HostUnknownError as fault:
+            raise CheckError(str(fault), "set its A record, or look at what names it") from None
+
     async def fetch_json(self, url: str, remedy: str) -> tuple[ProbeResponse, dict[str, Any]]:
         """Return the response and its JSON object. Raises CheckError."""
         got = await self.send("GET", url, {"Accept": "application/json", **ORIGIN})
@@ -125,17 +139,6 @@ class HttpProbe:
             what = f"redirects to {got.headers.get('location')}" if 300 <= got.status < 400 else f"answers {got.status}"
             raise CheckError(f"{url} {what if got.status != 200 else 'is not a JSON object'}", remedy)
         return got, told
-
-
-async def _find_address(url: str) -> str:
-    """Return the address to connect to: IPv4 first, as hosted clients do. Raises CheckError."""
-    try:
-        return await find_public_address(url)
-    except PrivateAddressError as fault:
-        what = f"{url} is not asked for: {fault.address} is {fault.kind}"
-        raise CheckError(what, "hosted clients reach public addresses alone") from None
-    except HostUnknownError as fault:
-        raise CheckError(str(fault), "set its A record, or look at what names it") from None
 
 
 async def _read_body(method: str, response: HttpResponse) -> bytes:
@@ -179,6 +182,7 @@ class RemoteTarget:
         self.first_response: ProbeResponse | None = None  # the first response
         self.unauthorized_response: ProbeResponse | None = None  # to a call without a token
         self.is_toolgate = False  # whether the server is a Toolgate
+        self.is_private = False  # whether only clients in its network reach it
         self.challenge: dict[str, str] = {}
         self.resource_metadata: dict[str, Any] = {}
         self.issuer = ""

@@ -110,7 +110,11 @@ def test_a_token_comes_from_the_environment_and_is_never_told(tmp_path: Path) ->
         run(tmp_path, "user", "add", "ada", "--state", "state", stdin="correct horse")
         token = granted(at, registered(at))["access_token"]
         listed = run(tmp_path, "tools", "--url", f"{at.url}/mcp")
-        assert listed.returncode == 1 and "401 sign in first" in listed.stderr and "TOOLGATE_TOKEN" in listed.stderr
+        assert (
+            listed.returncode == 1
+            and "Not signed in. Run `toolgate login " in listed.stderr
+            and "TOOLGATE_TOKEN" in listed.stderr
+        )
         called = run(tmp_path, "call", "Bash", "command=echo hi", "--url", f"{at.url}/mcp", TOOLGATE_TOKEN=token)
         assert (called.returncode, called.stdout) == (0, "hi\n"), called.stderr
         short = run(tmp_path, "doctor", "--url", at.url, "--state", "state")

@@ -211,7 +211,8 @@ ELSEWHERE = {  # what is asked for → the link that finds it, and what it says;
     "slash at the end": ("{url}/mcp/", "resource", "remove the slash"),
     "metadata as http": ("{secured}/mcp", "resource metadata", "is an http URL"),
     "name that nobody has": ("https://nowhere.invalid/mcp", "name", "has no address"),
-    "private address": ("https://10.0.0.1/mcp", "name", "hosted clients reach public addresses alone"),
+    "reserved address": ("https://192.0.2.1/mcp", "name", "every DNS record of this name must be one"),
+    "https of an http port": ("https://127.0.0.1:{port}/tools/mcp", "TLS", "that port speaks http, not https"),
     "closed port": ("http://127.0.0.1:{closed}/mcp", "connection", "start the server"),
 }
 
