@@ -8,16 +8,40 @@ from collections.abc import Iterable, Sequence
 from click import HelpFormatter
 
 from toolgate.server import VERSION
-from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, sub_commands, usage
+from toolgate.server.cli.commands import COMMANDS, GROUPS, SPAWNING, Command, sub_commands, usage
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
-from toolgate.server.config.options import CONFIG, OPTION_GROUPS, Option
+from toolgate.server.config.options import CONFIG, OPTION_GROUPS, OPTIONS, Option
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
 
 MAX_WIDTH = 100  # characters of a line
-INTRODUCTION = """\
-Thirteen agent tools for any MCP client. Without a command, toolgate serves MCP over stdio; with -t or -s over HTTP."""
+INTRODUCTION = "Give any MCP client thirteen tools: over stdio, or with -t over HTTP."
+OVERVIEW = {  # first words of all commands → what they do, on one line of 80 columns
+    "install, uninstall": "add this server to an MCP client, or remove it",
+    "config": "print an MCP client's configuration",
+    "demo": "take a tour: call every tool on local data",
+    "call, tools, events": "call a tool, list the tools, follow events",
+    "doctor": "check this machine, or a server at --url",
+    "serve, health": "serve (also without a command), check that it is ready",
+    "login, logout": "sign in to a server at a URL, or end that",
+    "user, workspace": "people's accounts and files",
+    "client, token, key": "OAuth clients, their grants, the keys that sign tokens",
+    "audit": "show or verify the audit log",
+    "backup, restore": "write the state to a file, or restore it",
+    "node": "run commands in a process that survives server restarts",
+    "help, version": "explain a command, print the version",
+}
+COMMON_OPTIONS = {  # options of the overview → their short help
+    "http": "serve Streamable HTTP at /mcp",
+    "sse": "serve HTTP+SSE (2024-11-05) at /sse",
+    "host": "address to listen on (default 127.0.0.1)",
+    "port": "port to listen on (default 8080)",
+    "public-url": "the https URL that clients use",
+    "sandbox": "how commands are isolated: bwrap, uid, none or auto",
+    "plugins": "folder of plugins",
+    "state": "folder for keys, database and spools",
+}
 VARIABLES = """\
 Each option is also an environment variable, TOOLGATE_NAME for --name, and a key of the config file. Flags beat the
 environment, and the environment beats the file."""
@@ -61,11 +85,12 @@ def show_help(*, commands: Sequence[str]) -> int:
 
 
 def _write_overview(formatter: HelpFormatter) -> None:
-    formatter.write_usage("toolgate", "[-t] [-s] [OPTIONS] | COMMAND …")
-    _write_text(formatter, INTRODUCTION)
-    _write_commands(formatter, sub_commands(""))
-    _write_text(formatter, "toolgate COMMAND --help explains one command, with its own options and an example.")
-    _write_options(formatter, COMMANDS["serve"])
+    formatter.write_usage("toolgate", "[OPTIONS] | COMMAND …")
+    formatter.write_text(INTRODUCTION)
+    with formatter.section("Commands"):
+        formatter.write_dl(list(OVERVIEW.items()))
+    _write_common(formatter, "Options", OPTIONS)
+    formatter.write_text("All options: toolgate serve --help. One command: toolgate COMMAND --help.")
 
 
 def _write_command(formatter: HelpFormatter, command: Command) -> None:
@@ -75,12 +100,23 @@ def _write_command(formatter: HelpFormatter, command: Command) -> None:
         with formatter.section("Example"):
             formatter.write_text(command.example)
     if command.choices:
-        with formatter.section(f"{command.usage} is one of"):
+        with formatter.section(f"{command.usage.strip('[]')} is one of"):
             formatter.write_dl([(name, each.title) for name, each in pkgutil.resolve_name(command.choices).items()])
     if names := [f"{command.name} {word}" for word in sub_commands(command.name)]:
         _write_commands(formatter, names)
     _write_section(formatter, "Flags", command.flags)
-    _write_options(formatter, command)
+    if command.name != "serve" and set(SPAWNING) <= set(command.options):
+        _write_common(formatter, "Options of the server", command.options)
+        _write_text(formatter, "toolgate serve --help explains all of them.")
+    else:
+        _write_options(formatter, command)
+
+
+def _write_common(formatter: HelpFormatter, title: str, options: Sequence[Option]) -> None:
+    """Write the common options among `options`, each on one line."""
+    rows = {option.name: option.spelling for option in options}
+    with formatter.section(title):
+        formatter.write_dl([(rows[name], text) for name, text in COMMON_OPTIONS.items() if name in rows])
 
 
 def _write_options(formatter: HelpFormatter, command: Command) -> None:

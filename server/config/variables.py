@@ -36,7 +36,7 @@ def refuse_unknown(environment: Mapping[str, str]) -> None:
             known = [variable.removeprefix(PREFIX) for variable in known_variables(search_keys=True)]
             similar = suggest(name[len(PREFIX) :], known, PREFIX)
             shown = escape_unprintable(name[:MAX_NAME])
-            raise UsageError(f"unknown variable {shown}{similar}; toolgate --help lists the options")
+            raise UsageError(f"unknown variable {shown}{similar}; toolgate serve --help lists the options")
 
 
 def known_variables(*, search_keys: bool) -> Iterable[str]:

@@ -1,6 +1,7 @@
 """Parsing command lines: commands, options before and after them, arguments and help."""
 
 import inspect
+import re
 from importlib import import_module
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from toolgate.server import VERSION
 from toolgate.server.cli import main
 from toolgate.server.cli.command_line import parse_words
-from toolgate.server.cli.commands import COMMANDS, Command
+from toolgate.server.cli.commands import COMMANDS, Command, sub_commands
 from toolgate.server.config.load import read_flags
 from toolgate.server.config.options import OPTIONS
 from toolgate.server.protocol.errors import UsageError
@@ -118,14 +119,37 @@ def test_the_version_is_told_in_every_way(capsys: pytest.CaptureFixture[str], wo
 
 
 @pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
-def test_help_begins_with_the_commands_and_has_every_option_in_a_group(
-    capsys: pytest.CaptureFixture[str], words: list[str]
+def test_help_fits_a_screen_and_has_each_command_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main.run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 30 and max(map(len, lines)) <= 80
+    commands = lines[lines.index("Commands:") + 1 : lines.index("Options:") - 1]
+    named = [name for line in commands for name in line[2:22].split("  ")[0].rstrip().split(", ")]
+    assert sorted(named) == sorted(sub_commands(""))
+    for flag in ("-t", "-s", "--host", "--port", "--public-url", "--sandbox", "-p", "--state"):
+        assert any(re.search(rf"^  .*(?<!\S){flag}\b", line) for line in lines), flag
+
+
+@pytest.mark.parametrize("words", [["help", "serve"], ["serve", "--help"]])
+def test_the_help_of_serve_has_every_option_in_a_group(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert main.run(words) == 0
     told = capsys.readouterr().out
-    assert told.index("\nCommands:\n") < told.index("\nServing:\n  -t, --http ") < told.index("\nWeb tools:\n")
+    assert told.index("\nServing:\n  -t, --http ") < told.index("\nWeb tools:\n")
     for option in OPTIONS:
         assert (f"{option.flag} " in told) is not option.is_planned, option.flag
+
+
+@pytest.mark.parametrize("words", [["events"], ["events", "follow"], ["call"], ["tools"], ["doctor"], ["install"]])
+def test_the_help_of_a_command_that_starts_a_server_leaves_its_options_to_serve(
+    capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main.run([*words, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "--state DIR" in told and "toolgate serve --help" in told and "--url URL" in told
+    assert "--searxng" not in told and "--sandbox-uids" not in told and len(told.splitlines()) < 40
 
 
 @pytest.mark.parametrize("words", [["help", "user", "add"], ["user", "add", "--help"], ["--help", "user", "add"]])

@@ -29,7 +29,7 @@ def shipped_names() -> set[str]:
         ("toolgate_deny", "did you mean TOOLGATE_DENY?"),
         ("TOOLGATE_TAVLY_API_KEY", "did you mean TOOLGATE_TAVILY_API_KEY?"),
         ("TOOLGATE_GITHUB_SECRT", "did you mean TOOLGATE_GITHUB_SECRET?"),
-        ("TOOLGATE_", "unknown variable TOOLGATE_; toolgate --help"),
+        ("TOOLGATE_", "unknown variable TOOLGATE_; toolgate serve --help"),
         ("TOOLGATE_X_PORT", "unknown variable TOOLGATE_X_PORT"),
         ("TOOLGATE_\x1b[2J", r"unknown variable TOOLGATE_\x1b[2J"),
     ],
