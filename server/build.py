@@ -199,7 +199,8 @@ def plugin_folders(config: Config) -> Sequence[Path]:
     plugins."""
     for folder in config.plugins:
         if not folder.exists():
-            raise UsageError(f"--plugins: there is no folder {folder}")
+            kind = "file" if folder.suffix == ".py" else "folder"
+            raise UsageError(f"--plugins: there is no {kind} {folder}")
         if not folder.is_dir() and folder.suffix != ".py":
             raise UsageError(f"--plugins: {folder} is neither a folder nor a Python file: its name must end in .py")
     folders: Sequence[Path] = config.plugins

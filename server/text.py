@@ -17,6 +17,7 @@ ODD = (
 )
 
 # Printable in Unicode, yet invisible: fillers, joiners, variation selectors, the Braille blank.
+MAX_BEGUN = 4  # names that one word begins, in an error
 UNSEEN = (
     "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U0001d159\U000e0000-\U000e0fff]"
 )
@@ -42,14 +43,17 @@ def format_size(count: int) -> str:
 
 
 def suggest(word: str, choices: Iterable[str], prefix: str = "") -> str:
-    """Return " (did you mean X?)", or "" if no name is close.
+    """Return " (did you mean X?)", or "" if no name is close. The names that the word begins, as `claude` does
+    `claude-code`, are the closest.
 
     `prefix`, such as "--", is shown before the name and not compared.
     """
     from toolgate.tools.api.text import closest  # start-up
 
-    found = closest(word, choices)
-    return f" (did you mean {prefix}{found}?)" if found else ""
+    names = list(choices)
+    begun = [name for name in names if word and name.casefold().startswith(f"{word.casefold()}-")]
+    found = begun or list(filter(None, [closest(word, names)]))
+    return f" (did you mean {' or '.join(f'{prefix}{name}' for name in found[:MAX_BEGUN])}?)" if found else ""
 
 
 def to_line(text: str, limit: int) -> str:

@@ -16,6 +16,19 @@ from toolgate.server.text import suggest
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}
 INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags → commands
+INSTEAD_OF = {  # words that people try → what to type
+    **dict.fromkeys(("start", "run", "server", "stdio", "http"), "toolgate serve serves, and -t serves over HTTP"),
+    **dict.fromkeys(("stop", "restart", "status"), "a service manager stops and starts the server: systemctl"),
+    **dict.fromkeys(
+        ("update", "upgrade", "self"),
+        "upgrade it as it was installed: docs/quickstart-local.md has the command for each way",
+    ),
+    **dict.fromkeys(("setup", "add", "init", "connect"), "toolgate install adds it to an MCP client"),
+    **dict.fromkeys(("remove", "rm", "delete"), "toolgate uninstall removes it from an MCP client"),
+    **dict.fromkeys(("list", "ls"), "toolgate tools lists the tools"),
+    **dict.fromkeys(("logs", "log"), "--logs DIR keeps the log of the server; toolgate audit shows its calls"),
+    **dict.fromkeys(("check", "test", "diagnose", "info"), "toolgate doctor checks this machine, or a server at --url"),
+}
 LISTED_BY = {"TOOL": "; toolgate tools lists them", "TYPE": "; toolgate events lists them"}
 GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands that others begin with
 
@@ -134,17 +147,26 @@ def _explain_missing(group: str, arguments: Sequence[str]) -> str:
     if not arguments:
         return f"{group}: COMMAND is missing: {known}"
     where = f"{group}: " if group else ""
+    if not group and arguments[0] in INSTEAD_OF:
+        return f"there is no command {arguments[0]!r}: {INSTEAD_OF[arguments[0]]}"
     return f"{where}unknown command {arguments[0]!r}{suggest(arguments[0], names)}; commands are {known}"
 
 
 def _explain_option(word: str, path: Sequence[str]) -> str:
     """Explain an unknown long option: it may be a tool's argument, which has no dashes."""
     flag = word.partition("=")[0]  # the value may be a password
-    near = suggest(flag[2:], (each[2:] for each in (*EVERY, *INSTEAD)), "--")
+    near = suggest(flag[2:], (each[2:] for each in (*_flags_here(path), *INSTEAD) if each.startswith("--")), "--")
     if path == ["call"] and not near:
         example = f"{flag.lstrip('-') or 'command'}=…"
         return f"call: unknown option {flag}; a tool's arguments have no dashes: {example}"
     return f"unknown option {flag}{near}; see toolgate {' '.join([*path, '--help'])}"
+
+
+def _flags_here(path: Sequence[str]) -> list[str]:
+    """Return the flags of the command, or of all commands with that first word."""
+    name = " ".join(path) or "serve"
+    own = [each for each in COMMANDS.values() if each.name == name or each.name.startswith(f"{name} ")]
+    return [flag for command in own for flag in flags_of(command)]
 
 
 def _explain_unknown(flag: str, words: Sequence[str]) -> str:

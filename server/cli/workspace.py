@@ -138,7 +138,10 @@ async def find_principal(store: Store, word: str) -> str:
     found = sorted(principal for principal, name in (await read_people(store)).items() if name == word)
     found += [LOCAL_NAME] if word == LOCAL_NAME else []
     if not found and (store.folder / NAME_FILE).exists():
-        raise CommandError(f"{word!r}: a node knows no names of people: see WORKSPACE in toolgate workspace list")
+        raise CommandError(
+            f"{word!r}: this folder is a node's, which knows no names of people: give the server's --state, or a "
+            "WORKSPACE of toolgate workspace list"
+        )
     if not found:
         raise CommandError(f"there is no person {word!r}: see toolgate workspace list")
     if len(found) > 1:

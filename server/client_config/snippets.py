@@ -7,7 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from toolgate.server.client_config import links, program
-from toolgate.server.client_config.clients import CLIENTS, NAME, ClientSpec, Entry
+from toolgate.server.client_config.clients import CLIENTS, FILE_CLIENTS, NAME, ClientSpec, Entry
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
 
@@ -50,8 +50,8 @@ def build_snippet(
 def find_client(name: str, command: str) -> ClientSpec:
     """Return the client of this name. Raises UsageError."""
     if name not in CLIENTS:
-        listed = ", ".join(CLIENTS)
-        raise UsageError(f"{command}: unknown client {name!r}{suggest(name, CLIENTS)}; clients are {listed}")
+        known = CLIENTS if command == "config" else FILE_CLIENTS
+        raise UsageError(f"{command}: unknown client {name!r}{suggest(name, known)}; clients are {', '.join(known)}")
     return CLIENTS[name]
 
 

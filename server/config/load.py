@@ -261,14 +261,29 @@ def _read_file(named: str | None, environment: Mapping[str, str]) -> dict[str, t
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"--config: {path} is not valid TOML: {error}") from None
+        raise UsageError(f"--config: {path} is not valid TOML: {_explain_toml(text, error)}") from None
     known = {option.key: option for option in OPTIONS} | {option.name: option for option in OPTIONS}
     given: dict[str, tuple[str, Any]] = {}
     for name, value in table.items():
+        if isinstance(value, dict):
+            raise UsageError(f"--config: {path}: the file has no tables, so no [{name}]: write port = 8080 at the top")
         if name not in known:
             raise UsageError(f"--config: {path}: unknown option {name!r}{suggest(name, known)}")
         given[known[name].key] = (f"{name} in {path}", _parse_toml(value))
     return given
+
+
+def _explain_toml(text: str, error: Exception) -> str:
+    """Return why the text is not TOML. A value without quotes is the usual reason."""
+    place = re.search(r"at line (\d+)", str(error))
+    lines = text.splitlines()
+    line = lines[int(place[1]) - 1] if place and int(place[1]) <= len(lines) else ""
+    bare = re.fullmatch(r"\s*([\w-]+)\s*=\s*[^\s\"'\[{#][^\"'#]*(?:#.*)?", line)
+    option = next((option for option in OPTIONS if bare and bare[1] in (option.key, option.name)), None)
+    if place is None or bare is None or option is None:
+        return str(error)
+    form = "true or false" if option.is_switch else "a text in quotes"
+    return f"line {place[1]}: {bare[1]} must be {form}"
 
 
 def _format_value(value: Any) -> str:

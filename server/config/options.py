@@ -144,9 +144,8 @@ OPTION_GROUPS = {
         ),
         Option(
             "wake-client",
-            "name of a client that goes on during a task and wakes its model at the end: there BackgroundBash and "
-            "SetCallback are tasks until the command ends or the callback fires; * names all clients with tasks, none "
-            "none (default claude-code)",
+            "client that wakes its model when a task ends: there BackgroundBash and SetCallback are tasks (* all, "
+            "none: off) (default claude-code)",
             parse_client_name,
             (),
             "NAME",
@@ -407,7 +406,7 @@ OPTION_GROUPS = {
     "Events": (
         Option(
             "event-age",
-            "time that an event can be read again, and that a client which polls for one stays known (default 24h)",
+            "how long events can be replayed, and an idle poller is remembered (default 24h)",
             above_zero(limits.parse_duration),
             86_400,
             "TIME",

@@ -53,11 +53,11 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 def parse_seconds(word: str) -> float:
     try:
-        value = float(word)
+        value = float(limits.parse_duration(word)) if word[-1:] in ("s", "m", "h") else float(word)
     except ValueError:
         value = 0.0
     if not 0 < value <= 3600:
-        raise ValueError(f"must be seconds, more than 0 and at most 3600, not {word!r}")
+        raise ValueError(f"must be seconds, more than 0 and at most 3600, or a time such as 90s or 5m, not {word!r}")
     return value
 
 
@@ -183,6 +183,8 @@ def parse_login(word: str) -> str:
     """Return how people sign in."""
     method, value = parse_method(word)
     if method.value == "ISSUER":
+        if "://" not in value and re.fullmatch(r"[A-Za-z0-9.-]+\.[A-Za-z]{2,}(?::[0-9]+)?(?:/\S*)?", value):
+            raise ValueError(f"the issuer is a URL: {method.name}=https://{value}")
         return f"{method.name}={parse_issuer(value)}"
     if method is HEADER and not re.fullmatch(HEADER_NAME, value):
         raise ValueError(f"{word!r}: {value!r} is not the name of a header")

@@ -4,6 +4,7 @@ A name must exist at the start. A glob may match a plugin that comes later, if t
 """
 
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -131,4 +132,7 @@ def _describe_missing(kind: str, name: str, known: Collection[str]) -> str:
     listed = [escape_unprintable(each) for each in known]
     more = f" and {len(listed) - MAX_NAMES} more" if len(listed) > MAX_NAMES else ""
     found = f"no {kind} matches {name}" if any(map(name.__contains__, GLOB)) else f"there is no {kind} {name}"
-    return f"{found}{suggest(name, listed)}; {kind}s are {', '.join(listed[:MAX_NAMES])}{more}"
+    near = suggest(name, listed)
+    if not near and "Bash" in known and re.fullmatch(r"[a-z][a-z0-9._-]*", name):  # a program, as in 'rm *'
+        near = f" (did you mean Bash({name} *)?)"
+    return f"{found}{near}; {kind}s are {', '.join(listed[:MAX_NAMES])}{more}"

@@ -59,6 +59,16 @@ GITHUB = SignInMethod(
     "github", issuer="https://github.com", provider=f"{PROVIDERS}:GitHubProvider", title="GitHub", needs_secret=True
 )
 HEADER = SignInMethod("header", "NAME", issuer="toolgate:header")
+KNOWN_ISSUERS = {  # providers that people name, and their issuers
+    "google": "https://accounts.google.com",
+    "gitlab": "https://gitlab.com",
+    "microsoft": "https://login.microsoftonline.com/TENANT/v2.0",
+    "azure": "https://login.microsoftonline.com/TENANT/v2.0",
+    "entra": "https://login.microsoftonline.com/TENANT/v2.0",
+    "okta": "https://YOURS.okta.com",
+    "auth0": "https://YOURS.auth0.com/",
+    "keycloak": "https://HOST/realms/REALM",
+}
 SIGN_IN_METHODS: tuple[SignInMethod, ...] = (PASSWORD, OIDC, GITHUB, HEADER)
 
 
@@ -83,6 +93,8 @@ def parse_method(word: str) -> tuple[SignInMethod, str]:
         if method.name == name and bool(method.value) == bool(value):
             return method, value
     names = [method.name for method in SIGN_IN_METHODS]
+    if issuer := KNOWN_ISSUERS.get(word.lower()):
+        raise ValueError(f"must be one of {login_forms()}, not {word!r}: write oidc={issuer}")
     raise ValueError(f"must be one of {login_forms()}, not {word!r}{'' if name in names else suggest(name, names)}")
 
 

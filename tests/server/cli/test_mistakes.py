@@ -4,6 +4,8 @@ import io
 import os
 import shlex
 import socket
+import socketserver
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--hlep": ("did you mean --help?",),
     "-x": ("unknown option -x", "usage: toolgate"),
     "--http --stdio": ("unknown option --stdio; see toolgate --help",),
+    "install --al": ("unknown option --al; see toolgate install --help",),
+    "demo --fast": ("unknown option --fast; see toolgate demo --help",),
     "install cursor --dry-rnu": ("did you mean --dry-run?", "see toolgate install --help"),
     "TOOLGATE_PROT=80 tools": ("unknown variable TOOLGATE_PROT", "did you mean TOOLGATE_PORT?"),
     "TOOLGATE_TRUSTED_PROXY=10.0.0.1 tools": ("did you mean TOOLGATE_TRUSTED_PROXIES?",),
@@ -48,6 +52,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "-t --public-url example.com": ("--public-url", "https URL such as"),
     "-t --public-url https://example.com/mcp": ("--public-url", "must not end in /mcp"),
     "-t --login oidc": ("--login", "oidc=ISSUER"),
+    "-t --login google": ("--login: must be one of", "write oidc=https://accounts.google.com"),
+    "-t --login oidc=accounts.google.com": ("--login: the issuer is a URL: oidc=https://accounts.google.com",),
     "-t --login githb": ("did you mean github?",),
     "-t --login oidc=https://id.example": ("--oidc-client FILE", "TOOLGATE_OIDC_ID", "--allow-users"),
     "-t --login header=X-User": ("--login header needs --trusted-proxies",),
@@ -63,13 +69,15 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--limit memory tools": ("'memory' is not NAME=VALUE", "memory=512M"),
     "--sandbox bwrp tools": ("did you mean bwrap?",),
     "--sandbox-uids 0-5 tools": ("--sandbox-uids", "40000-49999"),
-    "--hold soon tools": ("--hold", "seconds", "'soon'"),
+    "--hold soon tools": ("--hold", "seconds", "'soon'", "5m"),
+    "--hold 5d tools": ("--hold", "5m", "'5d'"),
     "--log-format xml tools": ("--log-format", "text or json"),
     "--database x tools": ("--database does not belong here",),
     "--name= tools": ("--name", "1 to 64 printable"),
     "--deny Bash( tools": ("--deny", "'Bash(' is not a rule", "Bash(git push*)"),
     "--approve account:ada tools": ("--approve: 'account:ada' is a caller: add what", "account:ada=Bash"),
     "--deny Bsh call Bash command=ls": ("--deny Bsh: there is no tool Bsh", "did you mean Bash?"),
+    "--approve 'rm *' tools": ("there is no tool rm (did you mean Bash(rm *)?)",),
     "--approve scope:tools:shel tools": ("there is no scope tools:shel", "did you mean tools:shell?"),
     "--structured-output lots tools": ("lean or full",),
     # files and folders
@@ -77,9 +85,15 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "--config adir tools": ("--config: can't read adir: is a directory",),
     "--config bad.toml tools": ("unknown option 'nmae'", "did you mean name?"),
     "--config broken.toml tools": ("broken.toml is not valid TOML", "line 1"),
+    "--config tables.toml tools": (
+        "tables.toml: the file has no tables, so no [server]: write port = 8080 at the top",
+    ),
+    "--config switch.toml tools": ("switch.toml is not valid TOML: line 2: http must be true or false",),
+    "--config word.toml tools": ("word.toml is not valid TOML: line 1: name must be a text in quotes",),
     "--state afile user list": ("--state", "afile is not a folder"),
     "--workspace none tools": ("--workspace: there is no folder",),
     "--plugins none tools": ("--plugins: there is no folder",),
+    "--plugins adir/none.py tools": ("--plugins: there is no file", "adir/none.py"),
     "--plugins afile tools": ("afile is neither a folder nor a Python file", "must end in .py"),
     "--skills none tools": ("--skills: there is no folder",),
     "--engines googl tools": ("unknown search engine 'googl'", "known: duckduckgo"),
@@ -94,6 +108,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "restore none.tar": ("none.tar: no such file",),
     # commands
     "doctr": ("unknown command 'doctr'", "did you mean doctor?"),
+    "start": ("there is no command 'start': toolgate serve",),
+    "update": ("there is no command 'update': upgrade it as it was installed",),
     "help doctr": ("did you mean doctor?", "toolgate --help"),
     "user": ("user: COMMAND is missing: add, list, remove, passwd",),
     "user add": ("user add: NAME is missing", "usage: toolgate user add NAME"),
@@ -116,6 +132,14 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "config cursor extra": ("config: takes CLIENT and nothing else", "usage: toolgate config CLIENT"),
     "install": ("install: CLIENT is missing: claude-desktop",),
     "install cursr": ("did you mean cursor?",),
+    "install claude": ("did you mean claude-desktop or claude-code?",),
+    "install qwen": ("did you mean qwen-code?",),
+    "uninstall claude": ("did you mean claude-desktop or claude-code?",),
+    "install cursor -p none": ("install: a server with these options does not start: --plugins: there is no folder",),
+    "install cursor --workspace none": ("does not start: --workspace: there is no folder",),
+    "install cursor --skills none --dry-run": ("does not start: --skills: there is no folder",),
+    "install cursor --deny Bsh": ("does not start: --deny Bsh: there is no tool Bsh", "did you mean Bash?"),
+    "install cursor --browser none-such": ("does not start: --browser: program none-such not found",),
     "install chatgpt": ("ChatGPT has no file", "toolgate config chatgpt"),
     "install windsurf --project": ("Windsurf reads no file of a project: omit --project",),
     "install cursor --url nope": ("--url: must be an https URL such as",),
@@ -153,6 +177,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
         "connection refused",
         "others need one that did not pass",
     ),
+    "tools --url https://127.0.0.1:{http}/mcp": ("TLS: that port speaks http, not https",),
+    "tools --url http://127.0.0.1:{http}/sse": ("HTTP 404", "with Streamable HTTP the URL ends in /mcp"),
     "tools --url 127.0.0.1:8080": ("is not an http or https URL", "did you mean http://127.0.0.1:8080/mcp?"),
     "doctor --url tools.example.com": ("did you mean https://tools.example.com/mcp?",),
     "tools --url http://127.0.0.1:1/mcp --state x": ("--state has no effect with --url",),
@@ -185,6 +211,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "used/state.db").touch()
     (tmp_path / "bad.toml").write_text('nmae = "x"\n')
     (tmp_path / "broken.toml").write_text("a = = 1\n")
+    (tmp_path / "tables.toml").write_text("[server]\nport = 80\n")
+    (tmp_path / "switch.toml").write_text('name = "x"\nhttp = yes\n')
+    (tmp_path / "word.toml").write_text("name = mine # today\n")
     (tmp_path / "plugins/broken.py").write_text("def x(:\n")
     return tmp_path
 
@@ -196,12 +225,30 @@ def port() -> Iterator[str]:
         yield str(listener.getsockname()[1])
 
 
+class PlainAnswer(socketserver.BaseRequestHandler):
+    """Answer whatever comes in clear text, TLS too."""
+
+    def handle(self) -> None:
+        self.request.recv(65_536)
+        self.request.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+
+
+@pytest.fixture(scope="module")
+def http_port() -> Iterator[str]:
+    """Return the port of an http server that has nothing."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), PlainAnswer) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield str(server.server_address[1])
+        server.shutdown()
+
+
 @pytest.mark.parametrize(("words", "said"), TABLE.items(), ids=TABLE)
 def test_a_mistake_is_named_with_its_fix(
     words: str,
     said: tuple[str, ...],
     place: Path,
     port: str,
+    http_port: str,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -210,7 +257,8 @@ def test_a_mistake_is_named_with_its_fix(
         monkeypatch.setenv(variable, rest)
         words = words.partition(" ")[2]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO()))
-    assert main.run(shlex.split(words.replace("(", "\\(").replace("{port}", port))) in (1, 2)
+    words = words.replace("(", "\\(").replace("{port}", port).replace("{http}", http_port)
+    assert main.run(shlex.split(words)) in (1, 2)
     told = capfd.readouterr()
     text = told.err + told.out
     for part in said:

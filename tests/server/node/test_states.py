@@ -65,7 +65,7 @@ def test_a_nodes_workspaces_are_listed_archived_backed_up_and_restored_there(
             assert change(config, who="local") == 1
             assert "belongs to the user without sign-in" in capsys.readouterr().err
         assert workspace.remove(config, who="ada") == 1
-        assert "a node knows no names of people" in capsys.readouterr().err
+        assert "this folder is a node's, which knows no names of people" in capsys.readouterr().err
         file = tmp_path / "node.tar.gz"
         live = str(tmp_path / "live.tar.gz")
         assert backup.backup(config, file=live, with_workspaces=False) == 0
