@@ -120,13 +120,13 @@ def _print_verdict(verdict: AuditVerdict, where: str) -> bool:
         print(f"… and {len(verdict.findings) - MAX_FINDINGS} more")
     first, newest = verdict.first, verdict.newest
     if first is None or newest is None:
-        print("the record is empty" if verdict.is_intact else "BROKEN: no line is whole")
+        print("the record is empty" if verdict.is_intact else "BROKEN: no line is intact")
         return verdict.is_intact
     if verdict.chains:  # which have numbers each
         span = f"{format_count(verdict.lines, 'line')}, {first.time} to {newest.time}"
     else:
         span = f"lines {first.seq} to {newest.seq}, {first.time} to {newest.time}"
-    print(f"{'whole' if verdict.is_intact else 'BROKEN'}: {span}, in {where}")
+    print(f"{'intact' if verdict.is_intact else 'BROKEN'}: {span}, in {where}")
     return verdict.is_intact
 
 

@@ -191,7 +191,7 @@ class EventFollower:
             found = _find(types, self._type, "events follow")
             return {found.name: parse_arguments("events follow", found.input_schema, self._words)}
         if left := [type.name for type in types if type.input_schema.required]:
-            _warn(f"not followed, as they need arguments: {', '.join(left)}")
+            _warn(f"Not included (they need arguments): {', '.join(left)}")
         return {type.name: {} for type in types if not type.input_schema.required}
 
 

@@ -184,7 +184,7 @@ async def rotate_key(store: Store, config: Config, *, drop_old: bool) -> None:
         print("people who are signing in or answering a question must start again", file=sys.stderr)
         print("a running server notices within seconds", file=sys.stderr)
     else:
-        print(f"{kid} takes over within six minutes; tokens of the key before are good until they expire")
+        print(f"{kid} signs new tokens within six minutes; old tokens stay valid until they expire")
         print("if a key may have leaked: toolgate key rotate --drop-old", file=sys.stderr)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.node_rows import KnownNode
 
 DONE, FAULT, USAGE = 0, 1, 2
-ENDS_SOON = "a running server ends what is open for it within fifteen seconds"
+ENDS_SOON = "Running servers end its sessions and open calls within 15 seconds."
 
 P = ParamSpec("P")
 Action = Callable[Concatenate[Store, Config, P], Awaitable[None]]

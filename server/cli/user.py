@@ -6,7 +6,7 @@ import sys
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import MAX_PASSWORD, Accounts, normalize_name
 from toolgate.server.cli.output import format_count, format_time, print_table
-from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
+from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.config.load import Config
 from toolgate.server.policy.sign_in_methods import format_identity
 from toolgate.server.principal import derive_subject
@@ -25,7 +25,7 @@ async def add(store: Store, _config: Config, *, name: str) -> None:
     if not store.is_empty() and await accounts.find_account(name) is not None:
         raise CommandError(f"there is an account {name!r} already")
     person = await accounts.add(name, _read_password(name))
-    print(f"{person.name} can sign in now, at servers with the state in {store.place}")
+    print(f"Created {person.name} (state: {store.place}).")
 
 
 @with_store(upgrades=False)
@@ -53,7 +53,7 @@ async def remove(store: Store, _config: Config, *, name: str) -> None:
     person = await Accounts(store).remove(name)
     ended = await Grants(store, {}).revoke_all(subject=derive_subject(person.issuer, person.subject))
     print(f"{person.name} is removed and signed out everywhere; {format_count(ended, 'grant')} ended")
-    print(f"{ENDS_SOON}, with background tasks and callbacks", file=sys.stderr)
+    print("Running servers end its sessions, tasks and callbacks within 15 seconds.", file=sys.stderr)
 
 
 @with_store()

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # accepting it is the answer
 RESERVE = 5.0  # seconds of the hold reserved for the tool, at most a quarter
 REFUSALS = {
-    "decline": ("declined", "the person who was asked declined it: it was not run"),
-    "cancel": ("cancelled", "the person who was asked closed the question without an answer: it was not run"),
+    "decline": ("declined", "the person declined"),
+    "cancel": ("cancelled", "the person closed the question without an answer"),
 }
 AT_ONCE = {"decline": "the client declined it", "cancel": "the client closed the question"}
 IN_REQUEST = "approval"  # key of the question as a request to the client
-TRY_NO_OTHER = "Don't look for another way to the same end; say what you wanted to do, and ask how to go on."
+TRY_NO_OTHER = "Don't work around it; say what you wanted to do, and ask how to go on."
 
 
 async def require_approval(
@@ -69,8 +69,8 @@ async def require_approval(
     if action != "accept":
         call.decision, reason = REFUSALS[action]
         if context.answered_at_once(key):
-            reason = f"{AT_ONCE[action]} at once: probably no person saw the question. It was not run"
-        raise ToolError(f"{tool.name} takes a person's approval, and {reason}. {TRY_NO_OTHER}")
+            reason = f"{AT_ONCE[action]} at once: probably no person saw the question"
+        raise ToolError(f"{reason}; {tool.name} did not run. {TRY_NO_OTHER}")
     if not await _is_remembered(server, call, request):
         call.decision = "approved"
     return context if call.revision.stateless else context.after(time.monotonic() - began)

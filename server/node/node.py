@@ -76,7 +76,7 @@ class Node:
             await self.workspaces.get_or_open(principal).adopt(run_id)
         except KeyError:
             return
-        log.info("run %d of %s goes on without its call", run_id, principal)
+        log.info("command %d of %s continues without its gateway", run_id, principal)
 
     async def confirm_reads(self, gateway: str, principals: Iterable[str]) -> None:
         """Note that a gateway has sent its answers to these principals: it ends in order."""

@@ -30,7 +30,7 @@ def test_every_line_of_the_page_about_the_state_works_in_turn(tmp_path: Path) ->
         "ada  ",
         "everybody is signed out",
         "signs from now on",
-        "whole: lines 1 to",
+        "intact: lines 1 to",
     ):
         assert said in told, (said, told)
     assert {path.name for path in tmp_path.glob("*.gz")} == {"monday.tar.gz", "monday-all.tar.gz", "moving.tar.gz"}

@@ -107,7 +107,7 @@ async def ask_user_question(
     try:
         reply = await ctx.elicit("" if is_whole else _message(questions), asked, key=KEY)
     except StillWaitingError as question:
-        waits = f"The same form waits elsewhere, too: {question.text}."
+        waits = f"The question is also on the server's page, unanswered so far: {question.text}."
         return _no_answer("unanswered", f"{_as_text(questions, NO_FORM)}\n\n{waits}")
     except UnansweredError as refusal:
         return _no_answer("unanswered", _as_text(questions, f"There is no answer: {refusal.text}."))

@@ -102,7 +102,7 @@ async def audit(config: Config) -> CheckFinding:
     if verdict.newest is None:
         raise CheckSkippedError("nothing is on record")
     part = "its newest file" if config.database is None else "its newest part"
-    return f"whole in {part}, {verdict.lines:,} lines up to {verdict.newest.time}"
+    return f"intact in {part}, {verdict.lines:,} lines up to {verdict.newest.time}"
 
 
 def _verify_files(config: Config) -> "AuditVerdict":
@@ -188,5 +188,5 @@ async def _check_file(config: Config) -> str:
             "start a Toolgate between the two once",
         )
     if version < VERSION:
-        return f"whole; version {version}, will be upgraded at the next start: make a backup first"
-    return f"whole; version {version}"
+        return f"intact; version {version}, will be upgraded at the next start: make a backup first"
+    return f"intact; version {version}"

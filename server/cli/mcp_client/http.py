@@ -111,7 +111,11 @@ class StreamableClient:
             return
         text = _describe_body(response, body)
         if response.status == 401:
-            raise SignInRequiredError(f"HTTP 401 {text}; toolgate login {self._url}, or set TOOLGATE_TOKEN")
+            how = f"Run `toolgate login {self._url}`, or set TOOLGATE_TOKEN."
+            refused = f"The server refuses the access token: {text}."
+            raise SignInRequiredError(f"{refused if 'Authorization' in self._headers else 'Not signed in.'} {how}")
+        if response.status in (404, 405) and urlsplit(self._url).path.rstrip("/").endswith("/sse"):
+            text += ": no HTTP+SSE server answers there; with Streamable HTTP the URL ends in /mcp"
         if response.status >= 300:
             raise McpClientError(f"HTTP {response.status} {text}")
 

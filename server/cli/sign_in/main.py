@@ -136,10 +136,10 @@ def _tell_person(config: Config, authorize_url: str, local_url: str) -> None:
     opener = find_opener(config)
     if opener:
         _open(config, [*opener, local_url])
-    head = "sign in with the browser that opens; if none does, open" if opener else "sign in with a browser: open"
-    print(f"{head}:\n\n  {authorize_url}\n", file=sys.stderr)
+    head = "Sign in with the browser that opens. If none does, open" if opener else "To sign in, open"
+    print(f"{head} this link:\n\n  {authorize_url}\n", file=sys.stderr)
     if sys.stdin.isatty():
-        print("if the browser is on another machine and ends at a page it can't open, paste its URL:", file=sys.stderr)
+        print("Signing in on another machine? Paste the address of the page that fails to load:", file=sys.stderr)
 
 
 def find_opener(config: Config) -> list[str]:

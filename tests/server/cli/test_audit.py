@@ -162,7 +162,7 @@ def test_a_whole_record_is_verified_and_a_broken_one_named(tmp_path: Path) -> No
     file = tmp_path / "state" / "audit" / "audit.jsonl"
     done = command(tmp_path, "audit", "verify")
     newest = json.loads(file.read_text().splitlines()[-1])["hash"]
-    assert done.returncode == 0 and done.stdout.startswith("whole: lines 1 to 4, ")
+    assert done.returncode == 0 and done.stdout.startswith("intact: lines 1 to 4, ")
     assert done.stdout.splitlines()[-1] == f"newest: 4 {newest}"
     file.write_bytes(file.read_bytes().replace(b'"b"', b'"x"'))
     done = command(tmp_path, "audit", "verify")

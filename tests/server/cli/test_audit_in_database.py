@@ -42,7 +42,7 @@ def test_calls_at_two_servers_are_one_log_of_which_a_killed_one_loses_nothing_ol
         assert lines == [*shown, "seen"]
         assert b">echo<" in client.next(1).ask("GET", "/", accept="text/html")[1]
         verified = run(tmp_path, "audit", "verify", *words)
-        assert verified.returncode == 0 and verified.stdout.startswith("whole: "), verified
+        assert verified.returncode == 0 and verified.stdout.startswith("intact: "), verified
         assert ", in 2 chains\n" in verified.stdout
         told = run(tmp_path, "audit", "verify", *words[:-2])  # without the secret
         assert told.returncode == 1 and "give the --secret" in told.stderr

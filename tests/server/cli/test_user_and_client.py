@@ -76,7 +76,7 @@ def refreshed(at: Site, client: str, tokens: dict[str, str]) -> tuple[int, Any]:
 def test_an_account_is_added_listed_given_a_new_password_and_removed_offline(tmp_path: Path) -> None:
     added = command(tmp_path, "user", "add", "Ada", stdin=f"{PASSWORD}\n{PASSWORD}\n")
     where = tmp_path / "state"  # a mistyped --state is seen
-    assert (added.returncode, added.stdout) == (0, f"ada can sign in now, at servers with the state in {where}\n")
+    assert (added.returncode, added.stdout) == (0, f"Created ada (state: {where}).\n")
     assert command(tmp_path, "user", "list").stdout.splitlines()[1].split()[0] == "ada"
     changed = command(tmp_path, "user", "passwd", "ada", stdin="another horse")
     assert changed.returncode == 0 and "new password" in changed.stdout
@@ -222,7 +222,7 @@ def test_on_a_terminal_the_password_is_asked_twice_and_never_shown(tmp_path: Pat
         pass
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     os.close(terminal)
-    assert b"can sign in now" in shown and PASSWORD.encode() not in shown
+    assert b"Created " in shown and PASSWORD.encode() not in shown
 
 
 def test_removing_a_user_ends_their_grants_in_a_server_that_runs(tmp_path: Path) -> None:

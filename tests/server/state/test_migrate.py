@@ -365,7 +365,7 @@ def test_one_goes_on_where_a_newer_toolgate_only_adds_to_it(tmp_path: Path) -> N
     assert tasks(tmp_path)[-2:] == ["before", "after"]  # one that starts then
     assert version(database) == 99
     told = run(tmp_path, "doctor", "--browser", "none", "--state", "state").stdout
-    assert "whole; version 99" in told
+    assert "intact; version 99" in told
 
 
 @pytest.mark.parametrize("words", [(), ("-t", "--port", "0"), ("user", "add", "ada")])
