@@ -169,6 +169,7 @@ def _sign_in(config: Config, public_url: str, store: Store, web: Web, keys: Keys
             config.enterprise_issuers,
             read_token(header, "--login-header-secret") if header is not None else "",
             keys=keys,
+            server=config.name,
         )
     except ValueError as error:
         raise UsageError(str(error)) from None

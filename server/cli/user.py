@@ -4,7 +4,8 @@ import signal
 import sys
 
 from toolgate.server.auth.grants import Grants
-from toolgate.server.auth.login.accounts import MAX_PASSWORD, Accounts, normalize_name
+from toolgate.server.auth.login.accounts import Accounts, normalize_name
+from toolgate.server.auth.login.passwords import MAX_PASSWORD
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import CommandError, with_store
 from toolgate.server.config.load import Config
@@ -18,10 +19,10 @@ MAX_LINE = 8_192  # bytes of a piped password's line; one has 1024 characters at
 
 
 @with_store()
-async def add(store: Store, _config: Config, *, name: str) -> None:
+async def add(store: Store, config: Config, *, name: str) -> None:
     """Add an account with a password from the terminal or a pipe."""
     name = normalize_name(name)
-    accounts = Accounts(store)
+    accounts = Accounts(store, server=config.name)
     if not store.is_empty() and await accounts.find_account(name) is not None:
         raise CommandError(f"there is an account {name!r} already")
     person = await accounts.add(name, _read_password(name))
@@ -57,10 +58,10 @@ async def remove(store: Store, _config: Config, *, name: str) -> None:
 
 
 @with_store()
-async def passwd(store: Store, _config: Config, *, name: str) -> None:
+async def passwd(store: Store, config: Config, *, name: str) -> None:
     """Change a password and end the person's sign-ins."""
     _require_database(store, name)
-    accounts = Accounts(store)
+    accounts = Accounts(store, server=config.name)
     found = await accounts.find_account(name)
     if found is None:
         raise CommandError(f"there is no account {name!r}: toolgate user list shows them")

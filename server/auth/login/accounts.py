@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from toolgate.server.auth.login.passwords import TYPED, WeakPasswordError, check_password, compose_password
 from toolgate.server.auth.login.shared_throttle import SharedGuessLimiter, SharedThrottle
 from toolgate.server.auth.login.throttle import Backoff, GuessLimiter, Throttle, block_backoffs
 from toolgate.server.bus.bus import BusUnreachableError
@@ -28,9 +29,7 @@ if TYPE_CHECKING:
     from toolgate.server.state.store import Connection, Store
 
 MAX_NAME = 64  # characters
-MIN_PASSWORD = 8  # characters (NIST SP 800-63B)
-MAX_PASSWORD = 1_024  # characters: a passphrase fits, and hashing it costs nothing yet
-TYPED = 2  # times as many characters before normalization: an accent may be a character of its own
+OWN_NAME = "toolgate"  # of every server: guessers try it
 COST: Mapping[str, Any] = {}  # parameters of a hash, if not argon2-cffi's defaults (RFC 9106's low-memory choice)
 AT_ONCE = 2  # concurrent hashes: each takes 64 MiB and one core
 
@@ -73,7 +72,8 @@ class SignInError(Exception):
 
 
 class Accounts:
-    """The accounts in the state database. With `keys` all replicas count guesses together."""
+    """The accounts in the state database. With `keys` all replicas count guesses together. `server` is the server's
+    name, which no password may be."""
 
     def __init__(
         self,
@@ -81,8 +81,10 @@ class Accounts:
         throttle: Throttle | None = None,
         now: Callable[[], float] | None = None,
         keys: "Keys | None" = None,
+        server: str = "",
     ) -> None:
         self._store = store
+        self._server = server
         throttle = throttle or Throttle()
         guesses = GuessLimiter(throttle, NAME_BACKOFF, ADDRESS_BACKOFF, TOTAL_BACKOFF)
         self._guesses = SharedGuessLimiter(guesses, SharedThrottle(throttle, keys), keys)
@@ -125,7 +127,7 @@ class Accounts:
         row = {
             "name": known,
             "subject": secrets.token_hex(16),  # not the name, which another person may get later
-            "password": await self._hash_password(_check_password(password, known)),
+            "password": await self._hash_password(self._check_password(password, known)),
             "made_at": self._now(),
         }
 
@@ -170,7 +172,7 @@ class Accounts:
     async def set_password(self, name: str, password: str) -> Person:
         """Set an account's password and end its sessions. Raises SignInError."""
         known = normalize_name(name)
-        hashed = await self._hash_password(_check_password(password, known))
+        hashed = await self._hash_password(self._check_password(password, known))
 
         def put(connection: "Connection") -> Person:
             row = _require_account(connection, known)
@@ -179,6 +181,13 @@ class Accounts:
             return Person(BUILT_IN, row.subject, known)
 
         return await self._store.transact(put, alone="accounts")
+
+    def _check_password(self, password: str, name: str) -> str:
+        """Return a new password in one spelling. Raises SignInError."""
+        try:
+            return check_password(password, (name, OWN_NAME, self._server))
+        except WeakPasswordError as error:
+            raise SignInError(str(error)) from None
 
     async def _hash_password(self, password: str) -> str:
         from argon2 import PasswordHasher  # start-up
@@ -192,7 +201,7 @@ class Accounts:
 
         try:
             async with self._hashing:  # also for unknown names, so that both take as long
-                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, _compose(password) or "")
+                return await asyncio.to_thread(PasswordHasher(**COST).verify, hashed, compose_password(password) or "")
         except (VerificationError, UnicodeError):
             return False
 
@@ -205,8 +214,16 @@ def normalize_name(name: str) -> str:
     if not 1 <= len(known) <= MAX_NAME:
         raise SignInError(f"a name must have 1 to {MAX_NAME} characters")
     if not all(character.isalnum() or character in "._-@+" or _is_mark(character) for character in known):
-        raise SignInError(f"{known!r} can't be a name: it may contain only letters, digits and . _ - @ +")
+        typed, usable = name.strip()[:MAX_NAME], _suggest_name(known)
+        example = f", such as {usable}" if usable else ""
+        raise SignInError(f"{typed!r} can't be a name: it may contain only letters, digits and . _ - @ +{example}")
     return known
+
+
+def _suggest_name(known: str) -> str:
+    """Return a name that may be used in place of `known`, or ""."""
+    words = "".join(each if each.isalnum() or each in "._-@+" else " " for each in known).split()
+    return ".".join(words)
 
 
 def normalize_name_or_empty(name: str) -> str:
@@ -215,24 +232,6 @@ def normalize_name_or_empty(name: str) -> str:
         return normalize_name(name)
     except SignInError:
         return ""
-
-
-def _check_password(password: str, name: str) -> str:
-    """Return the password in one spelling (RFC 8265 section 4.2). Raises SignInError."""
-    plain = _compose(password)
-    if plain is None or len(plain) > MAX_PASSWORD:
-        raise SignInError(f"a password may have at most {MAX_PASSWORD} characters")
-    if not plain.isascii() and any("\ud800" <= character <= "\udfff" for character in plain):
-        raise SignInError("a password must be valid UTF-8")
-    if "\0" in plain:  # no form sends one
-        raise SignInError("a password may not contain a NUL character")
-    if len(plain) < MIN_PASSWORD:
-        raise SignInError(f"a password must have at least {MIN_PASSWORD} characters")
-    if unicodedata.normalize("NFKC", plain).casefold().strip() == name:
-        raise SignInError("a password must differ from the name")
-    if len(set(plain)) < 2:
-        raise SignInError("a password may not be one repeated character")
-    return plain
 
 
 def _is_of(device: str, password: str) -> bool:
@@ -247,11 +246,6 @@ def _is_of(device: str, password: str) -> bool:
 def _mark(nonce: bytes, password: str) -> bytes:
     """Return the device cookie's proof. Its key is the password hash: 256 bits that only the database has."""
     return hmac.new(password.encode(), b"device" + nonce, hashlib.sha256).digest()[:16]
-
-
-def _compose(password: str) -> str | None:
-    """Return the password in one spelling, or None if it is too long."""
-    return unicodedata.normalize("NFC", password) if len(password) <= TYPED * MAX_PASSWORD else None
 
 
 def _is_mark(character: str) -> bool:

@@ -101,10 +101,12 @@ def build_sign_in(
     header_secret: str = "",
     now: Callable[[], float] | None = None,
     keys: "Keys | None" = None,
+    server: str = "",
 ) -> SignInMethods:
     """Return the ways to sign in, from `--login` (`password`, `oidc=ISSUER`, `github`, `header=NAME`), client ids and
     secrets by way, `--allow-users`, `--trusted-proxies`, `--enterprise-issuers` and `--login-header-secret`. With
-    `keys` all replicas count tries together. Raises ValueError, which names the invalid option."""
+    `keys` all replicas count tries together; `server` is the server's name. Raises ValueError, which names the invalid
+    option."""
     chosen = _parse_ways(ways)
     external = [method.name for method in external_methods() if method.name in chosen]
     try:
@@ -120,7 +122,7 @@ def build_sign_in(
         sessions=LoginSessions(store, now),
         pending_logins=PendingLogins(store, now, keys=keys),
         proxies=proxies,
-        accounts=Accounts(store, now=now, keys=keys) if has_accounts else None,
+        accounts=Accounts(store, now=now, keys=keys, server=server) if has_accounts else None,
         pairing=PairingCode(f"{public_url}/login", keys=keys) if has_accounts else None,
         providers=_build_providers(chosen, credentials, allowlist, fetch),
         trusted_header=_build_trusted_header(chosen, proxies, allowlist, header_secret),

@@ -61,6 +61,8 @@ def test_a_password_is_not_changed_without_the_old_one_or_to_a_bad_one(server: S
         ("wrong one", NEW, "", 403, "The current password is wrong."),
         (PASSWORD, NEW, "battery stable", 400, "The two new passwords differ."),
         (PASSWORD, "short", "", 400, "A password must have at least 8 characters."),
+        (PASSWORD, "iloveyou1", "", 400, "A password may not be a common one, a sequence or a repetition"),
+        (PASSWORD, "ada-1815-ada", "", 400, "A password must differ from the name"),
     ):
         page = change(browser, old, new, again)
         assert (page.status, told in page.text) == (status, True), told
