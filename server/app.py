@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from toolgate.server.auth.setup import Access
     from toolgate.server.bus.bus import Bus
     from toolgate.server.dashboard import Dashboard
+    from toolgate.server.health import BackendReport
     from toolgate.server.plugins.isolation.plugin import Isolation
     from toolgate.server.principal import GrantKey
     from toolgate.server.state.working_directories import WorkingDirectories
@@ -269,15 +270,16 @@ class App:
         self.events.ends.report(principal, end)
 
     def _build_overview(self) -> "Dashboard":
-        from toolgate.server.bus.bus import BusHealth  # start-up: stdio does without
-        from toolgate.server.dashboard import Dashboard
-        from toolgate.server.state.store import DatabaseHealth
+        from toolgate.server.dashboard import Dashboard  # start-up: stdio does without
 
         feed, trail = self.observation.recent_calls, self.observation.own_entries()
         assert feed is not None  # HTTP is served
-        health = self.bus.health if self.bus is not None else BusHealth
-        database = self.database_monitor.health if self.database_monitor is not None else DatabaseHealth
-        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail, health, database)
+        backends: dict[str, Callable[[], BackendReport]] = {}
+        if self.database_monitor is not None:
+            backends["PostgreSQL"] = self.database_monitor.health
+        if self.bus is not None and self.config.redis is not None:
+            backends["Redis"] = self.bus.health
+        return Dashboard(self.server, self.store, self.clock, self.workspaces, feed, trail, backends)
 
     async def start(self) -> None:
         """Upgrade the state if it has to be, load the plugins, and start what runs beside the requests."""

@@ -22,7 +22,8 @@ from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.transports import HTTP_TRANSPORTS, HttpTransport
 from toolgate.server.config.types import is_loopback
-from toolgate.server.dashboard import READY, Dashboard
+from toolgate.server.dashboard import Dashboard
+from toolgate.server.health import READY, ServerHealth
 from toolgate.server.methods import lifecycle
 from toolgate.server.principal import GrantKey
 from toolgate.server.protocol.dispatcher import Dispatcher
@@ -432,9 +433,10 @@ class HttpApp:
         config = self._config
         served = ServerFacts(
             config.name,
-            self._status,
+            self._read_health,
             urls=[(row.title, url + row.path) for row in config.transports],
             snippets=snippets.list_snippets(url) if HTTP_TRANSPORTS[0] in config.transports else [],
+            unreached=snippets.list_unreached(url),
         )
         sessions = {row.title: self._transports[row.name].sessions for row in config.transports}
         home = HomePage(
@@ -461,11 +463,11 @@ class HttpApp:
         return PlainTextResponse(self._config.openai_challenge)
 
     async def _ready(self, _request: Any) -> JSONResponse:
-        facts = self._overview.describe_readiness(is_ending=self._ending)
-        return JSONResponse(facts, 200 if facts["status"] == READY else 503)
+        health = self._read_health()
+        return JSONResponse(health.describe(), 200 if health.status == READY else 503)
 
-    def _status(self) -> str:
-        return str(self._overview.describe_readiness(is_ending=self._ending)["status"])
+    def _read_health(self) -> ServerHealth:
+        return self._overview.read_health(is_ending=self._ending)
 
 
 async def _retry(work: Callable[[], Awaitable[T]], failing: str) -> T | None:

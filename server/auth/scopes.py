@@ -26,6 +26,8 @@ SENTENCES: Mapping[str, str] = {  # for the consent page
     SHELL: "Run any command in a shell on this server, in the background too: read, change and delete files, and start "
     "and stop programs. This is as much as a person at a terminal can do.",
 }
+OFFLINE = "offline_access"  # asks for a refresh token (OpenID Connect Core section 11)
+STAY_SIGNED_IN = "Stay signed in until you revoke it"
 WORK = "read, change and delete all files in {where}, start and stop programs{reach}."
 SHELL_SENTENCES: Mapping[str, str] = {  # by the level of the sandbox
     "bwrap": "Run any shell command in a sandbox on this server, in the background too: "
@@ -71,6 +73,11 @@ def expand_scopes(granted: frozenset[str]) -> frozenset[str]:
 def usable_scopes(granted: frozenset[str] | None) -> frozenset[str] | None:
     """Return the granted scopes with all implied ones; None: everything."""
     return None if granted is None else expand_scopes(granted)
+
+
+def name_scope(scope: str) -> str:
+    """Return a scope as people read it: its own name, or what `offline_access` means."""
+    return STAY_SIGNED_IN if scope == OFFLINE else scope
 
 
 def list_served_scopes(registry: Registry) -> tuple[str, ...]:

@@ -56,13 +56,20 @@ def find_client(name: str, command: str) -> ClientSpec:
 
 
 def list_snippets(public_url: str) -> list[Snippet]:
-    """Return a snippet for each client that can reach a server at this URL."""
+    """Return a snippet for each client that can reach a server at this URL, hosted ones first."""
     url = f"{public_url}/mcp"
-    found = [_by_url(name, client, url) for name, client in CLIENTS.items() if client.from_url is not None]
-    if _is_reachable(public_url):
-        hosted = [client for _, client in sorted(CLIENTS.items()) if client.paste_where]
-        found += [Snippet(client.title, url, client.paste_where) for client in hosted]
-    return found
+    hosted = _list_hosted() if _is_reachable(public_url) else []
+    own = [_by_url(name, client, url) for name, client in CLIENTS.items() if client.from_url is not None]
+    return [*(Snippet(client.title, url, client.paste_where) for client in hosted), *own]
+
+
+def list_unreached(public_url: str) -> list[str]:
+    """Return the titles of hosted clients that can't reach a server at this URL."""
+    return [] if _is_reachable(public_url) else [client.title for client in _list_hosted()]
+
+
+def _list_hosted() -> list[ClientSpec]:
+    return [client for _, client in sorted(CLIENTS.items()) if client.paste_where]
 
 
 def write_entry(client: ClientSpec, entry: Entry) -> str:

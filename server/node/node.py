@@ -37,14 +37,14 @@ class Node:
         self.before_call: Callable[[str], Awaitable[None]] = _do_nothing
 
     def find_workspace(self, principal: str, *, opens: bool) -> LocalWorkspace:
-        """Return the principal's workspace. If it is not open, open it or raise KeyError. Raises ToolError for a
-        principal who is one too many."""
+        """Return the principal's workspace. With `opens` make it at its first use, else raise KeyError if it has run
+        nothing. Raises ToolError for a principal who is one too many."""
         if opens:
             self.refuse_beyond_limit(principal)
             return self.workspaces.get_or_open(principal)
-        workspace = self.workspaces.find(principal)
+        workspace = self.workspaces.find_recorded(principal)
         if workspace is None:
-            raise KeyError(f"{principal} has nothing open here")
+            raise KeyError(f"{principal} has run nothing here")
         return workspace
 
     def refuse_beyond_limit(self, principal: str) -> None:

@@ -104,6 +104,17 @@ class LocalWorkspaces:
     def find(self, principal: str) -> "LocalWorkspace | None":
         return self.get_or_open(principal) if principal in self._idle else self._workspaces.get(principal)
 
+    def find_recorded(self, principal: str) -> "LocalWorkspace | None":
+        found = self.find(principal)
+        if found is None and self._has_record(principal):
+            return self.get_or_open(principal)
+        return found
+
+    def _has_record(self, principal: str) -> bool:
+        """Return whether an earlier process ran commands of the principal. What was archived is not made anew."""
+        root = self._root or self._state / "workspaces" / principal
+        return (self._state / "spool" / principal).is_dir() and root.is_dir()
+
     def sandbox_level(self, principal: str) -> str | None:
         has_used = principal in self._workspaces or principal in self._idle
         return self._confinement.level if has_used else None

@@ -32,6 +32,11 @@ class Workspaces(Protocol):
         open."""
         ...
 
+    def find_recorded(self, principal: str) -> Workspace | None:
+        """Return the principal's workspace for a look at its commands, also those of before the start; None, or one
+        whose methods raise KeyError, if it has run nothing."""
+        ...
+
     def sandbox_level(self, principal: str) -> str | None:
         """Return the sandbox level of the principal's commands, or None before the first."""
         ...

@@ -65,6 +65,7 @@ ORDER = (
     "transports/stdout_channel.py",
     "transports/stdio.py",
     "transports/streamable_http.py",
+    "server/health.py",
     "server/dashboard.py",
     "transports/web",
     "server/client_config",

@@ -17,10 +17,18 @@ from toolgate.server.state import client_rows, grant_rows
 
 
 class AppUser:
-    """A person with an account and an app; `app` is the app's name."""
+    """A person with an account and an app; `app` is the app's name, `scope` what it was granted."""
 
-    def __init__(self, signed: Signed, name: str, app: str, *, is_connected: bool = True) -> None:
-        self.name, self.app = name, app
+    def __init__(
+        self,
+        signed: Signed,
+        name: str,
+        app: str,
+        *,
+        is_connected: bool = True,
+        scope: str = "tools:shell tools:workflow",
+    ) -> None:
+        self.name, self.app, self.scope = name, app, scope
         self.client = f"client-of-{name}"
         self._signed = signed
         self._last_id = 1
@@ -60,6 +68,11 @@ class AppUser:
         told = {"authorization": f"Bearer {self.token}", "mcp_session_id": self.session}
         return self._signed.site.ask("POST", "/mcp", request(method, params, self._last_id), **told)
 
+    @property
+    def url(self) -> str:
+        """The URL of the server."""
+        return self._signed.site.url
+
     def browser(self) -> Browser:
         """Return a signed-in browser without a screen."""
         browser = Browser(self._signed.site.port, {"accept": "text/html"})
@@ -76,7 +89,7 @@ class AppUser:
         row = {"known_as": person.subject, "name": person.name, "seen_at": now, "email": None}
         grant_rows.save_person(connection, self.subject, issuer=person.issuer, **row)
         made = {
-            "scope": "tools:shell tools:workflow",
+            "scope": self.scope,
             "resource": f"{self._signed.issuer}/mcp",
             "redirect_uri": "http://127.0.0.1/back",
         }

@@ -92,4 +92,5 @@ def describe_end(run: Run) -> str:
             return f"was killed after {seconds} s" + (f": {run.reason}" if run.reason else "")
         case "lost":
             why = f"; {run.reason}" if run.reason else ""
-            return f"is lost: the server can't tell how it ended (last seen after {seconds} s){why}"
+            seen = f" (last seen after {seconds} s)" if seconds != "0" else ""
+            return f"is lost: the server can't tell how it ended{seen}{why}"

@@ -353,13 +353,13 @@ class Spool:
         return max(last, self._highest)
 
     def _mark_lost(self, run: Run) -> None:
-        """Mark the run of a dead server; its last output is the likely end."""
+        """Mark the run of a dead server. It was last seen at its last output; if there was none, at its start."""
         run.status, run.is_report_due = "lost", run.background
         run.ended = run.started
         with suppress(OSError):
             found = self.path(run.id, "output").lstat()
             run.size = found.st_size
-            run.ended = max(run.started, found.st_mtime)
+            run.ended = max(run.started, found.st_mtime) if run.size else run.started
 
 
 def remove_cwd_files(folder: Path, before: float, living: Container[str] = ()) -> None:

@@ -4,7 +4,7 @@ All of it works without a script; with one, home_events.py sends updates.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from toolgate.server import VERSION
 from toolgate.server.calls.pending_questions import PendingQuestions, QuestionView
 from toolgate.server.dashboard import Dashboard, RunsUnreachableError
 from toolgate.server.events.overview import NotDeliveredError
+from toolgate.server.health import ServerHealth
 from toolgate.server.protocol.session import short_hash
 from toolgate.transports.http.session import HttpSession
 from toolgate.transports.http.sessions import Sessions
@@ -52,6 +53,7 @@ PARTS = (
     "apps",
     "approvals",
 )  # macros of home_parts.html
+SERVER_PARTS = ("outage", "server")  # macros about this server, which are the same for all people
 MAX_SESSIONS = 20  # shown, the last used first
 MAX_ANSWER = 2**20  # bytes of a form: four of the longest texts, four bytes a character, each byte written as %XX
 MAX_BOXES = 1_000  # fields of a form
@@ -70,13 +72,15 @@ log = logging.getLogger("toolgate.http")
 
 
 class ServerFacts(msgspec.Struct, frozen=True):
-    """Public facts. `state()` is "ready", "ending", or why no command can run; `urls` holds each transport's title and
-    URL; `snippets` holds each client's configuration (title, text, where it belongs, the link that adds it or "")."""
+    """Public facts. `urls` holds each transport's title and URL; `snippets` holds each client's configuration (title,
+    text, where it belongs, the link that adds it or ""); `unreached` are the titles of hosted clients that can't reach
+    this server."""
 
     name: str
-    state: Callable[[], str]
+    read_health: Callable[[], ServerHealth]
     urls: Sequence[tuple[str, str]]
     snippets: Sequence[tuple[str, str, str, str]] = ()
+    unreached: Sequence[str] = ()
 
 
 class ShownSession(msgspec.Struct, frozen=True):
@@ -151,8 +155,13 @@ class HomePage:
         visitor = await self._identify(request) if self._identify is not None else ANONYMOUS
         return visitor if visitor.person is not None else None
 
-    async def part_values(self, visitor: Visitor, csrf: str) -> dict[str, Any]:
-        """Return what the macros of the parts show, by the names they use. Raises StateError."""
+    def server_values(self) -> dict[str, Any]:
+        """Return what the macros of SERVER_PARTS show. Costs no I/O."""
+        return {"health": self._facts.read_health(), "sandbox": SANDBOXES.get(self.dashboard.sandbox_level, "")}
+
+    async def part_values(self, visitor: Visitor, csrf: str, *, is_live: bool = False) -> dict[str, Any]:
+        """Return what the macros of the parts show, by the names they use. With `is_live` the output of running
+        commands comes by the stream. Raises StateError."""
         principal, person = principal_of(visitor), visitor.person
         grants: list[GrantSummary] = []
         count = 0
@@ -160,24 +169,17 @@ class HomePage:
             grants, count = await self._grants.list_newest(person)
         sessions = sorted(self._sessions_of(principal), key=lambda row: row[2].last_used, reverse=True)
         shown = sessions[:MAX_SESSIONS]
-        going = await self.dashboard.read(principal, [held.session for _, _, held in shown])
+        going = await self.dashboard.read(principal, [held.session for _, _, held in shown], is_live=is_live)
         questions = await self._questions.list_waiting(principal)
         approvals = await self.dashboard.list_approvals(principal)
-        names = {grant.client.id: grant.client.name for grant in grants}
-        clients = {grant.id: grant.client.id for grant in grants}
-        if self._grants is not None and count > len(grants):  # what is shown may be of others
-            rights = {each.right for each in going.subscriptions}
-            shown_clients = {each.session.client for _, _, each in shown} | {each.client for each in questions}
-            shown_clients |= {each.client for each in going.calls} | {each.client for each in going.plans}
-            shown_clients |= {each.client for each in approvals}
-            shown_clients |= {right[1] for right in rights if right and not isinstance(right, str)}
-            ids = {right for right in rights if isinstance(right, str)}
-            more_clients, more_names = await self._grants.find_names(ids - clients.keys(), shown_clients - names.keys())
-            names, clients = names | more_names, clients | more_clients
+        named = {each.session.client for _, _, each in shown} | {each.client for each in questions}
+        named |= {each.client for each in approvals}
+        names, clients = await self._find_names(grants, going.grants, named | going.clients)
         kept = going.tasks or going.plans or going.callbacks or going.subscriptions
         active = bool(going.calls or going.runs or kept or questions)
         return {
             "csrf": csrf,
+            "live": is_live,
             "going": going,
             "busy": active or bool(going.runs_fault),
             "connected": bool(active or grants or sessions),
@@ -188,10 +190,22 @@ class HomePage:
             "approvals": approvals,
             "grants": grants,
             "more_grants": count - len(grants),
-            "grants_any": self._grants is not None,
             "names": names,
             "clients": clients,
         }
+
+    async def _find_names(
+        self, known: "Sequence[GrantSummary]", grants: Collection[str], clients: Collection[str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the names of clients, and the clients of grants, by their ids. What is shown may be of an app that is
+        revoked by now. Raises StateError."""
+        names = {grant.client.id: grant.client.name for grant in known}
+        by_grant = {grant.id: grant.client.id for grant in known}
+        unknown = set(grants) - by_grant.keys(), set(clients) - names.keys()
+        if self._grants is None or not any(unknown):
+            return names, by_grant
+        more_clients, more_names = await self._grants.find_names(*unknown)
+        return names | more_names, by_grant | more_clients
 
     async def watch(self, principal: str, notify: Callable[[], None]) -> None:
         """Call `notify` whenever a call, a question or a subscription changes, until cancelled."""
@@ -213,17 +227,15 @@ class HomePage:
         cookies: list[tuple[str, str]] = []
         if visitor is not None:
             csrf, cookies = self.context.csrf_token(request, visitor, *PAGE)
-            trail, trail_fault = await self._audit_entries(principal_of(visitor))
-            shown |= {"it": {**await self.part_values(visitor, csrf), "live": False}}
-            shown |= {"person": visitor.person, "visitor": tab_group(csrf), "trail": trail, "trail_fault": trail_fault}
+            it = await self.part_values(visitor, csrf)
+            shown |= {"it": it, "person": visitor.person, "visitor": tab_group(csrf)}
+            shown |= await self._audit_values(principal_of(visitor), it["names"])
             shown |= {"sign_out": self.context.csrf_token(request, visitor, "logout", "")[0] if visitor.key else ""}
         page = self.context.pages.render(
             "home",
             result.status if result is not None else 200,
             served=self._facts,
-            state=self._facts.state(),
-            sandbox=SANDBOXES.get(self.dashboard.sandbox_level, ""),
-            nodes=self.dashboard.list_nodes() if visitor is not None else (),
+            about=self.server_values(),
             version=VERSION if visitor is not None else "",  # a stranger could look up its weaknesses
             signs_in=self._identify is not None,
             records=self.dashboard.has_audit_log,
@@ -233,18 +245,24 @@ class HomePage:
         page.headers.update(SCRIPT_POLICY | VARY_ACCEPT)
         return with_headers(page, *cookies)
 
-    async def _audit_entries(self, principal: str) -> tuple[list[dict[str, Any]], bool]:
-        """Return the newest entries, and whether the audit log could not be read."""
+    async def _audit_values(self, principal: str, names: dict[str, str]) -> dict[str, Any]:
+        """Return the newest entries of the audit log, the names of their clients, and whether it can't be read.
+        `names` are those known so far. Raises StateError."""
         try:
-            return await self.dashboard.audit_entries(principal), False
+            trail = await self.dashboard.audit_entries(principal)
         except OSError:
-            return [], True
+            return {"trail": [], "trail_names": {}, "trail_fault": True}
+        unknown = {entry["client"] for entry in trail} - names.keys()
+        if self._grants is not None and unknown:
+            names = names | (await self._grants.find_names((), unknown))[1]
+        return {"trail": trail, "trail_names": names, "trail_fault": False}
 
     def _describe_server(self) -> dict[str, str]:
         facts = self._facts
         version = {"version": VERSION} if self._is_open else {}
         urls = {url.rpartition("/")[2]: url for _, url in facts.urls}
-        return {"name": facts.name, **version, "status": facts.state(), "sandbox": self.dashboard.sandbox_level, **urls}
+        health = facts.read_health()
+        return {"name": facts.name, **version, "status": health.status, "sandbox": health.sandbox, **urls}
 
     # -- actions of the buttons
 
@@ -283,7 +301,7 @@ class HomePage:
             return ActionResult(format_sentence(error), 503)
         if has_ended is None:
             return ActionResult(ALREADY_ENDED, 404)
-        return ActionResult(f"Background task {id} was stopped.") if has_ended else ActionResult(NOT_ENDED, 409)
+        return ActionResult(f"Command {id} was stopped.") if has_ended else ActionResult(NOT_ENDED, 409)
 
     async def _end(self, visitor: Visitor, id: str, _fields: Mapping[str, str]) -> ActionResult:
         for _, sessions, held in self._sessions_of(principal_of(visitor)):

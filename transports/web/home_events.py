@@ -15,7 +15,7 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -24,7 +24,7 @@ from toolgate.server.dashboard import CHUNK
 from toolgate.server.state.store import StateError
 from toolgate.transports.http.asgi import Receive, Scope, Send, refuse
 from toolgate.transports.http.stream_response import HEADERS, OPEN
-from toolgate.transports.web.home import PAGE, PARTS, HomePage
+from toolgate.transports.web.home import PAGE, PARTS, SERVER_PARTS, HomePage
 from toolgate.transports.web.http import BadFormError
 from toolgate.transports.web.page_context import FORM_TIME, Visitor, principal_of
 
@@ -33,6 +33,9 @@ MAX_ALL = 512
 RECHECK = 3.0  # seconds until the visitor is identified again, and unannounced changes are looked for
 PACE = 0.4  # seconds between two updates: a flood of calls costs no more
 REST = 10  # pause after an update, as a multiple of its cost
+LONGEST_REST = 3.0  # seconds: an update that took longer than a tenth of it has waited, for a node or a database
+HEALTH_AGE = 1.0  # seconds until what is shown of this server is looked at again
+UPDATE_WAIT = 1.0  # seconds that a stream waits for an update: without a database it must go on to say so
 PULSE = 15.0  # seconds a stream may be silent: proxies take longer silence for a dead connection
 RENEWED = FORM_TIME / 2  # seconds until the script reloads the page, which renews its cookie
 PROXIED = 60.0  # the same behind a proxy that signs people in: only that knows who has signed out
@@ -49,6 +52,7 @@ class HomeEvents:
         self._recheck = recheck
         self._open: Counter[str] = Counter()  # streams of each principal
         self._caches: dict[str, HomeCache] = {}  # by principal
+        self._server_cache = ServerCache(home)
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_ending = False
 
@@ -81,7 +85,8 @@ class HomeEvents:
         self._open[principal] += 1
         cache = self._caches.setdefault(principal, HomeCache(self._home, visitor))
         try:
-            await self._stream(HomeEventStream(self._home, request, visitor, cache, self._recheck), receive, send)
+            page = HomeEventStream(self._home, request, visitor, cache, self._server_cache, self._recheck)
+            await self._stream(page, receive, send)
         finally:
             self._open[principal] -= 1
             if not self._open[principal]:
@@ -120,16 +125,33 @@ class HomeEvents:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
+class ServerCache:
+    """The parts about this server, which are the same on all open pages, rendered once for all of them."""
+
+    def __init__(self, home: HomePage) -> None:
+        self._home = home
+        self._parts: dict[str, str] = {}
+        self._updated_at = float("-inf")  # in seconds of the monotonic clock
+
+    def read(self) -> dict[str, str]:
+        """Return each part's HTML by its name, at most HEALTH_AGE old."""
+        if time.monotonic() - self._updated_at >= HEALTH_AGE:
+            values, pages = self._home.server_values(), self._home.context.pages
+            self._parts = {name: pages.render_part("home_parts", name, values) for name in SERVER_PARTS}
+            self._updated_at = time.monotonic()
+        return self._parts
+
+
 class HomeCache:
     """The parts that all open pages of one person show, rendered once for all of them.
 
     They are rendered on the shared event loop, so a costly update is followed by a long pause in any case. `parts` (by
-    name) and `running` (ids of background tasks) are empty before the first update.
+    name) and `followed` (ids of running commands) are empty before the first update.
     """
 
     def __init__(self, home: HomePage, visitor: Visitor) -> None:
         self.parts: dict[str, str] = {}
-        self.running: list[int] = []
+        self.followed: list[int] = []
         self._home = home
         self._visitor = visitor
         self._csrf_mark = secrets.token_hex(32)  # stands for each page's own token, and can't occur in a text
@@ -154,27 +176,36 @@ class HomeCache:
                 await self._update()
                 self._updated_at = begun
             finally:
-                self._due = time.monotonic() + REST * (time.monotonic() - begun)
+                self._due = time.monotonic() + min(REST * (time.monotonic() - begun), LONGEST_REST)
         return 0.0
 
     async def _update(self) -> None:
-        values: dict[str, Any] = {**await self._home.part_values(self._visitor, self._csrf_mark), "live": True}
+        values = await self._home.part_values(self._visitor, self._csrf_mark, is_live=True)
         parts: dict[str, str] = {}
         for name in PARTS:
             parts[name] = self._home.context.pages.render_part("home_parts", name, values)
             await asyncio.sleep(0)  # let other tasks run between two parts
         self.parts = parts
-        self.running = [shown.run.id for shown in values["going"].runs if shown.is_running]
+        self.followed = [shown.run.id for shown in values["going"].runs if shown.is_followed]
 
 
 class HomeEventStream:
     """The events of one open page."""
 
-    def __init__(self, home: HomePage, request: Request, visitor: Visitor, cache: HomeCache, recheck: float) -> None:
+    def __init__(
+        self,
+        home: HomePage,
+        request: Request,
+        visitor: Visitor,
+        cache: HomeCache,
+        server_cache: ServerCache,
+        recheck: float,
+    ) -> None:
         self._home = home
         self._request = request
         self._visitor = visitor
         self._cache = cache
+        self._server_cache = server_cache
         self._recheck = recheck
         self._principal = principal_of(visitor)
         self._csrf, self.cookies = home.context.csrf_token(request, visitor, *PAGE)
@@ -184,11 +215,13 @@ class HomeEventStream:
         self._sent: dict[str, str] = {}  # a part's name → its HTML
         self._followed: dict[int, asyncio.Task[None]] = {}  # background tasks, while they run
         self._output: dict[int, dict[str, Any]] = {}  # not sent yet
+        self._update: asyncio.Task[list[bytes] | None] | None = None  # under way
         watch = home.watch(self._principal, self._mark_changed)
         self._watching = asyncio.get_running_loop().create_task(watch)
 
     def close(self) -> None:
-        for task in (self._watching, *self._followed.values()):
+        updates = [self._update] if self._update is not None else []
+        for task in (self._watching, *self._followed.values(), *updates):
             task.cancel()
 
     async def events(self) -> AsyncIterator[bytes]:
@@ -214,31 +247,52 @@ class HomeEventStream:
         self._news.set()
 
     async def _next_events(self) -> bytes | None:
-        """Return the events to send now, or None if the visitor has lost access."""
-        events = [_event("output", {"id": id, **piece}) for id, piece in self._output.items()]
-        self._output = {}
-        if time.monotonic() >= self._next_update:
+        """Return the events to send now, or None if the visitor has lost access. While it is not known whether they
+        have, only what is shown of this server is sent."""
+        if self._update is None and time.monotonic() >= self._next_update:
             self._next_update = time.monotonic() + self._recheck
-            try:
-                if await self._home.identify_visitor(self._request) != self._visitor:
-                    return None
-                events[:0] = await self._changed_parts()
-            except BadFormError:
+            self._update = asyncio.get_running_loop().create_task(self._look())
+        events = self._take_changes(self._server_cache.read())
+        if self._update is not None:
+            await asyncio.wait([self._update], timeout=UPDATE_WAIT)
+            if not self._update.done():
+                self._update.add_done_callback(lambda _: self._news.set())
+                return b"".join(events)
+            update, self._update = self._update.result(), None
+            if update is None:
                 return None
-            except StateError as error:
-                log.warning("the first page can't be updated now: %s", error)
+            events += update
+        events += [_event("output", {"id": id, **piece}) for id, piece in self._output.items()]
+        self._output = {}
         return b"".join(events)
 
+    async def _look(self) -> list[bytes] | None:
+        """Return the events of changed parts, or None if the visitor has lost access."""
+        try:
+            if await self._home.identify_visitor(self._request) != self._visitor:
+                return None
+            return await self._changed_parts()
+        except BadFormError:
+            return None
+        except StateError as error:
+            log.warning("the first page can't be updated now: %s", error)
+        return []
+
     async def _changed_parts(self) -> list[bytes]:
-        """Return the events of changed parts, and follow newly running tasks."""
+        """Return the events of changed parts, and follow newly running commands."""
         due = await self._cache.refresh(max(self._changed_at, time.monotonic() - self._recheck / 2))
         if due:
             self._next_update = min(self._next_update, due)
-        changed = {name: html for name, html in self._cache.parts.items() if self._sent.get(name) != html}
-        self._sent |= changed
-        for id in self._cache.running:
+        events = self._take_changes(self._cache.parts)
+        for id in self._cache.followed:
             if id not in self._followed:
                 self._followed[id] = asyncio.get_running_loop().create_task(self._follow(id))
+        return events
+
+    def _take_changes(self, parts: Mapping[str, str]) -> list[bytes]:
+        """Return the events of the parts that this page does not have yet."""
+        changed = {name: html for name, html in parts.items() if self._sent.get(name) != html}
+        self._sent |= changed
         own = {name: self._cache.with_csrf(html, self._csrf) for name, html in changed.items()}
         return [_event("part", {"name": name, "html": html}) for name, html in own.items()]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from toolgate.server.auth.scopes import name_scope
 from toolgate.server.text import escape_invisible, format_size
 
 FOLDER = Path(__file__).with_name("pages")
@@ -80,7 +81,7 @@ class PageTemplates:
         )
         environment.filters |= {name: partial(_format_time, pattern) for name, pattern in TIMES.items()}
         environment.filters |= {"lasting": format_duration, "size": format_size}
-        environment.filters |= {"shown": _one_line, "lines": _printable_lines}
+        environment.filters |= {"shown": _one_line, "lines": _printable_lines, "scope": name_scope}
         names: dict[str, Any] = environment.globals
         names |= {"base": self._base, "server": self._server, "has_account_page": self._has_account_page}
         names |= {"file": self._file_url, "style": self._file_url(STYLE)}

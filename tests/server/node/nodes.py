@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.clients.raw_client import ROOT
+from tests.clients.raw_client import ROOT, eventually
 from tests.server.node.tls.certificates import find_free_port, write_gateway_certificate, write_node_certificate
-from tests.tools.shell_commands import BOUND, Caller, wait_for
+from tests.tools.shell_commands import BOUND, Caller
 from toolgate.server.config.node_address import NodeAddress
 from toolgate.server.node.gateway import link
 from toolgate.server.node.gateway.placement import Placement
@@ -66,7 +66,7 @@ class NodeProcess:
                 cwd=ROOT,
                 env=self._environment,
             )
-        wait_for(self.answers)
+        assert eventually(self.answers)  # no loop of its own: that of a browser's driver may run
 
     def answers(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

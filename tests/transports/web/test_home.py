@@ -134,8 +134,8 @@ def test_calls_are_seen_as_they_happen_and_output_as_it_comes_and_stop_stops(arr
     page.wait_for_function("id => document.getElementById(id)?.textContent === 'one red\\n'", arg=f"output-{id}")
     row = page.locator(f"#run-{id}")
     assert "running" in row.inner_text()
-    confirm(page, f"Stop background task {id}")
-    told(page, f"Background task {id} was stopped.")
+    confirm(page, f"Stop command {id}")
+    told(page, f"Command {id} was stopped.")
     row.get_by_text("stopped").wait_for()
     assert row.get_by_role("button").count() == 0
     assert output.text_content() == "one red\n"
@@ -325,8 +325,8 @@ def test_all_of_it_works_without_a_script(arrive: Any, ada: AppUser) -> None:
     page = arrive("ada", java_script_enabled=False)
     assert eventually(lambda: "quietly" in (page.reload(), page.locator(f"#output-{id}").inner_text())[1])
     assert page.get_by_role("button", name="Copy").count() == 0
-    confirm(page, f"Stop background task {id}")
-    page.get_by_text(f"Background task {id} was stopped.").wait_for()
+    confirm(page, f"Stop command {id}")
+    page.get_by_text(f"Command {id} was stopped.").wait_for()
     assert page.locator(f"#run-{id}").get_by_text("stopped").count() == 1
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.clients.raw_client import PATIENCE
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.dashboard import Activity, ShownCallback
+from toolgate.server.health import ServerHealth
 from toolgate.transports.web import home_events
 from toolgate.transports.web.home import PARTS, HomePage
 from toolgate.transports.web.home_events import REST, HomeCache
@@ -32,7 +33,10 @@ class _Home:
     async def watch(self, _principal: str, _tell: Callable[[], None]) -> None:
         await asyncio.Event().wait()
 
-    async def part_values(self, _visitor: Any, csrf: str) -> dict[str, Any]:
+    def server_values(self) -> dict[str, Any]:
+        return {"health": ServerHealth(False, "none"), "sandbox": ""}
+
+    async def part_values(self, _visitor: Any, csrf: str, *, is_live: bool) -> dict[str, Any]:
         self.looks += 1
         await asyncio.sleep(COST)
         going = Activity([], callbacks=[ShownCallback(1, "m", 60, 0.0, 1)])

@@ -36,9 +36,11 @@
       if (old.type === "radio" || old.type === "checkbox") fresh.checked = old.checked;
       else fresh.value = old.value;
     }
-    for (const old of before.querySelectorAll("details[id]")) {
+    for (const old of before.querySelectorAll("details[data-chosen]")) {
       const fresh = after.querySelector(`#${CSS.escape(old.id)}`);
-      if (fresh) fresh.open = old.open;
+      if (!fresh) continue;
+      fresh.open = old.open;
+      fresh.dataset.chosen = "";
     }
     for (const old of before.querySelectorAll("[data-kept]")) {
       const fresh = after.querySelector(`#${CSS.escape(old.id)}`);
@@ -68,6 +70,12 @@
       if (part.children[place] !== current) part.insertBefore(current, part.children[place] || null);
     });
   };
+
+  // What the person has opened or closed stays so. Anything else the server folds as the list grows.
+  document.addEventListener("click", (event) => {
+    const fold = event.target.closest("summary")?.parentElement;
+    if (fold && fold.id) fold.dataset.chosen = "";
+  });
 
   const append = ({ id, text, first }) => {
     const pre = byId(`output-${id}`);
@@ -174,7 +182,8 @@
     const part = kind === "part" && byId(`part-${data.name}`);
     if (!part) return;
     updatePart(part, data.html);
-    part.closest("section").hidden = !part.children.length;
+    const section = part.closest("section");
+    if (section) section.hidden = !part.children.length;
     const connects = ["apps", "calls", "sessions"].includes(data.name) && part.children.length;
     if (connects && !("connected" in document.body.dataset)) location.reload(); // the first app is connected
     if (data.name === "questions") countWaiting(leads);

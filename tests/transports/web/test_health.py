@@ -1,0 +1,120 @@
+"""An open page says live what does not answer, by name: a node that was killed, Redis, and PostgreSQL.
+
+After the restart of a node or a server the commands from before are there without a call."""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.chromium import people
+from tests.server.auth.minted_tokens import Signed, signed_site
+from tests.server.auth.sign_in_server import PASSWORD
+from tests.server.node.nodes import running_node
+from tests.servers.home_page_server import AppUser
+from tests.servers.postgres import Postgres
+from tests.servers.replicas import running_replicas
+from tests.transports.web.conftest import is_live
+
+
+@pytest.fixture
+def arrive(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Yield a function that opens the first page of a server for a person, live."""
+    with people(chromium) as arriving:
+
+        def come(signed: Signed, name: str) -> Any:
+            page = arriving()
+            page.goto(f"{signed.site.url}/login")
+            page.get_by_label("Name").fill(name)
+            page.get_by_label("Password").fill(PASSWORD)
+            page.get_by_role("button", name="Sign in").click()
+            is_live(page)
+            return page
+
+        yield come
+
+
+def shows(page: Any, selector: str, text: str) -> None:
+    page.locator(selector, has_text=text).wait_for()
+
+
+def test_a_killed_node_is_named_and_its_commands_come_back_without_a_call(
+    arrive: Callable[..., Any], tmp_path: Path
+) -> None:
+    with (
+        running_node(tmp_path / "node", "--sandbox", "none", "--name", "attic") as node,
+        signed_site(tmp_path, "--node", str(node.address), workspace=False) as signed,
+    ):
+        ada = AppUser(signed, "ada", "App")
+        silent, loud = ada.run("exec sleep 900"), ada.run("echo said; exec sleep 900")
+        page = arrive(signed, "ada")
+        shows(page, "#node-1", "answers")
+        shows(page, f"#run-{silent}", "running")
+        page.wait_for_function("id => document.getElementById(id).textContent === 'said\\n'", arg=f"output-{loud}")
+        node.kill()
+        shows(page, "#health", "no commands")
+        shows(page, "#health", "No node answers (attic)")
+        shows(page, "#outage", "attic")
+        shows(page, "#node-1", "away")
+        shows(page, "#run-fault", "The machine that runs your commands can’t be reached.")
+        node.start()
+        for id in (silent, loud):
+            shows(page, f"#run-{id}", "lost")
+        shows(page, "#health", "ready")
+        page.locator("#outage, #run-fault").wait_for(state="detached")
+        page.reload()
+        is_live(page)
+        assert page.locator(f"#output-{loud}").text_content() == "said\n"
+        row = page.locator(f"#run-{silent}").inner_text()
+        assert "lost" in row and "took" not in row and "seen after" not in row
+        text = ada.call("ListBgTasks")["content"][0]["text"]
+        assert re.search(rf"^{silent}  .*  is lost: the server can't tell how it ended$", text, re.MULTILINE)
+
+
+def test_after_a_restart_of_the_server_the_commands_from_before_are_there_without_a_call(
+    arrive: Callable[..., Any], tmp_path: Path
+) -> None:
+    with signed_site(tmp_path) as signed:
+        ada = AppUser(signed, "ada", "App")
+        AppUser(signed, "zoe", "App")
+        id = ada.run("exec sleep 900")
+        signed.site.kill()
+    with signed_site(tmp_path) as signed:
+        shows(arrive(signed, "ada"), f"#run-{id}", "lost")
+        assert arrive(signed, "zoe").locator("[id^=run-]").count() == 0
+
+
+@pytest.mark.parametrize("backend", ["Redis", "PostgreSQL"])
+def test_the_backend_that_is_away_is_named_and_not_the_node(
+    backend: str, arrive: Callable[..., Any], postgres: Postgres, tmp_path: Path
+) -> None:
+    with running_replicas(tmp_path, postgres, "--auth", "oauth", count=1) as replicas:
+        signed = Signed(replicas.sites[0], replicas.public_url)
+        AppUser(signed, "ada", "App")
+        page = arrive(signed, "ada")
+        server = page.locator("#part-server")
+        row = server.locator(".node", has_text=backend)
+        row.get_by_text("answers").wait_for()
+        with without(backend, replicas.redis, postgres):
+            row.get_by_text("away").wait_for()
+            shows(page, "#health", f"{backend} does not answer")
+            shows(page, "#outage", f"{backend} does not answer")
+            assert "not ready" in server.inner_text() and "No node" not in server.inner_text()
+            shows(page, "#node-1", "answers")
+            assert page.locator("#live").inner_text() == "live"
+        shows(page, "#health", "The server accepts calls.")
+        row.get_by_text("answers").wait_for()
+
+
+@contextlib.contextmanager
+def without(backend: str, redis: Any, postgres: Postgres) -> Iterator[None]:
+    """Stop Redis or PostgreSQL for a while."""
+    server = redis if backend == "Redis" else postgres
+    server.kill() if backend == "Redis" else server.stop()
+    try:
+        yield
+    finally:
+        server.start()
