@@ -10,6 +10,7 @@ from toolgate.server.auth.clients import clients_file, redirect_uris
 from toolgate.server.auth.clients.model import OAuthClient, display_name, find_client
 from toolgate.server.auth.grants import Grants
 from toolgate.server.auth.login.accounts import normalize_name_or_empty
+from toolgate.server.auth.scopes import OFFLINE, STAY_SIGNED_IN
 from toolgate.server.cli.output import format_count, format_time, print_table
 from toolgate.server.cli.store_command import ENDS_SOON, CommandError, with_store
 from toolgate.server.config.load import Config
@@ -91,8 +92,13 @@ async def list_grants(store: Store, config: Config) -> None:
         person = display_name(each.person) if each.person else "?"
         issuer = ["account" if each.issuer == BUILT_IN else each.issuer or "?"] if shows_issuers else []
         times = format_time(each.used_at), format_time(each.expires_at)
-        rows.append((each.id, person, *issuer, each.client.name, *times, " ".join(each.scopes)))
+        rows.append((each.id, person, *issuer, each.client.name, *times, _format_scopes(each.scopes)))
     print_table(rows)
+
+
+def _format_scopes(scopes: Sequence[str]) -> str:
+    words = " ".join(scope for scope in scopes if scope != OFFLINE)
+    return f"{words}; {STAY_SIGNED_IN}" if OFFLINE in scopes else words
 
 
 @with_store()

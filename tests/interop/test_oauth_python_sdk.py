@@ -126,7 +126,7 @@ def test_a_client_that_knows_only_the_url_signs_in_lists_and_calls(
         assert (kept.client.client_id == gate.document) is (known == "document")
         assert len(gate.fetched) == (known == "document")  # once, then kept
         [asked] = gate.person.asked
-        assert ("self-asserted" in asked) is (known == "dynamic")
+        assert ("not verified" in asked) is (known == "dynamic")
 
     with sign_in_server(tmp_path) as gate:
         asyncio.run(main(gate))

@@ -1,7 +1,7 @@
 """Show a person's account: the apps they approved, what they always allow, their browsers and their password."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -10,6 +10,7 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person, SignInError
 from toolgate.server.auth.login.methods import REFUSED, THROTTLED
 from toolgate.server.auth.login.throttle import ThrottledError
+from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.policy.sign_in_methods import PASSWORD
 from toolgate.server.state.people_rows import BUILT_IN
 from toolgate.transports.web.consent import describe_scope
@@ -26,6 +27,7 @@ from toolgate.transports.web.page_context import (
 from toolgate.transports.web.sign_in_context import SESSION, SignInContext, format_wait
 
 if TYPE_CHECKING:
+    from toolgate.server.auth.grants import GrantSummary
     from toolgate.server.policy.remembered_approvals import RememberedApprovals
 
 ALREADY_REVOKED = "There is nothing to revoke: that access has already ended."  # for people
@@ -74,12 +76,17 @@ class AccountPage:
             more_grants=count - len(grants),
             approvals=await approvals.list_standing(principal_of(visitor)) if approvals is not None else [],
             browsers=await sessions.list_browsers(visitor.person, self._context.cookies.get(request, SESSION)),
-            meanings={scope: describe_scope(self._sentences, scope) for grant in grants for scope in grant.scopes},
+            meanings=self._list_meanings(grants),
             csrf=csrf,
             done=done,
             problem=problem,
         )
         return with_headers(page, *cookies)
+
+    def _list_meanings(self, grants: "Sequence[GrantSummary]") -> list[tuple[str, str]]:
+        """Return each scope of the grants with its meaning, once. `offline_access` stands as its own meaning."""
+        scopes = dict.fromkeys(scope for grant in grants for scope in grant.scopes if scope != OFFLINE)
+        return [(scope, describe_scope(self._sentences, scope)) for scope in scopes]
 
     async def act(self, request: Request) -> Response:
         """Do a button's action, and answer with the page itself: with the result in a URL, any link could claim it."""

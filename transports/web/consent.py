@@ -13,7 +13,7 @@ from starlette.responses import Response
 from toolgate.server.auth.login.accounts import Person
 from toolgate.server.auth.login.sessions import PendingLogin
 from toolgate.server.auth.oauth_server.consent_requests import ConsentRequest
-from toolgate.server.auth.scopes import READ, SHELL
+from toolgate.server.auth.scopes import OFFLINE, READ, SHELL, STAY_SIGNED_IN
 from toolgate.transports.web.http import BadFormError, parse_fields, query_string, read_form, read_query, with_headers
 from toolgate.transports.web.page_context import ANONYMOUS, Visitor
 from toolgate.transports.web.sign_in_context import SignInContext
@@ -125,6 +125,7 @@ class ConsentPages:
             ],
             lists=READ if READ in question.scopes else "",
             shell=SHELL if SHELL in question.scopes else "",
+            stay=f"{STAY_SIGNED_IN}." if question.stays_signed_in else "",
             csrf=csrf,
             problem=problem,
         )
@@ -150,6 +151,8 @@ class _ConsentParams(msgspec.Struct, frozen=True):
 
 def describe_scope(sentences: Mapping[str, str], scope: str) -> str:
     """Return a sentence about a scope."""
+    if scope == OFFLINE:
+        return f"{STAY_SIGNED_IN}."
     return sentences.get(scope) or f"Use the tools of the plugin that needs “{scope}”."  # for people
 
 

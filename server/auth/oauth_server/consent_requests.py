@@ -18,9 +18,10 @@ from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.clients.redirect_uris import display_host
 from toolgate.server.auth.oauth_server.authlib import OAuth2Error
 from toolgate.server.auth.oauth_server.grant_types import CodeGrant, check_resource
-from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe
+from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe
 from toolgate.server.auth.oauth_server.responses import ErrorPage, Redirect
 from toolgate.server.auth.oauth_server.server import AuthlibServer
+from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.protocol.errors import InvalidParams
 from toolgate.server.state.client_rows import CONFIGURED
 from toolgate.server.state.grant_rows import hash_secret
@@ -33,15 +34,16 @@ PURPOSE = "authorization request"
 class ConsentRequest(msgspec.Struct, frozen=True):
     """A request for the consent page, answered once within ten minutes.
 
-    `scopes` are those requested and served, in display order; if none are requested, all that are served. `resource` is
-    the canonical one. `client` is the client that asks, with `.name`, `.id`, `.kind`, `.host` (None: it chose its own
-    name), `.loopback_only`.
+    `scopes` are those requested and served, in display order; if none are requested, all that are served.
+    `stays_signed_in`: it also asks for `offline_access`. `resource` is the canonical one. `client` is the client that
+    asks, with `.name`, `.id`, `.kind`, `.host` (None: it chose its own name), `.loopback_only`.
     """
 
     id: str
     client: OAuthClient
     redirect_uri: str
     scopes: tuple[str, ...]
+    stays_signed_in: bool
     resource: str
     state: str | None
     expires_at: float  # seconds since the epoch
@@ -113,6 +115,7 @@ def consent_request_for(grant: CodeGrant, id: str, expires_at: float) -> Consent
         client=request.client.client,
         redirect_uri=grant.redirect_uri,
         scopes=tuple(scope for scope in request.scope.split() if scope != OFFLINE),
+        stays_signed_in=OFFLINE in request.scope.split(),
         resource=server.issuer.tokens.audience[0],
         state=request.payload.state,
         expires_at=expires_at,

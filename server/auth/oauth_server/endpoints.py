@@ -14,9 +14,10 @@ import msgspec
 from toolgate.server.auth.clients.model import AUTH_METHODS, ID_JAG, PROVING_METHODS
 from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import IntrospectionEndpoint, RevocationEndpoint
-from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequestError, is_own_resource
+from toolgate.server.auth.oauth_server.requests import OAuthRequestError, is_own_resource
 from toolgate.server.auth.oauth_server.responses import NO_STORE, OAuthResponse, error_response
 from toolgate.server.auth.oauth_server.server import AuthlibClient, AuthlibServer
+from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens import jose
 from toolgate.server.state import client_rows, grant_rows
 from toolgate.server.state.grant_rows import hash_secret

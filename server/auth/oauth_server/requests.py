@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 from toolgate.server.auth.clients.model import OAuthClient
 from toolgate.server.auth.oauth_server.authlib import BasicOAuth2Payload, OAuth2Error, OAuth2Request
+from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.config.transports import PATHS
 
 MAX_QUERY = 4 * 1024  # bytes of an authorization request: it is sealed into URLs, of which proxies accept 8 KiB
 MAX_PAIRS = 64
 REPEATABLE = frozenset(("resource",))  # RFC 8707 section 2
-OFFLINE = "offline_access"
 IDENTITY = frozenset(("openid", "profile", "email", "address", "phone", OFFLINE))  # requested by habit, not needed
 LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 PORTS = {"http": 80, "https": 443}

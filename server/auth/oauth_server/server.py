@@ -10,7 +10,7 @@ from toolgate.server.auth.oauth_server import refresh_tokens
 from toolgate.server.auth.oauth_server.authlib import AuthorizationServer, OAuth2Error
 from toolgate.server.auth.oauth_server.barred_people import PIECE, CheckedPeople
 from toolgate.server.auth.oauth_server.client_auth import Assertion, Credentials, read_credentials
-from toolgate.server.auth.oauth_server.requests import OFFLINE, OAuthRequest, OAuthRequestError, describe, scopes_for
+from toolgate.server.auth.oauth_server.requests import OAuthRequest, OAuthRequestError, describe, scopes_for
 from toolgate.server.auth.oauth_server.responses import (
     NO_STORE,
     ErrorPage,
@@ -19,6 +19,7 @@ from toolgate.server.auth.oauth_server.responses import (
     error_response,
 )
 from toolgate.server.auth.oauth_server.verified_inputs import IssuerSettings, VerifiedInputs
+from toolgate.server.auth.scopes import OFFLINE
 from toolgate.server.auth.tokens.access_tokens import EXPIRY_MARGIN, GRANT_CLAIM, GRANT_SCOPE_CLAIM
 from toolgate.server.principal import GrantKey
 from toolgate.server.state import grant_rows, people_rows

@@ -230,7 +230,7 @@ def test_a_person_sees_and_takes_back_what_was_granted_and_signs_out(person: Any
         ask(server, page, client)
         if client == "local":
             sign_in(page)
-            page.get_by_text("can’t prove who it is").wait_for()
+            page.get_by_text("its name can’t be verified").wait_for()
         decide(page)
         connected(page)
         assert server.redeem(server.caught[-1], client)["status"] == 200

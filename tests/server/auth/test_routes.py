@@ -424,10 +424,17 @@ def test_az_07_sec_12_the_consent_page_names_the_client_and_the_destination(
     client: str, uri: str, server: SignInServer
 ) -> None:
     _, page = ask_signed_in(server, client=client, uri=uri)
-    assert "self-asserted" in page.text
+    assert "not verified" in page.text
     assert (uri.removeprefix("https://").removesuffix("/back") or server.app.split("/")[2]) in page.text
     assert f"{server.url}/mcp" in page.text
-    assert ("can’t prove who it is" in page.text) == (client == "local")
+    assert ("its name can’t be verified" in page.text) == (client == "local")
+
+
+def test_the_consent_page_says_what_offline_access_means(server: SignInServer) -> None:
+    for scope, is_said in (("tools:read offline_access", True), ("tools:read", False)):
+        _, page = ask_signed_in(server, scope=scope)
+        assert ("Stay signed in until you revoke it" in page.text) is is_said
+        assert "offline_access" not in page.text
 
 
 def test_sec_12_a_name_is_shown_as_text(server: SignInServer) -> None:

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from tests.clients import chromium as chromium_client
-from tests.clients.chromium import browser, people
+from tests.clients.chromium import NOTIFICATIONS, browser, people
 from tests.clients.raw_client import ROOT
 from tests.server.auth.authorization_in_process import challenge
 from tests.server.auth.minted_tokens import Signed, signed_site
@@ -131,6 +131,7 @@ def sign_in(page: Any, name: str) -> None:
 
 
 def _signed_in(page: Any, shop: Shop, name: str, path: str = "/") -> None:
+    page.add_init_script(NOTIFICATIONS)  # a browser without a screen would show no button for them
     page.goto(f"{shop.url}/login")
     sign_in(page, name)
     page.wait_for_url(f"{shop.url}/")

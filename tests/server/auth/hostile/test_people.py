@@ -166,7 +166,7 @@ def test_sec_12_mcp_01_rg_05_whatever_a_client_calls_itself_its_host_is_shown_an
     path = question(target, target.ada, client_id=id, redirect_uri="https://evil.example/cb")
     page = target.ada.get(path)  # although she is signed in she is asked
     assert page.status == 200
-    assert "evil.example</bdi>" in page.text and "self-asserted" in page.text
+    assert "evil.example</bdi>" in page.text and "not verified" in page.text
     assert "<script" not in page.text and "<img" not in page.text and "49" not in page.text.split("<form")[0][-200:]
     assert "\u202e" not in page.text and "\x1b" not in page.text and "\x00" not in page.text
     assert len(page.body) < 20_000
