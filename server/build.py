@@ -220,6 +220,7 @@ def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") 
 
         nonces = Nonces(bus.keys)
     if config.approve:
+        from toolgate.server.auth.principal_names import PrincipalNames
         from toolgate.server.bus.memory_keys import MemoryKeys  # start-up: approvals are rare
         from toolgate.server.policy.nonces import Nonces
         from toolgate.server.policy.remembered_approvals import RememberedApprovals
@@ -229,7 +230,8 @@ def build_policy(config: Config, rules: Rules, store: Store, bus: "Bus | None") 
             from toolgate.server.policy.shared_approvals import SharedSessionApprovals  # start-up: replicas alone
 
             in_sessions = SharedSessionApprovals(bus.keys)
-        remembered = RememberedApprovals(store, in_sessions=in_sessions)
+        find_label = PrincipalNames(store).find_label
+        remembered = RememberedApprovals(store, in_sessions=in_sessions, find_label=find_label)
         nonces = nonces or Nonces(MemoryKeys())
     most = call_limits(config)
     limiter: RateLimiter | None = None

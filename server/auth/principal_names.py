@@ -30,6 +30,11 @@ class PrincipalNames:
             await self._read_people(principal)
         return self._known[principal]
 
+    async def find_label(self, principal: str) -> str:
+        """Return the principal's name for logs: that of its person, if it has one. Raises StateError."""
+        names = await self.find_names(principal)
+        return next(iter(names - {principal}), principal)
+
     async def _read_people(self, principal: str) -> None:
         """Take names from the database, where people are before they have a token."""
         from toolgate.server.auth.tokens.access_tokens import OWN_ISSUER

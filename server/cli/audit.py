@@ -23,7 +23,7 @@ from toolgate.server.cli.audit_sources import (
     open_rows,
 )
 from toolgate.server.cli.output import format_count, print_json_line, print_table
-from toolgate.server.cli.store_command import read_people, refuse_other_owner
+from toolgate.server.cli.store_command import read_clients, read_people, refuse_other_owner
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.run_loop import run_interruptible
@@ -143,10 +143,11 @@ class _Listing:
                 given = flags[name]
                 raise UsageError(f"--{name}: must be one of {', '.join(words)}, not {given!r}{suggest(given, words)}")
         self._people: dict[str, str] = {}
+        self._clients: dict[str, str] = {}
         self._damaged = 0
 
     def show(self, files: AuditFiles | None, rows: AuditRows | None) -> int:
-        self._people = _read_names(self._config)
+        self._people, self._clients = _read_names(self._config)
         sources: list[AuditSource] = [source for source in (files, rows) if source is not None]
         newest = sources[-1]
         follow = newest.follow(partial(self._print_new, newest.key)) if self._flags.get("follow") else None
@@ -226,14 +227,14 @@ class _Listing:
         cells = (
             entry["time"],
             self._people.get(entry["principal"], entry["principal"][:14]),
-            entry["client"],
+            self._clients.get(entry["client"], entry["client"]),
             entry["tool"],
             entry["decision"],
             entry["outcome"],
             "" if entry["exit"] is None else entry["exit"],
             entry["duration_ms"],
             entry["bytes"],
-            arguments if isinstance(arguments, str) else json.dumps(arguments),
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False),
         )
         return [_format_cell(str(cell)) for cell in cells]
 
@@ -281,15 +282,15 @@ def _parse_time(name: str, flags: Mapping[str, Any]) -> str:
         ) from None
 
 
-def _read_names(config: Config) -> dict[str, str]:
-    """Return the names of people by principal, or an empty dict if they can't be read."""
+def _read_names(config: Config) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the names of people by principal and those of clients by id, or empty dicts if they can't be read."""
 
-    async def read() -> dict[str, str]:
+    async def read() -> tuple[dict[str, str], dict[str, str]]:
         async with aclosing(open_store(config.state, config.database, upgrades=False)) as store:
-            return await read_people(store)
+            return await read_people(store), await read_clients(store, config.clients)
 
     try:
         return asyncio.run(read())
     except ToolError as error:  # the record is shown without names
         print(f"people's names are not known: {error}", file=sys.stderr)
-        return {}
+        return {}, {}

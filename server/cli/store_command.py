@@ -6,6 +6,7 @@ import pwd
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from toolgate.server.config import load
@@ -78,6 +79,16 @@ async def read_nodes(store: Store) -> list["KnownNode"]:
     from toolgate.server.state import node_rows  # start-up
 
     return [] if store.is_empty() else await store.read(node_rows.list_nodes)
+
+
+async def read_clients(store: Store, file: Path | None) -> dict[str, str]:
+    """Return the names of OAuth clients by id: those in the file, and those that were registered here."""
+    from toolgate.server.auth.clients import clients_file  # start-up
+    from toolgate.server.auth.grants import Grants
+
+    configured = clients_file.read_clients(file) if file is not None else {}
+    stored = [] if store.is_empty() else [client for client, _, _ in await Grants(store, {}).list_clients()]
+    return {client.id: client.name for client in (*stored, *configured.values())}
 
 
 async def read_people(store: Store) -> dict[str, str]:

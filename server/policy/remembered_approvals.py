@@ -8,7 +8,7 @@ widens what --deny and other rules say.
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from toolgate.server.state import approval_rows
@@ -59,16 +59,23 @@ class LocalSessionApprovals:
         self._of.pop(principal, None)
 
 
+async def _name_itself(principal: str) -> str:
+    return principal
+
+
 class RememberedApprovals:
-    """The approvals of all people. `in_sessions` has those for a session; None: in memory."""
+    """The approvals of all people. `in_sessions` has those for a session; None: in memory. `find_label` names a
+    principal in the log; by default it is its own name."""
 
     def __init__(
         self,
         store: "Store",
         now: Callable[[], float] | None = None,
         in_sessions: SessionApprovals | None = None,
+        find_label: Callable[[str], Awaitable[str]] | None = None,
     ) -> None:
         self._store = store
+        self._find_label = find_label or _name_itself
         self._now = now or store.now
         self._in_sessions = in_sessions or LocalSessionApprovals()
 
@@ -86,7 +93,8 @@ class RememberedApprovals:
 
     async def add(self, principal: str, request: "ApprovalRequest", client: str, duration: Duration) -> None:
         """Remember an approval. Raises StateError."""
-        log.info("%s approves %s for %s, as asked by --approve %s", principal, request.tool, duration, request.rule)
+        who, tool = await self._find_label(principal), request.tool
+        log.info("%s approves %s for %s, as asked by --approve %s", who, tool, duration, request.rule)
         if duration == "session":
             await self._in_sessions.add(principal, request, self._now())
             return
@@ -114,7 +122,7 @@ class RememberedApprovals:
             lambda connection: approval_rows.remove(connection, principal, id), alone=None
         )
         if is_ended:
-            log.info("%s ends the approval %s", principal, id)
+            log.info("%s ends the approval %s", await self._find_label(principal), id)
         await self._store.clear_flag_unless(
             FLAG,
             principal,

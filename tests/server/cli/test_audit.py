@@ -57,6 +57,16 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_apps_are_called_what_they_are_called_and_arguments_are_readable(tmp_path: Path) -> None:
+    made = command(tmp_path, "client", "add", "Fernhill", "https://fern.example/back")
+    id = made.stdout.split()[2]
+    write(tmp_path, {"tool": "Bash", "client": id, "arguments": {"command": "echo عربي \u202e"}})
+    table = command(tmp_path, "audit").stdout
+    assert "Fernhill" in table and id not in table
+    assert "echo عربي \\u202e" in table
+    assert json.loads(command(tmp_path, "audit", "--json").stdout)["client"] == id
+
+
 def shown(folder: Path, *words: str) -> list[str]:
     """Return the tools of the calls shown."""
     done = command(folder, "audit", "--json", *words)
