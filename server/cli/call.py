@@ -6,6 +6,7 @@ The person at the terminal answers the server's questions.
 import asyncio
 import base64
 import os
+import shlex
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 
 from toolgate.server.calls.terminal import TerminalElicitation
-from toolgate.server.cli.mcp_client.client import McpClientError, QuestionHandler
+from toolgate.server.cli.mcp_client.client import ConnectionLostError, McpClientError, QuestionHandler
 from toolgate.server.cli.offered_parts import (
     convert,
     format_signature,
@@ -49,6 +50,9 @@ async def call(
             content = convert(result.get("content"), list[dict[str, Any]], "tools/call")
         except McpClientError as fault:
             print(f"toolgate: {escape_unprintable(str(fault))}", file=sys.stderr)
+            if isinstance(fault, ConnectionLostError):
+                words = ["toolgate", "call", *(["--url", url] if url is not None else []), "ListBgTasks"]
+                print(f"What the call ran may go on. To see that: {shlex.join(words)}", file=sys.stderr)
             return 1
     if json:
         text = msgspec.json.encode(result).decode()

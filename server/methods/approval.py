@@ -36,13 +36,12 @@ if TYPE_CHECKING:
 
 FORM: Mapping[str, Any] = {"type": "object", "properties": {}}  # accepting it is the answer
 RESERVE = 5.0  # seconds of the hold reserved for the tool, at most a quarter
-REFUSALS = {
-    "decline": ("declined", "the person declined"),
-    "cancel": ("cancelled", "the person closed the question without an answer"),
+REFUSALS = {  # action → the decision, and what the person did
+    "decline": ("declined", "declined"),
+    "cancel": ("cancelled", "closed the question without an answer"),
 }
-AT_ONCE = {"decline": "the client declined it", "cancel": "the client closed the question"}
 IN_REQUEST = "approval"  # key of the question as a request to the client
-TRY_NO_OTHER = "Don't work around it; say what you wanted to do, and ask how to go on."
+TRY_NO_OTHER = "Don't work around it: say what you wanted to do, and ask how to go on."
 
 
 async def require_approval(
@@ -67,10 +66,8 @@ async def require_approval(
     if action is None:
         action, key = await _ask(server, call, tool, arguments, context, request), IN_REQUEST
     if action != "accept":
-        call.decision, reason = REFUSALS[action]
-        if context.answered_at_once(key):
-            reason = f"{AT_ONCE[action]} at once: probably no person saw the question"
-        raise ToolError(f"{reason}; {tool.name} did not run. {TRY_NO_OTHER}")
+        call.decision = REFUSALS[action][0]
+        raise ToolError(_format_refusal(action, request, is_hasty=context.answered_at_once(key)))
     if not await _is_remembered(server, call, request):
         call.decision = "approved"
     return context if call.revision.stateless else context.after(time.monotonic() - began)
@@ -183,6 +180,13 @@ async def _ask(
     finally:
         call.approving = None
     return str(answer["action"])
+
+
+def _format_refusal(action: str, request: ApprovalRequest, *, is_hasty: bool) -> str:
+    what = "call" if request.command is None else "command"
+    refused = f"The {'client' if is_hasty else 'person'} {REFUSALS[action][1]}"
+    hasty = " at once, so probably no person saw the question" if is_hasty else ""
+    return f"{refused}{hasty}; the {what} did not run. {TRY_NO_OTHER}"
 
 
 def _format_denial(tool: Tool, rule: Rule | None) -> str:

@@ -43,7 +43,13 @@ class UnansweredError(CannotAskError):
 
 
 class StillWaitingError(UnansweredError):
-    """No answer has come yet; the text says where the question waits. The same call takes the answer later."""
+    """No answer has come yet; the text says that first, then where the question waits. The same call takes the answer
+    later."""
+
+    @property
+    def advice(self) -> str:
+        """Where the question waits, and what to do."""
+        return self.text.partition(". ")[2]
 
 
 class TasksUnsupportedError(CannotAskError):

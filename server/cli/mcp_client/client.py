@@ -23,6 +23,10 @@ class McpClientError(Exception):
     """The server answered with an error, or not at all."""
 
 
+class ConnectionLostError(McpClientError):
+    """The connection broke before the answer came: what was asked for may go on."""
+
+
 class ServerExitError(McpClientError):
     """The server exited before it answered."""
 

@@ -16,6 +16,7 @@ from toolgate.server.cli.mcp_client.client import (
     CLIENT_IDENTITY,
     MAX_MESSAGE,
     SERVER_COMMAND,
+    ConnectionLostError,
     McpClient,
     McpClientError,
     NotificationHandler,
@@ -83,7 +84,7 @@ class StreamableClient:
             params = message.get("params", {})
             message = {**message, "params": {**params, "_meta": {**params.get("_meta", {}), **self._envelope}}}
             headers = {**headers, "Mcp-Method": message["method"], "Mcp-Name": encode_header(params.get("name", ""))}
-        fault: McpClientError = McpClientError("the response ended before it was complete")
+        fault: McpClientError = ConnectionLostError("the response ended before it was complete")
         try:
             async with open_response("POST", self._url, headers, msgspec.json.encode(message)) as response:
                 id = response.headers.get("mcp-session-id")
@@ -301,6 +302,8 @@ async def open_response(
         reason = describe_error(error)
         hint = "; is the server running?" if reason == "connection refused" else ""
         raise ServerUnreachableError(f"{url}: {reason}{hint}") from None
+    except (httpcore.ReadError, httpcore.RemoteProtocolError) as error:
+        raise ConnectionLostError(f"{url}: the connection broke before the answer came") from error
     except (httpcore.NetworkError, httpcore.ProtocolError, ValueError, msgspec.DecodeError) as error:
         raise McpClientError(f"{url}: {describe_error(error)}") from error
 
