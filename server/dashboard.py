@@ -21,7 +21,7 @@ from toolgate.server.state.callbacks import CallbackStore
 from toolgate.server.state.store import Store
 from toolgate.server.state.todos import TodoOutline, TodoStore
 from toolgate.server.telemetry.audit.checker import EntryData
-from toolgate.server.telemetry.recent_calls import RecentCall, RecentCalls
+from toolgate.server.telemetry.recent_calls import MAX_CALLS, RecentCall, RecentCalls
 from toolgate.server.workspaces.workspaces import Workspaces
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.services import Plan
@@ -118,6 +118,11 @@ class Activity(msgspec.Struct, frozen=True):
     @property
     def running_count(self) -> int:
         return sum(shown.is_running for shown in self.runs)
+
+    @property
+    def may_lack_calls(self) -> bool:
+        """Whether there may have been earlier calls: only so many are kept."""
+        return len(self.calls) >= MAX_CALLS
 
     @property
     def clients(self) -> set[str]:

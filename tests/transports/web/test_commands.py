@@ -13,6 +13,7 @@ from tests.server.auth.sign_in_server import PASSWORD
 from tests.servers.home_page_server import AppUser
 from tests.transports.web.conftest import is_live, told
 from toolgate.server.dashboard import MAX_ENDED, MAX_FOLLOWED
+from toolgate.server.telemetry.recent_calls import MAX_CALLS
 
 MANY = MAX_FOLLOWED + 6
 
@@ -34,6 +35,8 @@ def ada_with_many(tmp_path: Path) -> Iterator[AppUser]:
         ada = AppUser(signed, "ada", "App")
         for _ in range(MAX_ENDED + 2):
             ada.run("true")
+        for _ in range(MAX_CALLS - MAX_ENDED - MANY):
+            ada.call("PlanMode", action="status")
         for n in range(MANY):
             ada.run(f"echo number {n}; exec sleep 900")
         yield ada
@@ -68,6 +71,7 @@ def test_all_that_run_are_listed_counted_folded_and_stopped(ada_with_many: AppUs
     assert page.locator("#part-runs details[id^=fold-][open]").count() == 3
     assert page.evaluate("document.documentElement.scrollHeight") < 8_000
     page.get_by_text("… and 2 more that have ended").wait_for()
+    page.get_by_text(f"Only the last {MAX_CALLS} calls are listed here.").wait_for()
     oldest = rows.last
     id = (oldest.get_attribute("id") or "").removeprefix("run-")
     oldest.get_by_text("Output").click()

@@ -105,6 +105,8 @@ def test_the_backend_that_is_away_is_named_and_not_the_node(
             assert "not ready" in server.inner_text() and "No node" not in server.inner_text()
             shows(page, "#node-1", "answers")
             assert page.locator("#live").inner_text() == "live"
+            loaded = page.context.request.get(f"{signed.site.url}/", headers={"accept": "text/html"})
+            assert backend in loaded.text() and "No node" not in loaded.text()
         shows(page, "#health", "The server accepts calls.")
         row.get_by_text("answers").wait_for()
 
