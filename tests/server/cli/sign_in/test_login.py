@@ -66,7 +66,8 @@ def stored(place: Site, home: Path) -> tuple[CredentialStore, SignIn]:
 def test_a_person_signs_in_once_and_handles_no_token(place: Site, tmp_path: Path) -> None:
     url = f"{place.url}/mcp"
     before = run(tmp_path, "tools", "--url", url)
-    assert before.returncode == 1 and f"Not signed in. Run `toolgate login {url}`, or set TOOLGATE_TOKEN." in before.stderr
+    way = f"Not signed in. Run `toolgate login {url}`, or set TOOLGATE_TOKEN."
+    assert before.returncode == 1 and way in before.stderr
     assert sign_in(place, tmp_path)[:2] == (0, f"signed in to {url}\n")
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{22}", (tmp_path / "opened").read_text())  # others see commands
     assert run(tmp_path, "call", "Bash", "command=echo hi", "--url", url).stdout == "hi\n"
