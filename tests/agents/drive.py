@@ -122,6 +122,10 @@ def _write_tools(scene: Scene) -> dict[str, Step]:
         "wait": Step("Bash", {"command": "sleep 2"}),
         "kill": Step("KillBgTask", task_of("long")),
         "plugin": Step(PLUGIN_TOOL, {"width": 6}),
+        "text number": Step("Bash", {"command": "echo texts-$((70 + 7))", "timeout": "5000"}),
+        "text id": Step("KillBgTask", lambda shown: {"task_id": str(task_of("long")(shown)["task_id"])}),
+        "text of a plugin": Step(PLUGIN_TOOL, {"width": "7"}),
+        "description": Step("Bash", {"command": "echo described-$((80 + 8))", "description": "Print a word"}),
     }
 
 

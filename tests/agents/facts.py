@@ -96,6 +96,14 @@ FACTS: Mapping[str, Fact] = {
     "new plugin": Fact(
         "the tool of a plugin added during the session", TOOLS, lambda run: drive.LATER in run.offered.get("kill", [])
     ),
+    "text number": Fact("Bash: a number sent as text", TOOLS, lambda run: run.says("text number", "texts-77")),
+    "text id": Fact("KillBgTask: an id sent as text", TOOLS, lambda run: run.says("text id", "killed")),
+    "text of a plugin": Fact(
+        "a plugin: a number sent as text", TOOLS, lambda run: run.says("text of a plugin", "49", "of brass")
+    ),
+    "description": Fact(
+        "Bash: a `description`, which is ignored", TOOLS, lambda run: run.says("description", "described-88")
+    ),
     "signin": Fact(
         "the tools, after signing in by the agent's own command",
         ("signin",),
@@ -111,7 +119,9 @@ FACTS: Mapping[str, Fact] = {
     "after the cut": Fact("the next call", drive.KILLED, lambda run: run.says("after the cut", "after-66")),
 }
 
+BY_ITSELF = "it checks arguments by the schema itself"
 LIMITS: Mapping[tuple[str, str], str] = {  # facts that an agent never passes on: (agent, fact) → why
     ("claude-code", "cut"): "it waits for `MCP_TOOL_TIMEOUT`",
     ("codex", "new plugin"): "it lists the tools once, and ignores `list_changed`",
+    **{("gemini-cli", fact): BY_ITSELF for fact in ("text number", "text id", "text of a plugin", "description")},
 }
