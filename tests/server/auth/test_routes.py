@@ -4,6 +4,7 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import html
 import http.client
 import json
 import re
@@ -435,6 +436,23 @@ def test_the_consent_page_says_what_offline_access_means(server: SignInServer) -
         _, page = ask_signed_in(server, scope=scope)
         assert ("Stay signed in until you revoke it" in page.text) is is_said
         assert "offline_access" not in page.text
+
+
+def test_an_app_with_a_scheme_of_its_own_is_named_as_such_and_gets_its_query_back(server: SignInServer) -> None:
+    """RFC 8252 section 7.1; RFC 6749 section 3.1.2."""
+    uri = "claude.ai:/back?q=%E9&flag&a=b+c"  # a scheme that looks like a host
+    server.know("native", "dynamic", "Fern", uri)
+    browser, page = ask_signed_in(server, client="native", uri=uri)
+    assert "an app on your computer (claude.ai:)" in page.text
+    assert "can’t prove who it is" in page.text and "self-asserted" in page.text
+    for decision, first in (("approve", "code="), ("deny", "error=access_denied&")):
+        page = browser.get(browser.get(server.asking(client="native", uri=uri)).location)  # asked each time
+        got = browser.post("/consent", answer(page, "tools:read", decision=decision))
+        assert (got.status, got.location.startswith(f"{uri}&{first}")) == (303, True)
+        assert "form-action" not in page.headers["content-security-policy"]
+    wrong = browser.get(server.asking(client="native", uri=uri, scope="none"))
+    assert wrong.status == 400 and "Continuing opens an app on your computer (claude.ai:)" in wrong.text
+    assert html.escape(f"{uri}&error=invalid_scope", quote=False) in wrong.text
 
 
 def test_sec_12_a_name_is_shown_as_text(server: SignInServer) -> None:
