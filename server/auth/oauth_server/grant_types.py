@@ -92,8 +92,8 @@ class CodeGrant(AuthorizationCodeGrant):  # type: ignore[misc]  # as above
     approved_scopes: tuple[str, ...] = ()  # of the requested scopes, by the person
 
     def create_authorization_response(self, redirect_uri: str, grant_user: Person | None) -> Any:
-        """Return the redirect with a new code, or raise for a person who denies. Authlib would write the redirect URI's
-        own query anew (RFC 6749 section 3.1.2)."""
+        """Return the redirect with a new code, or raise for a person who denies. Authlib would rewrite the query of the
+        redirect URI (RFC 6749 section 3.1.2)."""
         if grant_user is None:
             raise OAuthRequestError("access_denied", redirect_uri=redirect_uri)
         self.request.user = grant_user

@@ -444,7 +444,7 @@ def test_an_app_with_a_scheme_of_its_own_is_named_as_such_and_gets_its_query_bac
     server.know("native", "dynamic", "Fern", uri)
     browser, page = ask_signed_in(server, client="native", uri=uri)
     assert "an app on your computer (claude.ai:)" in page.text
-    assert "can’t prove who it is" in page.text and "self-asserted" in page.text
+    assert "its name can’t be verified" in page.text and "not verified" in page.text
     for decision, first in (("approve", "code="), ("deny", "error=access_denied&")):
         page = browser.get(browser.get(server.asking(client="native", uri=uri)).location)  # asked each time
         got = browser.post("/consent", answer(page, "tools:read", decision=decision))
