@@ -20,7 +20,7 @@ from toolgate.tools.api.tool import tool
 MAX_JSON = 50_000  # characters: four questions at all their limits fit
 MAX_QUESTIONS = 4
 MIN_OPTIONS, MAX_OPTIONS = 2, 4
-MAX_HEADER = 12  # characters, as the contract says
+MAX_HEADER = 12  # characters that a form shows; a longer header is cut
 MAX_QUESTION = 2_000
 MAX_LABEL = 200
 MAX_DESCRIPTION = 1_000
@@ -32,6 +32,12 @@ SHAPE = (
     'questions_json must be {"questions": [{"question": "…", "header": "…", "options": ["…", '
     '{"label": "…", "description": "…"}], "multiSelect": false}]}, or the bare list'
 )
+QUESTION_TYPES = {"type": "object", "properties": {"options": {"type": "array"}, "multiSelect": {"type": "boolean"}}}
+TYPES: dict[str, Any] = {
+    "type": ["object", "array"],
+    "properties": {"questions": {"type": "array", "items": QUESTION_TYPES}},
+    "items": QUESTION_TYPES,
+}
 IN_WORDS = "Ask the person in the conversation, and wait for the answer:"
 NO_FORM = "No form can be shown here."
 DECLINED = "The person declined to answer."
@@ -136,6 +142,7 @@ def parse_questions(text: str) -> list[FormQuestion]:
         given = decode_json(text)
     except JsonError as error:
         raise ToolError(f"questions_json is not JSON ({error}); {SHAPE}") from None
+    given = _read_texts(given)
     if isinstance(given, dict):
         surplus = sorted(set(given) - {"questions"})
         if surplus:
@@ -148,6 +155,13 @@ def parse_questions(text: str) -> list[FormQuestion]:
     questions = [_question(number, item) for number, item in enumerate(given, 1)]
     _refuse_twice("the questions", [question.text for question in questions])
     return questions
+
+
+def _read_texts(given: Any) -> Any:
+    """Return the questions with lists and booleans in place of texts that spell them, as some clients send them."""
+    from toolgate.tools.api.schema_reader import SchemaReader  # start-up: few calls ask
+
+    return SchemaReader(TYPES).read(given, deep=True)
 
 
 def build_form(questions: Sequence[FormQuestion], has_multi_select: bool) -> dict[str, Any]:
@@ -263,10 +277,15 @@ def _question(number: int, item: Any) -> FormQuestion:
     return FormQuestion(
         key=f"question_{number}",
         text=_string(where, name, item[name], MAX_QUESTION),
-        header=_optional(where, "header", item, MAX_HEADER),
+        header=_cut_header(_optional(where, "header", item, MAX_QUESTION)),
         options=_options(where, item.get("options")),
         multiple=multiple,
     )
+
+
+def _cut_header(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= MAX_HEADER else f"{line[: MAX_HEADER - 1].rstrip()}…"
 
 
 def _options(where: str, given: Any) -> list[QuestionOption]:
