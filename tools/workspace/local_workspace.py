@@ -19,6 +19,7 @@ from toolgate.tools.workspace.idle_timer import IdleTimer
 from toolgate.tools.workspace.limit_checks import LimitChecks
 from toolgate.tools.workspace.login_path import MAX_OUTPUT, LoginPath
 from toolgate.tools.workspace.open_file import LocalFile
+from toolgate.tools.workspace.output_bytes import find_cut
 from toolgate.tools.workspace.output_text import Excerpt, make_excerpt
 from toolgate.tools.workspace.process import LATE_INSIDE, CommandStartError, Launch
 from toolgate.tools.workspace.run import RunningCommand
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 KILL_WITHIN = LATE_INSIDE + 2.0  # seconds for a tree to end after SIGKILL or with its sandbox, unless another user's
 CLOSE_WITHIN = 0.15  # the same, at shutdown
-NEAR = 4096  # bytes before the end of a take that are searched for a line end
 SETTLE = 5.0  # seconds for a killed tree to end: SIGTERM, 2 s, SIGKILL, and some margin
 LINGER = 0.1  # seconds for children such as `> >(tee log)` to end by themselves
 READS = 2  # concurrent file reads of one principal: each file is in memory whole
@@ -215,7 +215,7 @@ class LocalWorkspace:
         data = await self.read(run_id, offset, limit)
         more = offset + len(data) < size
         if more:
-            data = data[: data.rfind(b"\n", -NEAR) + 1] or data
+            data = data[: find_cut(data)] or data
         text, used = clean_output(data, final=not more and run.status != "running")
         if more and not used:  # an empty take would be repeated for ever
             text, used = clean_output(data, final=True)

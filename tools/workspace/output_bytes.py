@@ -8,14 +8,18 @@ complete waits for its end, up to MAX_LINE. The work is linear in the bytes.
 import codecs
 
 MAX_LINE = 16 * 2**10  # bytes of an incomplete line held back
+NEAR = 4096  # bytes before the end of a piece that are searched for a line end
 SAMPLE = 128  # bytes that show whether a line is UTF-16
-BLOCK = 1024  # bytes from which lines are judged together: binary data has line ends by chance
+BLOCK = 8 * 2**10  # bytes from which lines are judged together: binary data has line ends by chance
 MIN_WORD = 4  # characters of a plain line that ends binary data: shorter ones are there by chance
 MAX_PENDING = 1024  # bytes of such shorter lines
-FEW = 2  # control characters that any line may have
+MAX_DOUBTFUL = 3  # lines before binary data that belong to it
+FEW = 3  # control characters that any line may have
+MANY = 5  # one part in so many makes a line binary
 BINARY_SHARE = 0.3  # of bytes that no text has in a block
 CONTROLS = bytes({*range(1, 7), *range(0x10, 0x1B), *range(0x1C, 0x20), 0x7F})  # without those that ansi.py knows
 ODD = b"\0" + CONTROLS
+PLAIN = bytes(range(0x20, 0x7F)) + b"\t\r\n\x1b"
 CARETS = {code: f"^{chr(code ^ 0x40)}" for code in CONTROLS}  # as `cat -v` shows them
 MARKS = {"utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
 FIRST_NOTE = "(binary output: {:,} bytes; pipe it to xxd or file to look at it)"
@@ -27,10 +31,12 @@ class OutputDecoder:
 
     def __init__(self) -> None:
         self._order = ""  # of the line before, if it was UTF-16
+        self._is_marked = False  # such a line began with a byte order mark
         self._binary = 0  # bytes of binary data that no note counts yet
         self._pending = b""  # short plain lines after it
         self._notes = 0
         self._is_in_line = False  # the last text has no line end
+        self._may_be_block = True  # the rest of these bytes is not yet judged together
 
     def decode(self, data: bytes, *, final: bool) -> tuple[str, int]:
         """Return the text of `data`, and the bytes used. Unless `final`, what later bytes decide is left."""
@@ -55,7 +61,8 @@ class OutputDecoder:
 
     def _decode_lines(self, data: bytes, *, final: bool) -> tuple[str, int]:
         texts: list[str] = []
-        place = self._skip_block(data)
+        place = 0
+        self._may_be_block = True
         while place < len(data):
             end, text = self._take_utf16(data, place, final=final)
             if end < 0:
@@ -70,14 +77,20 @@ class OutputDecoder:
             place = end
         return "".join(texts), place
 
-    def _skip_block(self, data: bytes) -> int:
-        """Count complete lines that are binary as a whole. Return their end."""
+    def _take_block(self, data: bytes, place: int) -> tuple[int, str]:
+        """Return the end of the complete lines from `place` on, and their text, if they are all text between NULs, or
+        binary as a whole. Else the end is `place`."""
+        is_first, self._may_be_block = self._may_be_block, False
         end = data.rfind(b"\n") + 1 or (len(data) if len(data) > MAX_LINE else 0)
-        block = data[:end]
-        if len(block) < BLOCK or self._order or guess_utf16(block, 0) or count_foreign(block) < BINARY_SHARE * end:
-            return 0
-        self._count_binary(block)
-        return end
+        if not is_first or end - place < BLOCK:
+            return place, ""
+        block = data[place:end]
+        foreign, nuls = count_foreign(block), block.count(0)
+        if foreign > BINARY_SHARE * len(block):
+            self._count_binary(block)
+            return end, ""
+        is_text = not self._binary and b"\0\0" not in block and b"\n\0" not in block
+        return (end, show_controls(block)) if is_text and foreign - nuls < len(block) // 50 else (place, "")
 
     def _take_utf16(self, data: bytes, place: int, *, final: bool) -> tuple[int, str]:
         """Return the end of a line in UTF-16, and its text. The end is `place` for a line in UTF-8, and -1 where later
@@ -90,16 +103,20 @@ class OutputDecoder:
         while at >= 0 and (at - place) % 2:
             at = data.find(newline, at + 1)
         first = data.find(b"\n", place)
-        is_cut = 0 <= first < at + newline.index(b"\n") and (first - place) % 2 == newline.index(b"\n")
-        if is_cut or (at < 0 and b"\0" not in data[place:]):
-            return place, ""
-        if at < 0 and not final and len(data) - place <= MAX_LINE:
+        is_sure = self._order or data.startswith(MARKS[order], place)
+        is_cut = 0 <= first < at + newline.index(b"\n") and not (is_sure and (first - place + newline.index(b"\n")) % 2)
+        is_open = at < 0 and first < 0 and not final and len(data) - place <= MAX_LINE
+        if is_open or (at < 0 and first == len(data) - 1 and not final):
             return -1, ""
+        is_end = self._is_marked and first < 0  # the last line of a file
+        if is_cut or (at < 0 and not is_end and b"\0" not in data[place:]):
+            return place, ""
         end = at + 2 if at >= 0 else place + (len(data) - place) // 2 * 2
         text = decode_utf16(data[place:end], order)
         if not text:
             return place, ""
         self._order = order
+        self._is_marked = self._is_marked or data.startswith(MARKS[order], place)
         return end, self.end() + text
 
     def _take_line(self, data: bytes, place: int, *, final: bool) -> tuple[int, str]:
@@ -108,6 +125,10 @@ class OutputDecoder:
         end = data.find(b"\n", place) + 1
         line = data[place : end or len(data)]
         is_plain = not has_odd_bytes(line)
+        if not is_plain:
+            block_end, text = self._take_block(data, place)
+            if block_end > place:
+                return block_end, text
         if not end:
             if is_plain and not self._binary:
                 text, used = decode_utf8(line, final=final)
@@ -115,28 +136,21 @@ class OutputDecoder:
             if not final and len(line) <= MAX_LINE:
                 return place, ""
             end = len(data)
-        if not is_plain:
-            text = "" if is_binary(line) else show_controls(line)
-            if text:
-                return end, self.end() + text
-            self._count_binary(line)
-        elif self._binary:
+        if is_plain and self._binary and count_foreign(line) <= max(1, len(line) // MANY):  # text may follow
             self._pending += line
             is_over = len(line.strip()) >= MIN_WORD or len(self._pending) > MAX_PENDING
             return end, self.end() if is_over else ""
-        else:
-            return end, decode_utf8(line, final=True)[0]
-        return end, ""
+        if is_binary(line) or (is_plain and self._binary) or (is_doubtful(line) and begins_binary(data, end)):
+            self._count_binary(line)
+            return end, ""
+        text = decode_utf8(line, final=True)[0] if is_plain else show_controls(line)
+        return end, self.end() + text
 
     def _count_binary(self, data: bytes) -> None:
-        """Count binary data; text after its last odd byte, with a line end, may be another program's."""
-        after = 0
-        if data.endswith(b"\n"):
-            after = len(data) - 1 - max(data.rfind(bytes([code])) for code in ODD)
-            tail = data[len(data) - after :] if after else b""
-            after = after if tail.isascii() and len(tail) <= MAX_PENDING else 0
+        """Count binary data. Plain text at its end, up to a line end, may be another program's."""
+        after = len(data) - len(data.rstrip(PLAIN)) if data.endswith(b"\n") else 0
         self._binary += len(self._pending) + len(data) - after
-        self._pending = data[len(data) - after :] if after else b""
+        self._pending = data[len(data) - after :]
 
 
 def has_odd_bytes(data: bytes) -> bool:
@@ -183,13 +197,34 @@ def count_foreign(data: bytes) -> int:
 
 
 def is_binary(line: bytes) -> bool:
-    """Return whether a line has more odd bytes than text between NULs, or with a few control characters."""
-    nuls = line.count(0)
-    others = count_foreign(line) - nuls
-    return nuls * 3 > len(line) or others > max(FEW, len(line) // 10)
+    """Return whether a line is more than text between NULs, or with a few control characters."""
+    return b"\0\0\0" in line or count_foreign(line) - line.count(0) > max(FEW, len(line) // MANY)
+
+
+def is_doubtful(line: bytes) -> bool:
+    """Return whether a line has bytes that text seldom has."""
+    return count_foreign(line) > line.count(0)
+
+
+def begins_binary(data: bytes, place: int) -> bool:
+    """Return whether binary data begins at `place`, or after a few doubtful lines, as in the head of a PNG."""
+    for _ in range(MAX_DOUBTFUL):
+        end = data.find(b"\n", place) + 1 or len(data)
+        line = data[place:end]
+        if is_binary(line) or not is_doubtful(line):
+            return is_binary(line)
+        place = end
+    return False
 
 
 def show_controls(line: bytes) -> str:
     """Return a line with a line end in the place of a NUL, and control characters as `cat -v` shows them."""
     text = line.decode("utf-8", "replace").replace("\0\n", "\n").replace("\0", "\n")
     return text.translate(CARETS)
+
+
+def find_cut(data: bytes) -> int:
+    """Return where to cut output so that no line is split, or 0 if no line ends near the end. In UTF-16 a NUL may
+    follow a line end."""
+    cut = data.rfind(b"\n", -NEAR) + 1
+    return cut + 1 if cut and data[cut : cut + 1] == b"\0" else cut

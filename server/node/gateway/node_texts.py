@@ -15,6 +15,7 @@ from toolgate.tools.api.text import clean_text
 from toolgate.tools.pages.page_reader import PageDocument
 from toolgate.tools.workers.pictures import FittedPicture
 from toolgate.tools.workspace.ansi import clean_output
+from toolgate.tools.workspace.output_bytes import has_odd_bytes
 from toolgate.tools.workspace.run_record import Run
 from toolgate.tools.workspace.workspace import Conclusion, NewOutput
 
@@ -46,8 +47,10 @@ def clean_error(error: ErrorData) -> ErrorData:
 
 
 def _clean_output(text: str) -> str:
-    """Return output without escape sequences. Others of its characters are a command's."""
-    return clean_output(text.encode(errors="replace"), final=True)[0] if "\x1b" in text or "\x9b" in text else text
+    """Return output without escape sequences and control characters. Others of its characters are a command's."""
+    data = text.encode(errors="replace")
+    is_odd = "\x1b" in text or "\x9b" in text or has_odd_bytes(data)
+    return clean_output(data, final=True)[0] if is_odd else text
 
 
 def _clean_conclusion(conclusion: Conclusion) -> Conclusion:

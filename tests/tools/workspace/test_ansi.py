@@ -136,6 +136,9 @@ def test_output_is_the_same_in_pieces_of_any_size() -> None:
         b"\b\bx",
         b"\x1b[1;",
         b"\xc2\x9b",
+        b"\0",
+        b"aaaa\0\n",
+        b"h\0",
     ],
 )
 def test_work_grows_with_the_bytes_and_no_faster(part: bytes) -> None:
@@ -161,6 +164,94 @@ def test_bash_and_its_spool(tmp_path: Path) -> None:
         assert "red N link\n1\n2\n" in text_of(output)
         kept = Path(output.structured["output_file"]).read_bytes()
         assert kept.startswith(b"\x1b[1;31mred\x1b[0m \x1b]0;title\x07N\bN ")
+
+    on_caller(body, tmp_path)
+
+
+FIRST = "(binary output: {:,} bytes; pipe it to xxd or file to look at it)\n"
+NEXT = "(binary output: {:,} bytes)\n"
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0 \0\0\x000\1\0\0\0\0\xae,\xb2\xd2\0\0\0\3PLTE\xff\xc8(/t\xfc"
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (bytes(range(256)) * 12, FIRST.format(3072)),
+        (b"before\n" + PNG + b"\nafter\n", f"before\n{FIRST.format(len(PNG))}\nafter\n"),
+        (PNG + b"\n\nsecond\n" + PNG + b"\nok\n", f"{FIRST.format(len(PNG))}\n\nsecond\n{NEXT.format(len(PNG))}\nok\n"),
+        (bytes(100_000) + b"after\n", f"{FIRST.format(100_000)}after\n"),
+        ("Windows für Linux\r\nUbuntu\r\n".encode("utf-16-le"), "Windows für Linux\nUbuntu\n"),
+        ("\ufeffпривет\r\nмир".encode("utf-16-le"), "привет\nмир"),
+        ("\ufeffhello\n".encode("utf-16-be"), "hello\n"),
+        (
+            "适用于 Linux 的 Windows 子系统:\r\n默认 Ubuntu\r\n".encode("utf-16-le"),
+            "适用于 Linux 的 Windows 子系统:\n默认 Ubuntu\n",
+        ),
+        (b"plain\n" + "one\r\ntwo\r\n".encode("utf-16-le") + b"plain again\n", "plain\none\ntwo\nplain again\n"),
+        (b"./a\0./b c\0./d\0", "./a\n./b c\n./d\n"),
+        (b"a\0b\0c\0", "a\nb\nc\n"),
+        (b"PATH=/bin\0HOME=/\0", "PATH=/bin\nHOME=/\n"),
+        (b"a string of C\0\n", "a string of C\n"),
+        (b"a\x01b\x1fc\x7f\n", "a^Ab^_c^?\n"),
+        ("café süß\n".encode("latin-1"), "caf\ufffd s\ufffd\ufffd\n"),
+    ],
+)
+def test_binary_data_is_counted_and_other_encodings_are_text(data: bytes, text: str) -> None:
+    assert clean_output(data, final=True) == (text, len(data))
+    for size in (80, 512):
+        cleaner = OutputCleaner()
+        pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
+        assert "".join(pieces) + cleaner.end(final=True) == text
+        assert cleaner.used == len(data)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("id,name\r1,ann\r2,bob\r", "id,name\n1,ann\n2,bob"),
+        ("x,y\r1,2\r3,4\n", "x,y\n1,2\n3,4\n"),
+        ("10:01 request 1 done\r10:02 request 2 done\r", "10:01 request 1 done\n10:02 request 2 done"),
+        ("item 1\ritem 2\rend\n", "item 1\nitem 2\nend\n"),
+        ("1\r2\r3\r", "1\n2\n3"),
+        ("Counting 1\rCounting 2\rCounting 3\n", "Counting 3\n"),
+        ("10%\r20%\r30%\r", "30%"),
+        ("step 1/5\rstep 2/5\rstep 3/5\rdone\n", "step 3/5\ndone\n"),
+    ],
+)
+def test_rows_that_end_in_carriage_returns_stay_and_a_meters_states_do_not(raw: str, text: str) -> None:
+    data = raw.encode()
+    assert clean_output(data, final=True) == (text, len(data))
+    for size in (1, 7, 80):
+        cleaner = OutputCleaner()
+        pieces = [cleaner.feed(data[start : start + size]) for start in range(0, len(data), size)]
+        assert "".join(pieces) + cleaner.end(final=True) == text
+
+
+def test_binary_output_is_short_in_each_answer(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        program = "head -c 3000 /bin/bash"
+        assert text_of(await me.bash(program)) == FIRST.format(3000)
+        task = (await me.call("BackgroundBash", command=f"{program}; echo; echo end")).structured["task_id"]
+        assert await me.workspace.wait(task, BOUND)
+        read = (await me.call("ReadBgOutput", task_id=task)).structured["output"]
+        assert read == f"{FIRST.format(3000)}\nend\n"
+        output = await me.bash("head -c 300000 /bin/bash; echo; echo end")
+        assert text_of(output).startswith("(binary output: ") and text_of(output).endswith("\nend\n")
+        assert len(text_of(output)) < 5_000
+
+    on_caller(body, tmp_path)
+
+
+def test_utf_16_is_read_in_pieces(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        (me.workspace.root / "list").write_bytes("".join(f"Zeile {n} süß\r\n" for n in range(200)).encode("utf-16-le"))
+        task = (await me.call("BackgroundBash", command="cat list")).structured["task_id"]
+        assert await me.workspace.wait(task, BOUND)
+        text, has_more = "", True
+        while has_more:
+            new = await me.workspace.take(task, 1000)
+            text, has_more = text + new.text, new.has_more
+        assert text == "".join(f"Zeile {n} süß\n" for n in range(200))
 
     on_caller(body, tmp_path)
 
