@@ -86,14 +86,16 @@ class Planner:
 
 
 @contextlib.contextmanager
-def planner(made: Path, level: str, user: int | None, command: Sequence[str] = ()) -> Iterator[Planner]:
+def planner(
+    made: Path, level: str, user: int | None, command: Sequence[str] = (), limits: Sequence[str] = ()
+) -> Iterator[Planner]:
     if user is not None:
         for name in ("state", "home", "work"):
             (made / name).mkdir()
             os.chown(made / name, user, user)
         command = run_as(user, made)
     how = {"command": command} if command else {}
-    limits = ["--limit", "calls=0", "--limit", "calls:tools:shell=0"]
+    limits = ["--limit", "calls=0", "--limit", "calls:tools:shell=0", *limits]
     limits += ["--sandbox-paths", str(prepare_outside(made / "out"))] if level == "bwrap" else []
     if level != "bwrap":
         prepare_outside(made / "out")
@@ -167,6 +169,50 @@ def test_the_record_of_the_folder_holds_no_more_than_a_path(name: str) -> None:
         sizes = [each.stat().st_size for each in (mine.signed.site.state / "spool").rglob("cwd")]
         assert sizes and max(sizes) <= 4096
         assert mine.bash("pwd") == "/usr/lib\n"
+
+
+TEMPORARY = {  # each fails without a folder for temporary files
+    "seq 100000 | sort -n -S 100K | tail -1": "100000\n",
+    f"cat <<END | wc -c\n{'y' * 100_000}\nEND": "100001\n",
+    f"{SYSTEM_PYTHON} -c 'import tempfile as t; print(t.TemporaryFile().write(bytes(1)), bool(t.mkdtemp()))'": (
+        "1 True\n"
+    ),
+    "(cd $(mktemp -d) && mkdir -p a/b && chmod 0 a 2>/dev/null; mkdir -m 0 c; ln -s / d; mkfifo e; echo $?)": "0\n",
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_temporary_files_are_the_commands_own_and_leave_nothing(name: str) -> None:
+    level, user = LEVELS[name]
+    with folder() as made, planner(made, level, user) as mine:
+        mine.bash("true")
+        state, others = mine.signed.site.state, made / "out"
+        before = contents(mine.root, others)
+        mine.call("PlanMode", action="enter", goal="look")
+        for command, text in TEMPORARY.items():
+            assert mine.bash(command) == text, command[:80]
+        escapes = (
+            "(cd ${TMPDIR:-/tmp} && ln -s $HOME out && ! echo x 2>/dev/null >out/new && ! ln $HOME/old old 2>/dev/null"
+        )
+        (mine.root / "old").write_text("old")
+        before = contents(mine.root, others)
+        assert mine.bash(f"{escapes} && ! mv $HOME/old . 2>/dev/null; echo $?)") == "0\n"
+        assert contents(mine.root, others) == before
+        assert [*(state / "spool").rglob("tmp")] == []
+
+
+@pytest.mark.parametrize("name", [each for each in LEVELS if each != "bwrap"])
+def test_temporary_files_are_bounded(name: str) -> None:
+    level, user = LEVELS[name]
+    with folder() as made, planner(made, level, user, limits=("--limit", "tmp=4M")) as mine:
+        mine.call("PlanMode", action="enter", goal="look")
+        one = mine.bash("head -c 5M /dev/zero > $TMPDIR/a; stat -c %s $TMPDIR/a")
+        assert "File size limit exceeded" in one and "\n4194304\n" in one, one
+        text, is_error = mine.call(
+            "Bash", command="for i in 1 2 3; do head -c 3M /dev/zero > $TMPDIR/$i; done; sleep 600"
+        )
+        assert is_error and "its temporary files were over 4,194,304 bytes" in text, text
+        assert [*(mine.signed.site.state / "spool").rglob("tmp")] == []
 
 
 def test_there_are_enough_ways_and_each_has_a_name_of_its_own() -> None:

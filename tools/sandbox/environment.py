@@ -172,9 +172,12 @@ class SandboxedEnvironment:
         handle = self._process.read_only(writable)
         runner = self._make_runner(handle, open_proxy, close_proxy, IdleSandboxes(most=0))
         self._read_only_runners.add(runner)
-        seen = (self._root, self._spool, *self._sandbox.readable_paths)  # a fifo there must not be written to either
-        private = [path for path in PRIVATE if not any(each.is_relative_to(path) for each in seen)]
-        return runner, replace(self._read_only, writable=[*writable, *private])
+        return runner, replace(self._read_only, writable=[*writable, *self._list_private_folders()])
+
+    def _list_private_folders(self) -> list[Path]:
+        """Return those of PRIVATE that hold nothing else that is seen: a fifo there must not be written to either."""
+        seen = (self._root, self._spool, *self._sandbox.readable_paths)
+        return [path for path in PRIVATE if not any(each.is_relative_to(path) for each in seen)]
 
     def _make_runner(
         self,
@@ -195,7 +198,7 @@ class SandboxedEnvironment:
 
     @property
     def has_own_tmp(self) -> bool:
-        return self.level == "bwrap"
+        return self.level == "bwrap" and PRIVATE[0] in self._list_private_folders()
 
     @property
     def _needs_landlock(self) -> bool:

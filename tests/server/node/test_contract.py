@@ -28,7 +28,7 @@ from tests.server.node.nodes import (
     running_node,
 )
 from tests.tools import shell_commands
-from tests.tools.builtin import test_background, test_bash
+from tests.tools.builtin import test_background, test_bash, test_editors
 from tests.tools.shell_commands import BOUND, living
 from tests.tools.workspace import (
     test_files,
@@ -55,6 +55,8 @@ SAME_RUN = "compares what the process holds of a run"
 LOCAL = {
     "test_a_users_own_bash_env_still_works": OWN_ENVIRONMENT,
     "test_an_unusable_environment_is_refused_with_a_reason": OWN_ENVIRONMENT,
+    "test_a_persons_own_editor_is_used_unless_it_needs_a_terminal": OWN_ENVIRONMENT,
+    "test_editors_are_named_in_a_folder_with_spaces": OWN_SPOOL,
     "test_the_working_directory_persists_though_a_command_removes_what_records_it": OWN_SPOOL,
     "test_output_up_to_the_limit_is_whole_in_characters_not_bytes": OWN_SPOOL,
     "test_a_damaged_count_never_gives_an_id_that_is_there": OWN_SPOOL,
@@ -76,6 +78,7 @@ LOCAL = {
     "test_two_servers_that_gave_the_same_id_keep_both_outputs": OWN_SPOOL,
     "test_on_a_disk_that_became_read_only_a_command_is_neither_killed_nor_lost": OWN_SPOOL,
     "test_capped_output_is_not_said_to_be_all_of_it": OWN_LIMITS,
+    "test_a_reader_of_a_running_command_gets_the_end_so_far": OWN_LIMITS,
     "test_old_tasks_make_room": OWN_LIMITS,
     "test_what_is_returned_of_a_run_does_not_change": SAME_RUN,
     "test_a_cancelled_execution_leaves_nothing": OWN_PROCESS,
@@ -169,6 +172,7 @@ MODULES = (
     test_files,
     test_bash,
     test_background,
+    test_editors,
     test_processes,
     test_programs,
     test_stopped,
