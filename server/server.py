@@ -113,7 +113,7 @@ class ServicePool:
         excess = min(len(self._of_principals) - MAX_PRINCIPALS, MAX_TRIMMED)
         for principal in list(islice(self._of_principals, excess)):
             services = self._of_principals.pop(principal)
-            if services.caller_state.cwd == services.caller_state.saved_cwd:
+            if services.caller_state.is_saved:
                 self._in_use[principal] = services
             else:
                 self._of_principals[principal] = services

@@ -97,7 +97,7 @@ async def execute(
         timer.release(task)
         caller.end()
     place = services.caller_state
-    if place.save is not None and place.cwd != place.saved_cwd:  # before the answer: the client relies on it
+    if place.save is not None and not place.is_saved:  # before the answer: the client relies on it
         await place.save_cwd()
     return result
 

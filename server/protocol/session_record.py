@@ -17,6 +17,7 @@ class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     - `seen`: about when it was last used, in seconds since 1970.
     - `ready`: the client has sent notifications/initialized.
     - `grants`: their tokens used it. `scopes`: of any of these; None: all.
+    - `previous`: the directory before `cwd`, for `cd -`.
     - `listener`: the replica where the client reads unrequested messages, or "".
     """
 
@@ -37,6 +38,7 @@ class SessionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     grants: tuple[GrantKey, ...] = ()
     scopes: tuple[str, ...] | None = None
     listener: str = ""
+    previous: bytes | None = None
 
     @property
     def owner(self) -> str:

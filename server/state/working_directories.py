@@ -56,23 +56,28 @@ class WorkingDirectories:
             await self._batch.add(partial(self._write, principal, None))
 
     async def _load(self, principal: str, place: CallerState) -> None:
-        """Take the directory that another server has stored, unless this one has yet to store its own."""
+        """Take the directory that another server has stored, unless this one has yet to store its own. Previous
+        directories are not stored: the one of the other server is not known."""
         try:
             cwd = await self._store.read(partial(self._read_one, principal))
         except StateError as error:
             log.warning("a working directory is the last one that this server knows: %s", error)
             return
-        if place.cwd == place.saved_cwd:
-            place.cwd = place.saved_cwd = cwd
+        if place.is_saved and cwd != place.cwd:
+            place.cwd, place.previous = cwd, None
+            place.note_saved(cwd, None)
 
     async def _save(self, principal: str, place: CallerState) -> None:
-        cwd = place.cwd
+        cwd, previous = place.cwd, place.previous
+        if cwd == place.saved_cwd:  # the previous directory lives as long as the process
+            place.note_saved(cwd, previous)
+            return
         try:
             await self._batch.add(partial(self._write, principal, cwd))
         except StateError as error:
             log.warning("the working directory of %s is not stored, and lost at the next start: %s", principal, error)
         else:
-            place.saved_cwd = cwd
+            place.note_saved(cwd, previous)
             self._note(principal, cwd)
 
     def _note(self, principal: str, cwd: Path | None) -> None:

@@ -50,6 +50,9 @@ def test_the_working_directory_follows_to_the_other(client: RoundRobin) -> None:
     assert client.call("Bash", {"command": "basename $PWD"}, at=1).strip() == "here"
     client.call("Bash", {"command": "cd .."}, at=1)
     assert client.call("Bash", {"command": "basename $PWD"}, at=0).strip() != "here"
+    assert client.call("Bash", {"command": "basename ~-"}, at=0).strip() == "here"
+    client.call("Bash", {"command": "cd /; cd - >/dev/null"}, at=0)
+    assert client.call("Bash", {"command": "echo ~-"}, at=1).strip() == "/"
 
 
 def test_the_working_directory_of_a_client_without_a_session_follows_too(replicas: Replicas) -> None:

@@ -93,8 +93,8 @@ class CallerState(msgspec.Struct):
 
     `key` is the digest of a session's id, or "" for the principal's. `cwd` is None until a command changes it, and so
     is `previous`, the directory before, to which `cd -` returns. `plan` is a session's own; a principal's is in the
-    state. `save` stores these if they outlive the process. `saved_cwd` is the last stored `cwd`. `load` reads it again
-    where other servers store it, too.
+    state. `save` stores these if they outlive the process; `saved_cwd` and `saved_previous` are what it stored last.
+    `load` reads them again where other servers store them, too.
     """
 
     key: str = ""
@@ -105,14 +105,24 @@ class CallerState(msgspec.Struct):
     load: Callable[[], Awaitable[None]] | None = None
     retry_save_at: float = 0.0  # of the monotonic clock
     previous: Path | None = None
+    saved_previous: Path | None = None
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the directories are as they were stored."""
+        return (self.cwd, self.previous) == (self.saved_cwd, self.saved_previous)
+
+    def note_saved(self, cwd: Path | None, previous: Path | None) -> None:
+        """Note that these directories are stored."""
+        self.saved_cwd, self.saved_previous = cwd, previous
 
     async def save_cwd(self) -> None:
-        """Store a changed `cwd` that can outlive the process. After a failure, skip it for SAVE_PAUSE seconds."""
-        cwd = self.cwd
-        if self.save is None or cwd == self.saved_cwd or time.monotonic() < self.retry_save_at:
+        """Store changed directories that can outlive the process. After a failure, skip it for SAVE_PAUSE seconds."""
+        if self.save is None or self.is_saved or time.monotonic() < self.retry_save_at:
             return
+        before = self.cwd, self.previous
         await self.save()
-        if self.saved_cwd != cwd:
+        if (self.saved_cwd, self.saved_previous) != before:
             self.retry_save_at = time.monotonic() + SAVE_PAUSE
 
 

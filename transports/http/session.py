@@ -297,12 +297,13 @@ class HttpSession:
 
     async def _save(self) -> None:
         """Store changes. If that fails, the session ends with the process."""
-        records, cwd = self._records, self.session.place.cwd
+        records, place = self._records, self.session.place
+        directories = place.cwd, place.previous
         if records is None or self._is_ended or self.session.revision is None:
             return
         data = encode_details(self._details(records.workspace))
         if data is None or data == self._saved_data:
-            self.session.place.saved_cwd = cwd  # nothing to store until it changes
+            place.note_saved(*directories)  # nothing to store until it changes
             return
         is_new, self.is_recorded = not self.is_recorded, True
         try:
@@ -315,7 +316,8 @@ class HttpSession:
             self.is_recorded = not is_new
             log.warning("a session is not saved, and does not outlive this process as it is: %s", error)
         else:
-            self._saved_data, self.session.place.saved_cwd = data, cwd
+            self._saved_data = data
+            place.note_saved(*directories)
 
     def _details(self, workspace: str) -> SessionDetails:
         session = self.session

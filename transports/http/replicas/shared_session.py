@@ -181,8 +181,9 @@ class SharedSession(HttpSession):
         """Write what a request changed. A directory alone is written later if Redis is away. Raises InternalError."""
         place = self.session.place
         mine = self._format(self.record.version)
-        is_cwd_alone = msgspec.structs.replace(mine, cwd=self.record.cwd) == self.record
-        cwd = place.cwd
+        old = self.record
+        is_cwd_alone = msgspec.structs.replace(mine, cwd=old.cwd, previous=old.previous) == old
+        directories = place.cwd, place.previous
         try:
             await self.write()
         except SessionEndedError:
@@ -192,7 +193,7 @@ class SharedSession(HttpSession):
                 raise InternalError(str(error)) from None
             log.warning("a session's working directory is not stored yet: %s", error)
         else:
-            place.saved_cwd = cwd
+            place.note_saved(*directories)
 
     def _has_new_scopes(self) -> bool:
         known = self.record.scopes
@@ -215,6 +216,7 @@ class SharedSession(HttpSession):
             ready=session.ready,
             level=session.log_level,
             cwd=None if place.cwd is None else os.fsencode(place.cwd),
+            previous=None if place.previous is None else os.fsencode(place.previous),
             plan=place.plan,
             subscribed=tuple(sorted(others | subscribed)),
             grants=tuple(sorted(self.rights, key=str)),
@@ -241,7 +243,9 @@ class SharedSession(HttpSession):
             session.capabilities = decode_value(bytes(record.capabilities))
             self._encoded_capabilities = session.capabilities, record.capabilities
         session.client, session.ready, session.log_level = record.name, record.ready, record.level
-        place.cwd = place.saved_cwd = None if record.cwd is None else Path(os.fsdecode(record.cwd))
+        place.cwd = None if record.cwd is None else Path(os.fsdecode(record.cwd))
+        place.previous = None if record.previous is None else Path(os.fsdecode(record.previous))
+        place.note_saved(place.cwd, place.previous)
         place.plan = record.plan
         self.began, self.seen, self.listener = record.began, max(self.seen, record.seen), record.listener
         self.rights.update(record.grants)
