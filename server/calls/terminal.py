@@ -128,7 +128,9 @@ async def _ask_yes_no(terminal: Terminal) -> dict[str, Any]:
 async def _ask_fields(terminal: Terminal, fields: list[ElicitationField]) -> dict[str, Any]:
     terminal.write("(press Enter to skip an optional field or take its default; Ctrl-D closes the question)\n")
     content: dict[str, Any] = {}
-    for field in fields:
+    for previous, field in zip([None, *fields], fields, strict=False):
+        if previous is not None and _is_alternative(field, previous) and previous.name in content:
+            continue
         terminal.write(_format_field(field))
         while True:
             line = await terminal.read_line(f"{escape_line(field.title, MAX_SHOWN)}{_format_hint(field)}: ")
@@ -143,6 +145,11 @@ async def _ask_fields(terminal: Terminal, fields: list[ElicitationField]) -> dic
                 content[field.name] = value
             break
     return {"action": "accept", "content": content}
+
+
+def _is_alternative(field: ElicitationField, previous: ElicitationField) -> bool:
+    """Return whether the field takes own words in place of a choice, as in the form of AskUserQuestion."""
+    return previous.kind == "choice" and field.kind == "text" and field.name == f"{previous.name}_other"
 
 
 def _parse_value(field: ElicitationField, line: str) -> Any:

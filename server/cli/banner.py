@@ -26,6 +26,11 @@ class Banner:
         style = choose_style(sys.stderr, self._config.environment)
         print(format_banner(self._config, sandbox, public_url, pairing_link, style), file=sys.stderr, flush=True)
 
+    def close(self) -> None:
+        """Say that the server has ended, on a line of its own: a terminal shows Ctrl-C as ^C at the start of one."""
+        if self._is_shown:
+            print("\ntoolgate has ended.", file=sys.stderr, flush=True)
+
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the terminal shows this line of the log."""
         return self._is_shown or (record.levelno >= logging.WARNING and record.msg != NO_ACCOUNT)

@@ -125,6 +125,7 @@ class EventFollower:
         """Print events until the server ends a stream in order. Raises McpClientError and UsageError."""
         if not self._filters:
             self._filters = self._choose(await _list_types(client))
+            _warn(f"following {', '.join(self._filters)}; Ctrl-C ends it")
         self._news = asyncio.Queue()
         for name, arguments in self._filters.items():
             params = {"name": name, "arguments": arguments, "cursor": self._cursors.get(name)}

@@ -52,6 +52,8 @@ def serve(options: Config) -> int:
         code = FAULT
     finally:
         logs.stop()
+        if banner is not None:
+            banner.close()
     run_loop.exit_if_hung(code)
     return code
 

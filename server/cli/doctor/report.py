@@ -15,6 +15,7 @@ from toolgate.server.progress import TerminalProgress
 from toolgate.server.text import describe_os_error, to_line
 
 DONE, FAULT = 0, 1
+ACCESS_NEEDED = "needs toolgate login, or an access token in TOOLGATE_TOKEN"  # in the finding of a skipped check
 OK, NOTE, FAIL, SKIP = "ok", "note", "FAIL", "skip"
 GOOD = (OK, NOTE)
 COLOURS = {OK: GREEN, NOTE: YELLOW, FAIL: BAD, SKIP: DIM}
@@ -120,4 +121,6 @@ def _conclude(checks: Sequence[CheckResult], first: CheckResult | None, blocked:
     rest = [f"{count[NOTE]} with a note"] if count[NOTE] else []
     rest += [f"{count[SKIP]} skipped"] if count[SKIP] else []
     told = f"{count[OK] + count[NOTE]} checks passed{', ' if rest else ''}{', '.join(rest)}."
+    if any(check.verdict == SKIP and ACCESS_NEEDED in check.finding for check in checks):
+        told += " Calls and event streams are not among them: sign in with toolgate login to check those too."
     return f"{style.paint(FINE, 'All is well')}: {told}"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import select
@@ -122,6 +123,18 @@ def test_a_form_is_filled_in_line_by_line(tmp_path: Path) -> None:
         at.until("tags (numbers, with commas between them): ")
         at.type("1, c\n")
         assert at.ended() == (0, "accept {'name': 'Ada', 'age': 7, 'color': 'green', 'tags': ['a', 'c']}\n")
+
+
+def test_a_choice_is_not_asked_for_again_in_own_words(tmp_path: Path) -> None:
+    asked = {"questions": [{"question": "Which?", "options": ["red", "green"]}]}
+    words = ("AskUserQuestion", f"questions_json={json.dumps(asked)}")
+    for lines in (("2\n",), ("\n", "green\n")):  # the second in own words
+        with called(tmp_path, *words) as at:
+            for prompt, line in zip(("(a number): ", "Other (Which?): "), lines, strict=False):
+                at.until(prompt)
+                at.type(line)
+            code, said = at.ended()
+            assert code == 0 and json.loads(said)["answers"][0]["selected"] == "green"
 
 
 def test_an_approval_is_a_yes_at_the_terminal_wherever_the_input_comes_from(tmp_path: Path) -> None:

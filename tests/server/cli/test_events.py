@@ -65,7 +65,13 @@ def test_events_are_listed_tested_and_followed_over_a_restart(tmp_path: Path) ->
         assert run(tmp_path, "events", "test", "callback.fired", "--url", f"{first.url}/mcp").returncode == 1
         with followed(tmp_path, "--json", "--url", f"{first.url}/mcp") as process:
             assert process.stdout is not None and process.stderr is not None
-            assert "need arguments: command.output, file.changed" in process.stderr.readline()
+            assert "Not included (they need arguments): command.output, file.changed" in process.stderr.readline()
+            following = process.stderr.readline()
+            assert (
+                "following " in following
+                and " command.ended, " in following
+                and following.endswith("; Ctrl-C ends it\n")
+            )
             (id,) = send_tests(tmp_path, first, "command.ended", "id=7")
             shown = json.loads(process.stdout.readline())
             assert (shown["eventId"], shown["name"]) == (id, "command.ended")
@@ -101,7 +107,8 @@ def test_lines_are_for_people_and_the_end_of_a_pipe_is_no_fault(shared: Site, tm
         while process.poll() is None:
             run(tmp_path, "events", "test", "todo.changed", "change=created", "--url", url)
         assert process.returncode == 0
-        assert process.stderr is not None and process.stderr.read() == ""
+        assert process.stderr is not None
+        assert process.stderr.read() == "toolgate: following todo.changed; Ctrl-C ends it\n"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +140,7 @@ def test_what_a_server_sends_can_not_control_the_terminal(server: FakeMcpServer,
     assert main.run(["events", "follow", "--url", server.url]) == 1
     printed = capsys.readouterr()
     assert printed.out == f"a{SHOWN}()\n    b{SHOWN}\nsent c{SHOWN}\n"
-    assert printed.err == f"toolgate: -32603 d{SHOWN}\n"
+    assert printed.err == f"toolgate: following a{SHOWN}; Ctrl-C ends it\ntoolgate: -32603 d{SHOWN}\n"
 
 
 def test_a_notification_that_names_no_stream_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 
 from toolgate.server.cli.doctor.remote.connection import INITIALIZE
-from toolgate.server.cli.doctor.remote.target import ACCESS_NEEDED, PROXY, STATUSES, RemoteTarget
-from toolgate.server.cli.doctor.report import CheckError, CheckFinding, CheckNote, CheckSkippedError
+from toolgate.server.cli.doctor.remote.target import PROXY, STATUSES, RemoteTarget
+from toolgate.server.cli.doctor.report import ACCESS_NEEDED, CheckError, CheckFinding, CheckNote, CheckSkippedError
 from toolgate.server.cli.mcp_client.client import CLIENT_IDENTITY
 from toolgate.server.cli.mcp_client.http import bearer_headers
 from toolgate.server.protocol import request_meta

@@ -9,7 +9,7 @@ from urllib.parse import urlunsplit
 
 import msgspec
 
-from toolgate.server.cli.doctor.report import CheckError, CheckSkippedError
+from toolgate.server.cli.doctor.report import ACCESS_NEEDED, CheckError, CheckSkippedError
 from toolgate.server.cli.mcp_client.challenge import parse_challenge
 from toolgate.server.cli.mcp_client.client import McpClientError
 from toolgate.server.cli.mcp_client.foreign_urls import (
@@ -28,7 +28,6 @@ MAX_BODY = 1_048_576  # bytes
 ORIGIN = {"Origin": "https://client.example"}  # any page: documents for all origins must answer to it
 PUBLIC_URL = "start the server with --public-url set to this address"
 PROXY = "check the proxy: it must pass the path, Host and Authorization unchanged"
-ACCESS_NEEDED = "needs toolgate login, or an access token in TOOLGATE_TOKEN"
 
 
 class ProbeResponse(msgspec.Struct, frozen=True):
