@@ -22,7 +22,7 @@ from toolgate.server.config.types import parse_public_url
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import escape_unprintable
 from toolgate.tools.browser.find_chromium import find_chromium
-from toolgate.tools.installation import name_extra
+from toolgate.tools.installation import COMMANDS, name_extra
 
 WITHIN = 60.0  # seconds for the client's own command, which takes one or two
 
@@ -58,7 +58,7 @@ def install(
         _print_failure("install", error)
         print("To add it by hand, put this into the file:", file=sys.stderr)
         return _print_entry(client, spec, entry)
-    if not public_url and (lacking := _find_lacking(config)):
+    if not public_url and (lacking := _find_lacking(config, client)):
         print(f"note: {lacking}")
     place = PLACES[client]
     last_step = (project and place.project_step) or place.last_step
@@ -126,7 +126,7 @@ def _list_flags(config: Config) -> list[str]:
     return own
 
 
-def _find_lacking(config: Config) -> str:
+def _find_lacking(config: Config, client: str) -> str:
     """Return what the server will do without on this machine, and what adds it, or ""."""
     if config.browser == "none":
         return ""
@@ -135,7 +135,9 @@ def _find_lacking(config: Config) -> str:
     if has_package and program is not None:
         return ""
     steps = [] if program is not None else ["apt-get install chromium-headless-shell"]
-    steps += [] if has_package else [name_extra("browser")]
+    if not has_package:
+        addition = name_extra("browser")
+        steps.append(f"{addition} install {client}" if addition.endswith(f" {COMMANDS[0]}") else addition)
     return f"ReadDocs runs no scripts of pages yet; to add that: {', then '.join(steps)}"
 
 

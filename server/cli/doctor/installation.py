@@ -39,8 +39,9 @@ def _look(config: Config) -> CheckFinding:
                 "install Toolgate into an environment of its own: both have a package and a command of that name",
             )
         return CheckNote(
-            f"its former distribution {FORMER_DISTRIBUTION} is still in {found.prefix}, and owns the same files",
-            f"{found.format_replacement()}; uninstalling {FORMER_DISTRIBUTION} alone would break it",
+            f"its former distribution {FORMER_DISTRIBUTION} is still in {found.prefix}, and owns the same files: "
+            "removing it alone would break this one",
+            found.format_replacement(),
         )
     command = shutil.which(COMMANDS[0], path=config.environment.get("PATH", ""))
     if command is not None and (other := _find_former(Path(command))) is not None:
@@ -61,4 +62,6 @@ def _find_former(command: Path) -> Path | None:
 
 def _describe(found: Installation) -> str:
     extras = f", with {', '.join(found.extras)}" if found.extras else ""
-    return f"by {found.installer} from {found.source or 'a package index'}, in {found.prefix}{extras}"
+    source = found.source or "a package index"
+    where = "" if found.installer is Installer.MAKE else f", in {found.prefix}"
+    return f"by {found.installer} from {source}{where}{extras}"

@@ -70,7 +70,11 @@ def play(scene: Scene) -> list[str]:
             own = ["--port", port] if "-t" in words else []
             printed = _run(words[1:] + own, home, scene.until if command == scene.commands[-1] else "")
             printed = CODE.sub("#code=4F7K-9QXM-T2RD-W8HB-6NPC", printed.replace(f":{port}", ":8080"))
-            lines += [PROMPT + command, *_to_lines(printed.replace(str(home), "/home/ada")), ""]
+            lines += [
+                PROMPT + command,
+                *_to_lines(printed.replace(str(home), "/home/ada").replace(str(ROOT), "/home/ada/toolgate")),
+                "",
+            ]
     return lines[:-1]
 
 

@@ -128,10 +128,13 @@ def test_doctor_finds_the_former_distribution_beside_this_one_and_says_how_to_le
     environment.add("toolgate", CLONE)
     finding, remedy = environment.run(LOOK)
     python = environment.prefix / "bin" / "python"
-    assert finding == f"its former distribution toolgate is still in {environment.prefix}, and owns the same files"
+    assert finding == (
+        f"its former distribution toolgate is still in {environment.prefix}, and owns the same files: "
+        "removing it alone would break this one"
+    )
     assert remedy == (
         f"{python} -m pip uninstall -y toolgate, then {python} -m pip install --force-reinstall --no-deps "
-        "'/home/ada/my toolgate'; uninstalling toolgate alone would break it"
+        "'/home/ada/my toolgate'"
     )
     shutil.rmtree(environment.site / "toolgate-0.1.0.dist-info")
     environment.add("toolgate", entry="toolgate.cli:main")
