@@ -79,9 +79,11 @@ def edit(places: Places, path: str, old: str, new: str, every: bool) -> dict[str
 def _open_original(parent: int, name: str) -> Original:
     """Open a file that is replaced. Raises FileError if it could not be written in place either."""
     file = open_at(parent, name)
-    if not os.access(name, os.W_OK, dir_fd=parent):
+    status = os.fstat(file)
+    is_protected = not status.st_mode & 0o222  # root may write it all the same
+    if is_protected or not os.access(name, os.W_OK, dir_fd=parent):
         raise FileError("it is write-protected: if it is to be changed, chmod it in Bash first")
-    return Original(file, os.fstat(file))
+    return Original(file, status)
 
 
 def _note_links(old: Original | None) -> str:
@@ -106,14 +108,17 @@ def _find_lines(data: bytes, sought: bytes) -> str:
 
 
 def _find_near(data: bytes, old: str) -> str:
-    """Return the lines that are most like the first one of `old`, in words."""
-    from .near import find_near_lines  # only for errors
+    """Return the lines that are most like the first one of `old`, and what else they are written with, in words."""
+    from .near import describe_characters, find_near_lines  # only for errors
 
     first = next((line for line in old.splitlines() if line.strip()), "")
     near = find_near_lines(data.decode("utf-8", "replace"), first)
     if not near:
         return ": Read it"
-    return "; near to its first line are:\n" + "\n".join(f"{number}\t{line[:MAX_SHOWN]}" for number, line in near)
+    shown = "\n".join(f"{number}\t{line[:MAX_SHOWN]}" for number, line in near)
+    characters = describe_characters("".join(line for _, line in near), old)
+    note = f"\n[old_string lacks {characters}]" if characters else ""
+    return f"; near to its first line are:\n{shown}{note}"
 
 
 def _replace(parent: int, name: str, data: bytes, old: Original | None) -> str:

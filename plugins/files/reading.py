@@ -16,6 +16,7 @@ FORMATS = {  # first bytes → what it is, and what reads it
     b"BM": "perhaps a BMP image: use ReadImage",
     b"II*\0": "a TIFF image: use ReadImage",
     b"MM\0*": "a TIFF image: use ReadImage",
+    b"\0\0\1\0": "perhaps an icon: use ReadImage",
     b"RIFF": "perhaps a WebP image: use ReadImage",
     b"%PDF": "a PDF: use Bash, such as pdftotext FILE -",
     b"PK\3\4": "a zip archive, or a document that is one: use Bash, such as unzip -l",

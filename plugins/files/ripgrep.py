@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 SAFE = [  # what a search does is ours to say: a configuration could run programs
+    "--crlf",  # $ matches before the line ends of Windows, too
     *("--no-config", "--no-messages", "--hidden", "--sort", "path", "--glob", "!.git", "--glob", "!.hg"),
     *("--glob", "!.svn", "--no-require-git", "--no-ignore-dot", "--no-ignore-global", "--no-ignore-exclude"),
 ]
@@ -99,7 +100,7 @@ def _take_files(output: bytes, mode: str, real: str, results: Results) -> None:
             results.add_file(_below(os.fsdecode(name), real), 1)
         return
     for line in output.split(b"\n")[:-1]:
-        name, _, count = line.rpartition(b"\0")
+        name, _, count = line.removesuffix(b"\r").rpartition(b"\0")  # as --crlf ends its lines
         if count.isdigit():
             results.add_file(_below(os.fsdecode(name), real), int(count))
 

@@ -15,6 +15,8 @@ from .ripgrep import find_ripgrep, search_with_ripgrep
 MAX_GLOBBED = 200  # paths of a result
 BLOCK = 16 * 2**20  # bytes of a file that are searched at once
 ONLY_IN_LINES = ("\\A", "\\Z", "(?<", "(?!")  # with these a line may match, and the text that has it not
+NEWLINE = r"\n|(?<!\\)(?:\\\\)*\\n"  # in a pattern: the character, or what stands for it
+CLASS = r"(?<!\\)(?:\\\\)*\[\^?\]?(?:\\.|[^\]\\])*\]"  # there: a set of characters, which may leave line ends out
 BEGAN = time.monotonic()
 SECONDS = 12.0  # of a search: then what was found so far is the result
 
@@ -104,6 +106,8 @@ def grep(
     is_folder = _exists(real) == stat.S_IFDIR
     if not is_folder:
         os.close(places.open_regular(real))  # raises for a pipe, a device …
+    if re.search(NEWLINE, re.sub(CLASS, "", pattern)):
+        raise FileError("the pattern has a line end, but lines are searched one by one: use rg -U in Bash")
     results = Results(mode, lambda below: places.show(os.path.join(real, below) if below else real))
     private = places.find_private(real)
     program = find_ripgrep() if rg and private is None else None
@@ -180,6 +184,7 @@ def _search_text(
     """Search whole lines of a file, from number `first`. Return the number after them."""
     text = data.decode("utf-8", "replace")
     after = first + data.count(b"\n")
+    text = text.replace("\r\n", "\n")  # $ matches before the line ends of Windows, too
     anywhere = re.compile(expression.pattern, expression.flags | re.MULTILINE)  # `re` keeps it
     if anywhere.search(text) is None and not any(sign in expression.pattern for sign in ONLY_IN_LINES):
         return after

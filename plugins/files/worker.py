@@ -46,11 +46,10 @@ def answer(request: "dict[str, Any]") -> dict[str, str]:
     except FileError as error:
         return {"error": f"{name}: {error}"}
     except FileNotFoundError:
-        from .near import find_near_names
+        from .near import suggest_paths
 
-        near = find_near_names(os.path.realpath(os.path.join(places.cwd, path)))
-        hint = f"; did you mean {' or '.join(map(show_name, near))}?" if near else ""
-        return {"error": f"{name} does not exist{hint}"}
+        real = os.path.realpath(os.path.join(places.cwd, os.path.expanduser(path)))
+        return {"error": f"{name} does not exist{suggest_paths(real)}"}
     except MemoryError:
         return {"error": f"{name}: the limit of memory was reached (--limit memory)"}
     except (OSError, ValueError) as error:

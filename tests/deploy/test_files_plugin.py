@@ -156,6 +156,63 @@ def test_a_text_to_replace_must_be_there_once(shared: tuple[Server, Path]) -> No
     assert many.read_text() == "z = 1\ny\n  z = 2\n"
 
 
+ALIKE = [  # what a model writes, what is there, and the character that the error names
+    ("Shot at 6.30.00 PM.txt", "Shot at 6.30.00\u202fPM.txt", "U+202F NARROW NO-BREAK SPACE"),
+    ("a b.txt", "a\u00a0b.txt", "U+00A0 NO-BREAK SPACE"),
+    ("caf\u00e9.txt", "cafe\u0301.txt", "U+0301 COMBINING ACUTE ACCENT"),
+    ("cafe\u0301 2.txt", "caf\u00e9 2.txt", "U+00E9 LATIN SMALL LETTER E WITH ACUTE"),
+    ("it's.txt", "it\u2019s.txt", "U+2019 RIGHT SINGLE QUOTATION MARK"),
+    ("1 - 2.txt", "1 \u2013 2.txt", "U+2013 EN DASH"),
+]
+
+
+@pytest.mark.parametrize(("asked", "actual", "character"), ALIKE)
+def test_a_name_that_looks_like_one_that_is_there_is_found(
+    shared: tuple[Server, Path], asked: str, actual: str, character: str
+) -> None:
+    server, work = shared
+    folder = work / actual.removesuffix(".txt")
+    folder.mkdir()
+    for path in (work / actual, folder / actual):
+        path.write_text("found\n")
+    calls: list[tuple[str, dict[str, str]]] = [
+        ("Read", {"file_path": asked}),
+        ("Edit", {"file_path": asked, "old_string": "a", "new_string": "b"}),
+        ("Grep", {"path": asked, "pattern": "a"}),
+    ]
+    for tool, arguments in calls:
+        assert f"{asked} does not exist; did you mean {work / actual}? It has {character}:" in server.error(
+            tool, arguments
+        )
+    inner = f"{asked.removesuffix('.txt')}/{asked}"
+    assert f"did you mean {folder / actual}? It has {character}" in server.error("Read", {"file_path": inner})
+    assert f"did you mean {folder}?" in server.error("Glob", {"path": str(Path(inner).parent), "pattern": "*"})
+
+
+def test_a_text_that_only_looks_like_the_one_to_replace_is_shown_with_its_characters(
+    shared: tuple[Server, Path],
+) -> None:
+    server, work = shared
+    (work / "alike.txt").write_text("first\nein\u00a0Wort\ncafe\u0301\nit\u2019s \u201cso\u201d\n")
+    asked = {"file_path": "alike.txt", "new_string": "x"}
+    for old, line, character in (
+        ("ein Wort", "2\tein\u00a0Wort", "U+00A0 NO-BREAK SPACE"),
+        ("caf\u00e9", "3\tcafe\u0301", "U+0301 COMBINING ACUTE ACCENT"),
+        ('it\'s "so"', "4\tit\u2019s \u201cso\u201d", "U+2019 RIGHT SINGLE QUOTATION MARK, U+201C"),
+    ):
+        error = server.error("Edit", {**asked, "old_string": old})
+        assert f"near to its first line are:\n{line}\n[old_string lacks {character}" in error
+
+
+def test_a_write_protected_file_is_refused_to_root_too(shared: tuple[Server, Path]) -> None:
+    server, work = shared
+    (work / "protected.txt").write_text("one\n")
+    (work / "protected.txt").chmod(0o444)
+    edit = {"file_path": "protected.txt", "old_string": "one", "new_string": "two"}
+    assert "it is write-protected" in server.error("Edit", edit)
+    assert (work / "protected.txt").read_text() == "one\n"
+
+
 def test_a_file_that_does_not_fit_leaves_the_old_one(shared: tuple[Server, Path]) -> None:
     server, work = shared
     small = work / "small.txt"
@@ -339,6 +396,20 @@ def test_both_engines_find_the_same(tmp_path: Path) -> None:
         text = server.text("Grep", {"pattern": "needle"})
         assert text.startswith("long\n2:needle\n[matches in lines of more than") and text.count("\n") == 2
     assert found[0] == found[1]
+
+
+@pytest.mark.programs("rg")
+@pytest.mark.parametrize("path", ["/nowhere", os.environ["PATH"]])
+def test_line_ends_of_windows_are_line_ends(tmp_path: Path, path: str) -> None:
+    with files(tmp_path, env={"PATH": path}) as (server, work):  # type: ignore[arg-type]
+        (work / "windows.txt").write_bytes(b"one foo\r\ntwo\r\n")
+        for pattern in ("foo$", "one foo$", "^one.*$"):
+            assert server.text("Grep", {"pattern": pattern, "path": "windows.txt"}) == "windows.txt\n1:one foo"
+        for pattern in (r"foo\n", "foo\ntwo", r"foo\r\n"):
+            assert "lines are searched one by one: use rg -U" in server.error("Grep", {"pattern": pattern})
+        for pattern in (r"one[^\n]*", r"one [^\r\n]+"):
+            assert "1:one foo" in server.text("Grep", {"pattern": pattern, "path": "windows.txt"})
+        assert server.text("Grep", {"pattern": r"\\n", "path": "windows.txt"}).startswith("[nothing in")
 
 
 @pytest.mark.soak  # 20 s

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from toolgate.tools.api.errors import NotFound, ToolError
+from toolgate.tools.workspace.alike_names import describe_alike_path, find_alike_path
 from toolgate.tools.workspace.open_file import LocalFile
 from toolgate.tools.workspace.safe_walk import FOLDER, open_folder
 
@@ -35,7 +36,7 @@ class FileEntry(msgspec.Struct, frozen=True):
 def read(path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None) -> bytes:
     """Return a regular file's bytes, at most `limit`. With `root`, its real path must be inside it and outside
     `private`. With `owner`, this user must be allowed to read it."""
-    with _explain_errors(path), _open_regular(path, limit, root, private, owner) as file:
+    with _explain_errors(path, root, private), _open_regular(path, limit, root, private, owner) as file:
         return _read_all(file.fileno(), path, limit)
 
 
@@ -43,7 +44,7 @@ def open_regular(
     path: str, limit: int, root: Path | None, private: Path | None = None, owner: int | None = None
 ) -> LocalFile:
     """Open the same kind of file, at its beginning."""
-    with _explain_errors(path):
+    with _explain_errors(path, root, private):
         file = _open_regular(path, limit, root, private, owner)
         return LocalFile(file, path, os.fstat(file.fileno()).st_size)
 
@@ -68,16 +69,32 @@ def _open_regular(path: str, limit: int, root: Path | None, private: Path | None
 
 
 @contextmanager
-def _explain_errors(path: str) -> Generator[None, None, None]:
+def _explain_errors(path: str, root: Path | None, private: Path | None) -> Generator[None, None, None]:
     """Raise the system's errors about `path` as errors for the model."""
     try:
         yield
     except FileNotFoundError:
-        raise NotFound(f"{path} does not exist") from None
+        raise NotFound(f"{path} does not exist{_suggest_path(path, root, private)}") from None
     except NotADirectoryError as error:
         raise NotFound(f"{path} can't be read: {_reason(error)}") from None
     except (OSError, ValueError) as error:
         raise ToolError(f"{path} can't be read: {_reason(error)}") from None
+
+
+def _suggest_path(path: str, root: Path | None, private: Path | None) -> str:
+    """Return a question that names the path that `path` may mean, or "" if there is none that the caller may read."""
+    reach = root or Path("/")
+
+    def list_names(folder: str) -> list[str]:
+        with _hold_beneath(resolve_inside(folder, reach, private), reach) as place, open_folder(".", place) as opened:
+            _must_be_inside(_opened_path(opened), folder, reach, private)
+            return os.listdir(opened)[:SCANNED]
+
+    try:
+        actual = find_alike_path(path if root is None else os.path.realpath(path), list_names)
+        return "" if actual is None else describe_alike_path(path, resolve_inside(actual, reach, private))
+    except (OSError, ValueError, ToolError):
+        return ""
 
 
 def read_below(folder: Path, path: str, limit: int) -> bytes:

@@ -35,6 +35,56 @@ def test_a_file_inside_the_root_is_read(tmp_path: Path) -> None:
     on_workspace(body, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("asked", "actual", "hint"),
+    [
+        ("Shot 6.30.00 PM.png", "Shot 6.30.00\u202fPM.png", " It has U+202F NARROW NO-BREAK SPACE: in Bash, a ? in"),
+        ("a b.png", "a\u00a0b.png", " It has U+00A0 NO-BREAK SPACE"),
+        ("a b.png", "a  b.png", ""),
+        ("caf\u00e9.png", "cafe\u0301.png", " It has U+0301 COMBINING ACUTE ACCENT"),
+        ("cafe\u0301.png", "caf\u00e9.png", " It has U+00E9 LATIN SMALL LETTER E WITH ACUTE"),
+        ("it's.png", "it\u2019s.png", " It has U+2019 RIGHT SINGLE QUOTATION MARK"),
+        ('"a".png', "\u201ca\u201d.png", " It has U+201C LEFT DOUBLE QUOTATION MARK, U+201D"),
+        ("it\u2019s.png", "it's.png", ""),
+        ("1-2.png", "1\u20132.png", " It has U+2013 EN DASH"),
+        ("ab.png", "a\u200bb.png", " It has U+200B ZERO WIDTH SPACE"),
+        ("image.PNG", "Image.png", ""),
+        ("\uff21.png", "A.png", ""),
+    ],
+)
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_a_missing_file_is_named_by_the_path_that_looks_alike(
+    tmp_path: Path, asked: str, actual: str, hint: str, anywhere: bool
+) -> None:
+    async def body(mine: LocalWorkspace) -> None:
+        for folder in (mine.root, mine.root / actual.removesuffix(".png") / "in"):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / actual).write_bytes(b"x")
+        inner = f"{asked[:-4]}/in/{asked}"
+        for missing, there in ((asked, actual), (inner, f"{actual.removesuffix('.png')}/in/{actual}")):
+            place = os.path.realpath(mine.root)
+            for read in (mine.read_file, mine.open_file):
+                with pytest.raises(ToolError) as raised:
+                    await read(f"{place}/{missing}", 10, anywhere=anywhere)
+                assert f"{missing} does not exist; did you mean {place}/{there}?{hint}" in raised.value.text
+
+    on_workspace(body, tmp_path)
+
+
+def test_no_path_that_the_caller_may_not_read_is_named(tmp_path: Path) -> None:
+    async def body(mine: LocalWorkspace) -> None:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "a\u00a0b").write_bytes(b"x")
+        (mine.root / "c\u00a0d").symlink_to(tmp_path / "out")
+        (mine.root / "e\u00a0f").symlink_to(tmp_path / "out" / "a\u00a0b")
+        for missing in ("c d/a b", "e f", "nothing", "c\u00a0d/nothing"):
+            with pytest.raises(ToolError) as raised:
+                await mine.read_file(f"{mine.root}/{missing}", 10, anywhere=False)
+            assert "did you mean" not in raised.value.text
+
+    on_workspace(body, tmp_path)
+
+
 def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was(tmp_path: Path) -> None:
     async def body(mine: LocalWorkspace) -> None:
         path = mine.root / "log"
