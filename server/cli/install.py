@@ -182,6 +182,8 @@ def _apply(edit: FileEdit, done: str, project: bool) -> None:
     is_new = not project and not edit.file.target.parent.exists()
     has_backup = edit.apply()
     print(f"{done} {edit.file}")
+    if edit.drops_mark:
+        print("The file began with a byte order mark, which the client can't read: it is removed.")
     if has_backup:
         print(f"The file as it was is {escape_unprintable(str(edit.file.backup))}")
     if is_new:

@@ -22,6 +22,7 @@ SECRET_KEYS = (  # that the server at the URL gets
     *("auth", "oauth", "authProviderType"),
 )
 HIDDEN = "…"  # instead of a value that may be a secret
+BYTE_ORDER_MARK = "\ufeff"  # Windows editors write it; Claude Code and TOML can't read a file that begins with it
 CHOICES = ("tools",)  # members that a person changes: an entry that is there keeps its own
 
 
@@ -37,6 +38,11 @@ class FileEdit(msgspec.Struct, frozen=True):
     @property
     def is_change(self) -> bool:
         return self.after != self.file.text
+
+    @property
+    def drops_mark(self) -> bool:
+        """Whether the file loses a byte order mark."""
+        return (self.file.text or "").startswith(BYTE_ORDER_MARK) and not (self.after or "").startswith(BYTE_ORDER_MARK)
 
     def apply(self) -> bool:
         """Write the file, and return whether there is a backup of the old one. Raises ConfigFileError, OSError."""
@@ -109,7 +115,8 @@ def _find_original(client: ClientSpec, file: ConfigFile, entry: Entry) -> str | 
     try:
         if backup is None or _find_entry(client, backup) is not None:
             return None
-        return backup if _add_entry(client, backup, entry) == file.text else None
+        is_same = _add_entry(client, backup, entry) == (file.text or "").removeprefix(BYTE_ORDER_MARK)
+        return backup if is_same else None
     except ConfigSyntaxError:
         return None
 
@@ -123,6 +130,7 @@ def _is_alone(client: ClientSpec, text: str, entry: Entry) -> bool:
 
 
 def _find_entry(client: ClientSpec, text: str) -> Entry | None:
+    text = text.removeprefix(BYTE_ORDER_MARK)
     data: Any = toml_table.parse_toml(text) if client.notation == "toml" else jsonc.parse_jsonc(text)
     servers = data.get(client.container)
     entry = servers.get(NAME) if isinstance(servers, dict) else None
@@ -130,7 +138,7 @@ def _find_entry(client: ClientSpec, text: str) -> Entry | None:
 
 
 def _add_entry(client: ClientSpec, text: str, entry: Entry) -> str:
-    path = (client.container, NAME)
+    path, text = (client.container, NAME), text.removeprefix(BYTE_ORDER_MARK)
     if client.notation == "toml":
         return toml_table.set_table(text, path, entry, _list_stale(_find_entry(client, text) or {}, entry))
     old = _find_entry(client, text)
@@ -151,7 +159,7 @@ def _list_stale(old: Entry, entry: Entry) -> list[str]:
 
 
 def _remove_entry(client: ClientSpec, text: str) -> str:
-    path = (client.container, NAME)
+    path, text = (client.container, NAME), text.removeprefix(BYTE_ORDER_MARK)
     return toml_table.remove_table(text, path) if client.notation == "toml" else jsonc.remove_member(text, path)
 
 

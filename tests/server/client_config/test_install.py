@@ -122,6 +122,19 @@ def test_other_servers_and_comments_stay_and_the_file_comes_back_byte_for_byte(h
     assert path.read_bytes() == before and not backup(path).exists()
 
 
+@pytest.mark.parametrize("client", LINUX)
+def test_a_byte_order_mark_is_removed_and_comes_back(home: Home, client: str) -> None:
+    path = home.write(client)
+    before = b"\xef\xbb\xbf" + path.read_bytes()
+    path.write_bytes(before)
+    assert "began with a byte order mark" in home.run("install", client)
+    assert COMMAND in path.read_text() and not path.read_text().startswith("\ufeff")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert "began with a byte order mark" in home.run("install", client)  # only the mark is left to change
+    home.run("uninstall", client)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("client", sorted(PLACES.keys() - {"claude-desktop"}))
 def test_a_url_is_added_and_takes_the_place_of_a_command(home: Home, client: str) -> None:
     assert CLIENTS[client].sign_in in home.run("install", client, "--url", "https://tools.example.com/mcp")
