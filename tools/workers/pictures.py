@@ -220,6 +220,7 @@ def _count_frames(picture: "Picture") -> int:
     try:
         return int(getattr(picture, "n_frames", 1))
     except Exception:  # noqa: BLE001  # a later frame is damaged
+        picture.seek(0)
         return 1
 
 

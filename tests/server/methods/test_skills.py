@@ -113,6 +113,25 @@ def test_a_skill_is_listed_with_every_file_and_what_is_read_has_its_digest(conne
         assert each["size"] == len(data)
 
 
+@pytest.mark.parametrize("folder", ["snake_case", "With Space", "UPPER", "-2chat", "Grüße", "a.b"])
+def test_a_skill_with_the_name_of_its_folder_is_listed_and_read(connect: Start, tmp_path: Path, folder: str) -> None:
+    skill = write(tmp_path / "skills", folder, notes_a=b"a")
+    server = connect("--skills", str(tmp_path / "skills"), revision=STATELESS)
+    (uri,) = [uri for uri in entries(server) if "toolgate-tools" not in uri]
+    entry = server.request("skills/get", {"uri": uri})["skill"]
+    assert entry["frontmatter"]["name"] == folder
+    for each in entry["resources"]:
+        (contents,) = server.request("resources/read", {"uri": each["uri"]})["contents"]
+        assert data_of(contents) == (skill / contents["uri"].split("/", 3)[3]).read_bytes()
+    root = uri.removesuffix("/SKILL.md")
+    listed = server.request("resources/directory/read", {"uri": root})["resources"]
+    assert [each["uri"] for each in listed] == [f"{root}/notes", uri]
+    assert uri in resources(server)
+    assert folder in prompts(server)
+    answer = server.request("prompts/get", {"name": folder, "arguments": {"arguments": "this"}})
+    assert answer["messages"][0]["content"]["text"].startswith("Work on this.")
+
+
 def test_listed_skills_are_those_invoke_skill_offers(connect: Start, tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     for name in ("one", "two"):

@@ -6,7 +6,6 @@ for arguments only if the front matter tells of them. Source: code.claude.com/do
 """
 
 import re
-import shlex
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,8 @@ class Arguments(NamedTuple):
 
 def read_arguments(text: str, declared: object) -> Arguments:
     """Return the arguments. `declared` is the field `arguments` of the front matter: names, as a list or in a text."""
+    import shlex  # start-up
+
     try:
         words = shlex.split(text)
     except ValueError:  # a quote without its end

@@ -4,10 +4,11 @@ People write values as plain text that YAML reads otherwise: `a: b`, `[x] y`, `@
 them, so a front matter that is no YAML is read once more with those values in quotes.
 """
 
-import json
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 if TYPE_CHECKING:
     from yaml import SafeLoader
@@ -133,7 +134,7 @@ def _is_yaml(text: str) -> bool:
 def _quote(value: str) -> str:
     if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
         value = value[1:-1]
-    return json.dumps(value, ensure_ascii=False)  # YAML reads JSON's strings
+    return msgspec.json.encode(value).decode()  # YAML reads JSON's strings
 
 
 @cache
