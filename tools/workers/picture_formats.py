@@ -17,6 +17,7 @@ SOUND = "ReadImage shows no sound"
 ARCHIVE = "unpack it in Bash first"
 RAW = "convert it in Bash, such as: dcraw -c -w IN > OUT.ppm, then magick OUT.ppm OUT.png"
 HEIF = "convert it in Bash, such as: heif-convert IN OUT.png, or magick IN OUT.png"
+OFFICE = "render it in Bash, such as: soffice --headless --convert-to pdf IN"
 POSTSCRIPT = "render it in Bash, such as: gs -q -sDEVICE=png16m -r100 -o OUT.png IN"
 
 
@@ -70,6 +71,18 @@ SIGNATURES = (
     Signature(0, b"\xc5\xd0\xd3\xc6", "a PostScript picture (eps)", POSTSCRIPT),
     Signature(40, b" EMF", "a Windows drawing (emf)", "convert it in Bash, such as: inkscape IN -o OUT.png"),
     Signature(0, b"\xd7\xcd\xc6\x9a", "a Windows drawing (wmf)", "convert it in Bash, such as: inkscape IN -o OUT.png"),
+    Signature(4, b"\x11\xaf", "an Autodesk animation (fli)", FRAME),
+    Signature(4, b"\x12\xaf", "an Autodesk animation (flc)", FRAME),
+    Signature(0, b"BLP", "a Blizzard texture (blp)", "convert it in Bash, such as Python with Pillow"),
+    Signature(0, b"FTEX", "a texture (ftc, ftu)", "convert it in Bash, such as Python with Pillow"),
+    Signature(0, b"\xb1\x68\xde\x3a", "several PCX pictures (dcx)", MAGICK),
+    Signature(20, b"GIMP", "a GIMP brush (gbr)", "convert it in Bash, such as Python with Pillow"),
+    Signature(0, b"Image type:", "an IFUNC picture (im)", "convert it in Bash, such as Python with Pillow"),
+    Signature(0, b"DanM", "a Microsoft Paint picture (msp)", "convert it in Bash, such as Python with Pillow"),
+    Signature(0, b"LinS", "a Microsoft Paint picture (msp)", "convert it in Bash, such as Python with Pillow"),
+    Signature(2048, b"PCD_", "a Photo CD picture (pcd)", MAGICK),
+    Signature(0, b"id=ImageMagick", "an ImageMagick picture (miff)", MAGICK),
+    Signature(0, b"GRIB", "a GRIB file of weather data (grb)", "read it in Bash, such as: wgrib2 IN"),
     Signature(0, b"FUJIFILMCCD-RAW", "a camera's raw picture (raf)", RAW),
     Signature(0, b"IIR", "a camera's raw picture (orf)", RAW),
     Signature(0, b"IIU\0", "a camera's raw picture (rw2)", RAW),
@@ -86,6 +99,7 @@ SIGNATURES = (
     Signature(8, b"WAVE", "sound (wav)", SOUND),
     Signature(0, b"ID3", "sound (mp3)", SOUND),
     Signature(0, b"fLaC", "sound (flac)", SOUND),
+    Signature(0, b"\xd0\xcf\x11\xe0", "an old Office document (doc, xls, ppt)", OFFICE),
     Signature(0, b"PK\3\4", "a zip archive, or a document that is one (zip)", ARCHIVE),
     Signature(0, b"\x1f\x8b", "compressed by gzip (gz, svgz)", "unpack it in Bash, such as: zcat IN > OUT"),
     Signature(0, b"BZh", "compressed by bzip2 (bz2)", ARCHIVE),

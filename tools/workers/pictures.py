@@ -16,7 +16,7 @@ import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workers import tones
-from toolgate.tools.workers.picture_formats import describe_format, is_decoded
+from toolgate.tools.workers.picture_formats import MAGICK, describe_format, is_decoded
 from toolgate.tools.workers.picture_metadata import PNG_SIGNATURE, remove_metadata
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ ICON_HEAD, ICON_ENTRY = 6, 16  # bytes before an icon's directory, and of an ent
 OLD_BITMAP = 12  # bytes of the older header of a bitmap, which begins with its size
 FRAMES = {"TIFF": "pages", "MPO": "pictures"}  # what a file's further pictures are, if not frames
 ANIMATION = "an animation of {} frames: a model may see only the first"
-UNREADABLE = "its header can't be read, or it is of a kind that is rare; convert it in Bash, such as: magick IN OUT.png"
+UNREADABLE = "its header can't be read"
 ENCODINGS = ("ascii", "latin-1", "utf-8", "utf-16", "utf-16-le", "utf-16-be")  # of texts in and beside pictures
 QUALITIES = (85, 70, 50)  # of JPEG, tried in turn before the picture is shrunk
 SMALLER = 0.7  # of its edges
@@ -122,7 +122,7 @@ def fit_picture(raw: RawPicture) -> FittedPicture:
         except Exception as error:  # noqa: BLE001
             faults.append(error)
     reason = " ".join(str(faults[0]).split())[:200] or type(faults[0]).__name__
-    raise ToolError(f"{raw.path} is damaged or cut short: {reason}")
+    raise ToolError(f"{raw.path} is damaged or cut short, or of a rare kind ({reason}); {MAGICK}")
 
 
 def _attempts(body: bytes) -> Iterator[Attempt]:
