@@ -295,7 +295,7 @@ class Dashboard:
     async def _runs(self, principal: str, *, is_live: bool) -> tuple[list[ShownRun], int]:
         """Return all running commands and the newest that have ended, and the number of those left out."""
         workspace = self._workspaces.find_recorded(principal)
-        if workspace is None:  # nothing has run, and opening a workspace would make it anew
+        if workspace is None:  # nothing has run, and opening a workspace would make one
             return [], 0
         try:
             runs = sorted(await workspace.list(), key=lambda run: -run.id)

@@ -111,7 +111,7 @@ class LocalWorkspaces:
         return found
 
     def _has_record(self, principal: str) -> bool:
-        """Return whether an earlier process ran commands of the principal. What was archived is not made anew."""
+        """Return whether an earlier process ran commands of the principal. What was archived is not made again."""
         root = self._root or self._state / "workspaces" / principal
         return (self._state / "spool" / principal).is_dir() and root.is_dir()
 

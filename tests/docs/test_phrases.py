@@ -42,7 +42,7 @@ PHRASES = {  # what puzzled → what is said, and where
         "The name comes from this address; check that you trust it.",
         "transports/web/pages/consent.html",
     ),
-    "It runs and takes calls": ("The server accepts calls.", "transports/web/pages/home.html"),
+    "It runs and takes calls": ("The server accepts calls.", "transports/web/pages/home_parts.html"),
     "the middle is dropped": ("is cut in the middle; the result names a file", "tools/builtin/shell.py"),
     "Take back": ('"Revoke"', "transports/web/pages/account.html"),
     "Make the first account": ("Create the first account", "transports/web/pages/pairing.html"),
