@@ -72,8 +72,8 @@ class SignInError(Exception):
 
 
 class Accounts:
-    """The accounts in the state database. With `keys` all replicas count guesses together. `server` is the server's
-    name, which no password may be."""
+    """The accounts in the state database. With `keys` all replicas count guesses together. `server` are the server's
+    names, of which no password may be made."""
 
     def __init__(
         self,

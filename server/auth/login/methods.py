@@ -7,6 +7,7 @@ import pkgutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -117,12 +118,12 @@ def build_sign_in(
         allowlist = UserAllowlist(allow_users, external)
     except ValueError as error:
         raise ValueError(f"--allow-users: {error}") from None
-    has_accounts = PASSWORD.name in chosen
+    has_accounts, host = PASSWORD.name in chosen, urlsplit(public_url).hostname or ""
     return SignInMethods(
         sessions=LoginSessions(store, now),
         pending_logins=PendingLogins(store, now, keys=keys),
         proxies=proxies,
-        accounts=Accounts(store, now=now, keys=keys, server=server) if has_accounts else None,
+        accounts=Accounts(store, now=now, keys=keys, server=f"{server} {host}") if has_accounts else None,
         pairing=PairingCode(f"{public_url}/login", keys=keys) if has_accounts else None,
         providers=_build_providers(chosen, credentials, allowlist, fetch),
         trusted_header=_build_trusted_header(chosen, proxies, allowlist, header_secret),

@@ -16,6 +16,7 @@ from tests.server.auth.sign_in_server import PASSWORD
 from tests.server.node.nodes import running_node
 from tests.servers.home_page_server import AppUser
 from tests.servers.postgres import Postgres
+from tests.servers.redis_server import RedisProcess
 from tests.servers.replicas import running_replicas
 from tests.transports.web.conftest import is_live
 
@@ -87,10 +88,11 @@ def test_after_a_restart_of_the_server_the_commands_from_before_are_there_withou
         assert arrive(signed, "zoe").locator("[id^=run-]").count() == 0
 
 
-@pytest.mark.parametrize("backend", ["Redis", "PostgreSQL"])
+@pytest.mark.parametrize("how", ["Redis stops", "PostgreSQL stops", "PostgreSQL hangs"])
 def test_the_backend_that_is_away_is_named_and_not_the_node(
-    backend: str, arrive: Callable[..., Any], postgres: Postgres, tmp_path: Path
+    how: str, arrive: Callable[..., Any], postgres: Postgres, tmp_path: Path
 ) -> None:
+    backend = how.split()[0]
     with running_replicas(tmp_path, postgres, "--auth", "oauth", count=1) as replicas:
         signed = Signed(replicas.sites[0], replicas.public_url)
         AppUser(signed, "ada", "App")
@@ -98,25 +100,32 @@ def test_the_backend_that_is_away_is_named_and_not_the_node(
         server = page.locator("#part-server")
         row = server.locator(".node", has_text=backend)
         row.get_by_text("answers").wait_for()
-        with without(backend, replicas.redis, postgres):
+        with without(how, replicas.redis, postgres):
             row.get_by_text("away").wait_for()
             shows(page, "#health", f"{backend} does not answer")
             shows(page, "#outage", f"{backend} does not answer")
             assert "not ready" in server.inner_text() and "No node" not in server.inner_text()
             shows(page, "#node-1", "answers")
             assert page.locator("#live").inner_text() == "live"
-            loaded = page.context.request.get(f"{signed.site.url}/", headers={"accept": "text/html"})
-            assert backend in loaded.text() and "No node" not in loaded.text()
+            if how.endswith("stops"):
+                loaded = page.context.request.get(f"{signed.site.url}/", headers={"accept": "text/html"})
+                assert backend in loaded.text() and "No node" not in loaded.text()
         shows(page, "#health", "The server accepts calls.")
         row.get_by_text("answers").wait_for()
 
 
 @contextlib.contextmanager
-def without(backend: str, redis: Any, postgres: Postgres) -> Iterator[None]:
-    """Stop Redis or PostgreSQL for a while."""
-    server = redis if backend == "Redis" else postgres
-    server.kill() if backend == "Redis" else server.stop()
-    try:
-        yield
-    finally:
-        server.start()
+def without(how: str, redis: RedisProcess, postgres: Postgres) -> Iterator[None]:
+    """Do without Redis or PostgreSQL for a while."""
+    match how:
+        case "PostgreSQL hangs":
+            with postgres.hanging():
+                yield
+        case "PostgreSQL stops":
+            postgres.stop()
+            yield
+            postgres.start()
+        case _:
+            redis.kill()
+            yield
+            redis.start()

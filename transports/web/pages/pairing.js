@@ -9,7 +9,7 @@
     const field = document.getElementById("code");
     if (!field) return;
     field.value = code;
-    document.getElementById("about-code").remove(); // where the code is: it is here now
+    document.getElementById("about-code")?.remove(); // where the code is: it is here now
     document.getElementById("username").focus();
   };
   addEventListener("hashchange", fill);
