@@ -16,12 +16,14 @@ MIN_PASSWORD = 8  # characters (NIST SP 800-63B)
 MAX_PASSWORD = 1_024  # characters: a passphrase fits, and hashing it costs nothing yet
 TYPED = 2  # times as many characters before normalization: an accent may be a character of its own
 MAX_UNIT = 4  # characters that a password may not be made of by repeating them
+MAX_SAME = 2  # different characters that are too few
 MIN_WORD = 3  # characters of a name that count as a part of it
 MIN_BARE = 4  # characters of a common password, without digits and marks at its ends
 MAX_AFFIX = 5  # digits and marks at its ends that make it no better, such as a year and an exclamation mark
 AFFIXES = "0123456789!?.,:;-_*#$%&@+/()[] "
 COMMON = Path(__file__).with_name("common_passwords.bin")
 DIGEST = 5  # bytes of each digest there: of twenty million other passwords one looks common
+LOOKALIKES = tuple(str.maketrans("@4310$57!", letters) for letters in ("aaeiosstl", "aaelossti"))
 KEYS = ("1234567890", "qwertyuiop", "qwertzuiop", "azertyuiop", "asdfghjkl", "qsdfghjklm", "1qaz2wsx3edc4rfv5tgb")
 COMMON_ONES = "a common one, a sequence or a repetition"
 BETTER = "several random words are easy to remember and hard to guess"
@@ -69,9 +71,15 @@ def is_made_of(folded: str, names: Iterable[str]) -> bool:
         if folded in (whole, whole[::-1]):
             return True
         words.update(word for word in _split_words(whole) if len(word) >= MIN_WORD)
-    backwards = {word[::-1] for word in words}
-    parts = _split_words(folded)
-    return bool(parts) and all(_is_built_of(part, words | backwards) for part in parts)
+    words |= {word[::-1] for word in words}
+    spellings = (each for word in (folded, folded.strip(AFFIXES)) for each in _list_spellings(word))
+    split = [_split_words(spelling) for spelling in spellings]
+    return any(parts and all(_is_built_of(part, words) for part in parts) for parts in split)
+
+
+def _list_spellings(word: str) -> list[str]:
+    """Return a word as it is, and with letters for the digits and marks that look like them."""
+    return [word, *(word.translate(table) for table in LOOKALIKES)]
 
 
 def _split_words(text: str) -> list[str]:
@@ -90,18 +98,22 @@ def _is_built_of(part: str, words: Iterable[str]) -> bool:
 def is_regular(folded: str) -> bool:
     """Return whether a password repeats a few characters, or goes along the alphabet, the digits or a row of keys."""
     size = len(folded)
-    if any(folded == (folded[:unit] * size)[:size] for unit in range(1, MAX_UNIT + 1)):
+    if len(set(folded)) <= MAX_SAME or any(folded == (folded[:unit] * size)[:size] for unit in range(1, MAX_UNIT + 1)):
+        return True
+    if any(folded == folded[:unit] * (size // unit) for unit in range(MAX_UNIT + 1, min(MIN_PASSWORD, size))):
         return True
     steps = {ord(after) - ord(before) for before, after in pairwise(folded)}
     return steps in ({1}, {-1}) or any(folded in row or folded in row[::-1] for row in KEYS)
 
 
 def is_common(folded: str) -> bool:
-    """Return whether a password is in the list of common ones, or is one of them with a few digits and marks at its
-    ends."""
+    """Return whether a password is in the list of common ones, or is one of them with little at its ends: a few digits
+    and marks, or a regular row of them."""
     bare = folded.strip(AFFIXES)
-    is_near = len(bare) >= MIN_BARE and len(folded) - len(bare) <= MAX_AFFIX
-    return _has_digest(folded) or (is_near and _has_digest(bare))
+    affix = "".join(folded.split(bare, 1)) if bare else ""
+    is_near = len(affix) <= MAX_AFFIX or is_regular(affix) or _has_digest(affix)
+    found = {folded} | ({bare} if len(bare) >= MIN_BARE and is_near else set())
+    return any(_has_digest(spelling) for each in found for spelling in _list_spellings(each))
 
 
 def _has_digest(password: str) -> bool:

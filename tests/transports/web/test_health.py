@@ -88,7 +88,9 @@ def test_after_a_restart_of_the_server_the_commands_from_before_are_there_withou
         assert arrive(signed, "zoe").locator("[id^=run-]").count() == 0
 
 
-@pytest.mark.parametrize("how", ["Redis stops", "PostgreSQL stops", "PostgreSQL hangs"])
+@pytest.mark.parametrize(
+    "how", ["Redis stops", "PostgreSQL stops", pytest.param("PostgreSQL hangs", marks=pytest.mark.soak)]
+)
 def test_the_backend_that_is_away_is_named_and_not_the_node(
     how: str, arrive: Callable[..., Any], postgres: Postgres, tmp_path: Path
 ) -> None:

@@ -5,41 +5,49 @@ import pytest
 from toolgate.server.auth.login.passwords import WeakPasswordError, check_password
 
 NAMES = ("ada.lovelace", "toolgate", "Fern Works")
-COMMON = (
-    *("12345678", "password", "Password", "PASSWORD1", "password123", "iloveyou", "qwerty123", "sunshine", "football"),
+COMMON = [
+    "12345678",
+    "password",
+    "Password",
+    "PASSWORD1",
+    "password123",
+    "password1234567890",
+    "password2026!",
+    "P@ssw0rd",
+    "Summer2024!",
+    "adm1n1strator",
+    "baseball",
+    "football",
+    "iloveyou",
+    "l3tmein!",
+    "princess",
+    "qwerty123",
+    "sunshine",
+    "sunshine99",
+    "superman",
+    "trustno1",
+    "1q2w3e4r",
+]
+REGULAR = [
+    *["aaaaaaaa", "aaaaaaab", "abababab", "12341234", "secretsecret", "xyzxyzxyz"],
+    *["23456789", "98765432", "abcdefgh", "asdfghjkl", "hgfedcba", "poiuytrewq", "qwertyuiop", "абвгдежз"],
+    "        ",
+]
+OF_NAMES = [
+    *["ADA.LOVELACE", "Lovelace1815", "ada-lovelace!", "ada.lovelace", "adaadaada", "ecalevol", "lovelace"],
+    *["Fernw0rks!", "Toolgate2026", "fern-fern-1", "fernworks", "t00lgate", "toolgate"],
+    "Fern Works",
+]
+GOOD = [
+    *("battery staple", "café café", "correct horse", "dragon 84719302", "x9 qf2 lm", "1815-12-10 London"),
     *(
-        "baseball",
-        "superman",
-        "princess",
-        "trustno1",
-        "1q2w3e4r",
-        "passw0rd",
-        "P@ssw0rd",
-        "password2026!",
-        "sunshine99",
-        "Summer2024!",
-    ),
-)
-REGULAR = (
-    *("aaaaaaaa", "abababab", "12341234", "xyzxyzxyz", "abcdefgh", "hgfedcba", "23456789", "98765432", "qwertyuiop"),
-    *("poiuytrewq", "asdfghjkl", "абвгдежз", "        "),
-)
-OF_NAMES = (
-    *("ada.lovelace", "ADA.LOVELACE", "lovelace", "ecalevol", "adaadaada", "Lovelace1815", "ada-lovelace!", "toolgate"),
-    *("Toolgate2026", "fernworks", "Fern Works", "fern-fern-1"),
-)
-GOOD = (
-    *(
-        "correct horse",
-        "battery staple",
-        "dragon 84719302",
-        "café café",
-        "x9 qf2 lm",
         "lovelace wrote notes",
         "toolgate opens the gate",
+        "пароль из слов",
+        "ｆｕｌｌｗｉｄｔｈ ｗｏｒｄｓ",
+        "🐑🐢🦊🐙🐝🦉🐌🦀",
     ),
-    *("1815-12-10 London", "пароль из слов", "ｆｕｌｌｗｉｄｔｈ ｗｏｒｄｓ", "🐑🐢🦊🐙🐝🦉🐌🦀"),
-)
+]
 
 
 @pytest.mark.parametrize("password", COMMON)
