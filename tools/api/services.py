@@ -178,7 +178,7 @@ class Page(msgspec.Struct, frozen=True):
     """A fetched page, at the end of its redirects.
 
     `url` is the final one. Header names are lower case; repeated headers are joined by ", ". `body` is decoded from its
-    content-encoding. `truncated` says that the page was longer than the limit.
+    content-encoding. `truncated` says that the page was longer than the limit, `is_incomplete` that it broke off.
     """
 
     url: str
@@ -186,6 +186,7 @@ class Page(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
     truncated: bool
+    is_incomplete: bool = False
 
     @property
     def content_type(self) -> str:

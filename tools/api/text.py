@@ -12,6 +12,8 @@ _UNSEEN = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2061-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
     "\U000e0000-\U000e01ef]"
 )
+# Soft hyphen, zero-width space, word joiner and byte order mark: a search for the words around them fails
+_INVISIBLE = "[\u00ad\u200b\u2060-\u2064\ufeff]"
 _CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # C0 and C1 except tab and line ends
 _TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # an unclosed comment runs to the end, as in HTML
 
@@ -23,6 +25,11 @@ MAX_BITS = 10_000  # Python prints no number of more than 4300 digits
 def clean_text(text: str) -> str:
     """Return the text without control characters; line ends become newlines."""
     return re.sub(_UNSEEN, "", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def remove_invisible(text: str) -> str:
+    """Return the text without the characters that only say where a line may end. Joiners of letters stay."""
+    return re.sub(_INVISIBLE, "", text)
 
 
 def refuse_control_characters(**texts: str | None) -> None:
@@ -48,7 +55,7 @@ def strip_markup(markup: str, limit: int) -> str:
     import html  # start-up: a table of two thousand entities
 
     scrap = markup[: limit * 20]  # the tags need room beside the text; the rest would be cut anyway
-    return to_line(html.unescape(re.sub(_TAG, "", scrap)), limit)
+    return to_line(remove_invisible(html.unescape(re.sub(_TAG, "", scrap))), limit)
 
 
 def format_number(number: int | None) -> str:

@@ -15,7 +15,7 @@ from playwright.async_api import TimeoutError as GotoTimeoutError
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.browser.javascript import FRAME, LOADED, READ, SETTLE, fill_script
 from toolgate.tools.browser.proxy import Ticket
-from toolgate.tools.web.page import AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
+from toolgate.tools.web.page import BROKE_OFF, AddressRefusedError, PageTimeoutError, PageUnreachableError, shorten_url
 
 T = TypeVar("T")
 
@@ -29,7 +29,6 @@ MAX_HOPS = 20  # pages that scripts navigate to, one after the other
 MAX_HTML = 8 * 2**20  # characters: also the limit of the plain fetch (tools/web/fetch.py)
 MAX_FRAMES = 20
 LITTLE = 200  # characters: a page that shows less may have its content in frames
-BROKE_OFF = "it broke off: read as far as it came"
 TLS = ("CERT", "SSL")
 HTML = frozenset({"text/html", "application/xhtml+xml"})
 # Errors without a page: HTTP 204, an error status without a body, and a password prompt
@@ -48,7 +47,7 @@ class BrowserGoneError(ToolError):
 
 class RenderedPage(msgspec.Struct, frozen=True):
     """A page as the browser rendered it. `html` is None for another type, named by `kind` if known. `notes` tell the
-    reader about problems of the load."""
+    reader about problems of the load. `retry_after` is the header of that name."""
 
     url: str
     kind: str
@@ -56,6 +55,7 @@ class RenderedPage(msgspec.Struct, frozen=True):
     html: str | None = None
     truncated: bool = False
     notes: tuple[str, ...] = ()
+    retry_after: str = ""
 
 
 class PageLoad(msgspec.Struct):
@@ -69,6 +69,7 @@ class PageLoad(msgspec.Struct):
     is_source: bool
     notes: list[str] = msgspec.field(default_factory=list)
     broke_off: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    retry_after: str = ""
 
     async def read(self) -> RenderedPage:
         """Return the page. Raises AddressRefusedError, PageUnreachableError, PageTimeoutError and BrowserGoneError."""
@@ -100,6 +101,7 @@ class PageLoad(msgspec.Struct):
         except Error as error:
             return await self._handle_failed_load(error, page)
         self._check_redirects(response)
+        self.retry_after = response.headers.get("retry-after", "") if response is not None else ""
         await self._settle(session, stop_at)
         try:
             async with asyncio.timeout(READ_TIME):
@@ -178,7 +180,7 @@ class PageLoad(msgspec.Struct):
         self._note_limits()
         url = frame["url"] + frame.get("urlFragment", "")
         is_cut = length > MAX_HTML or BROKE_OFF in self.notes
-        return RenderedPage(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes))
+        return RenderedPage(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes), self.retry_after)
 
     async def _with_frames(self, page: Page, session: CDPSession, title: str, markup: str) -> str:
         """Return the page with the content of its frames appended, if they have any."""

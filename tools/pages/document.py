@@ -8,12 +8,14 @@ import msgspec
 from toolgate.tools.api.services import Page
 from toolgate.tools.api.text import to_line, truncate
 from toolgate.tools.pages.page_reader import MAX_ANSWER, Format, PageDocument, PageRequest
+from toolgate.tools.web.page import BROKE_OFF
 
 if TYPE_CHECKING:
     from toolgate.tools.web.convert import ReadablePage  # start-up
 
 MAX_WORDS = 400  # characters of an answer for what is said of what was cut
 MAX_NOTE = 500  # characters of one thing that is said
+MAX_WAIT = 40  # characters of the time after which to try again
 MAX_ERROR_TEXT = 2_000  # characters of the body of an error page
 
 
@@ -32,12 +34,12 @@ def create_document(
     page = loaded.page
     head = [f"Title: {readable.title}"] if readable.title else []
     head.append(f"URL: {page.url}")
-    said = [*(loaded.notes if readable.is_html else ()), readable.note, *more]
+    said = [*(loaded.notes if readable.is_html else ()), BROKE_OFF if page.is_incomplete else "", readable.note, *more]
     notes = [f"({to_line(note, MAX_NOTE)})" for note in said if note]
     taken = sum(map(len, [*head, *notes])) + len(page.url)  # it may be said again
     text = truncate(readable.text or "", MAX_ANSWER - taken - MAX_WORDS)
     end = request.offset + len(text)
-    truncated = end < readable.length or page.truncated
+    truncated = end < readable.length or page.truncated or page.is_incomplete
     if truncated or request.offset:
         notes.append(_cut_note(loaded, readable, request.offset, end))
     if not text:
@@ -48,7 +50,7 @@ def create_document(
 
 
 def _cut_note(loaded: LoadedPage, readable: "ReadablePage", start: int, end: int) -> str:
-    more = " and more" if loaded.page.truncated else ""
+    more = " and more" if loaded.page.truncated or loaded.page.is_incomplete else ""
     part = f"characters {start:,} to {end:,}" if start else f"the first {end:,}"
     url = loaded.page.url
     on = f"; read on with {url}{'&' if '#' in url else '#'}toolgate-offset={end}" if end < readable.length else ""
@@ -71,6 +73,8 @@ def create_error_document(loaded: LoadedPage, readable: "ReadablePage", form: Fo
     text = truncate(readable.text or "", MAX_ERROR_TEXT)
     truncated = len(text) < readable.length
     head = f"{page.url} answered with HTTP status {_format_status(page.status)}"
+    if wait := to_line(page.headers.get("retry-after", ""), MAX_WAIT):
+        head = f"{head}; try again {f'after {wait} s' if wait.isdecimal() else f'at {wait}'}"
     return PageDocument(page.url, readable.title, page.status, form, loaded.rendered, truncated, text, head)
 
 

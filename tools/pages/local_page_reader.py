@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 QUEUE_SHARE = 0.6  # share of a call's hold for waiting; the rest is for the page
 PAGE_TIME = 30.0  # seconds to load a page
-ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
+ACCEPT_HTML = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
+ACCEPT = f"text/markdown,{ACCEPT_HTML}"  # some sites have their pages in both forms
 PDF, PDF_TYPE = b"%PDF-", "application/pdf"
 MAX_PDF = 32 * 2**20  # bytes; illustrated manuals are larger than any page
 MAX_FILE = 64 * 2**20  # bytes of a picture; the largest photographs are about half of it
@@ -143,8 +144,9 @@ class LocalPageReader:
 
 
 async def _fetch(reader: LocalPageReader, request: PageRequest, *notes: str) -> LoadedPage:  # no scripts, no waiting
-    headers = {"accept": ACCEPT}
-    page = await reader.web.fetch(request.url, headers=headers, timeout=min(PAGE_TIME, request.seconds_left))
+    headers = {"accept": ACCEPT_HTML if request.format == "html" else ACCEPT}
+    timeout = min(PAGE_TIME, request.seconds_left)
+    page = await reader.web.fetch(request.url, headers=headers, timeout=timeout, allow_incomplete=True)
     return LoadedPage(page, rendered=False, notes=notes or (NO_BROWSER_NOTE,))
 
 
@@ -162,7 +164,7 @@ async def _render(reader: LocalPageReader, request: PageRequest) -> LoadedPage:
         return await _fetch(reader, request, f"{NO_BROWSER_NOTE}; the browser did not start: {failure}")
     if seen.html is None:
         return await _fetch(reader, msgspec.structs.replace(request, url=seen.url))
-    headers = {"content-type": "text/html; charset=utf-8"}
+    headers = {"content-type": "text/html; charset=utf-8", "retry-after": seen.retry_after}
     page = Page(seen.url, seen.status, headers, seen.html.encode("utf-8", "replace"), seen.truncated)
     notes = seen.notes if browser.sandboxed else (*seen.notes, "the browser runs without its own sandbox")
     return LoadedPage(page, rendered=True, notes=notes)
@@ -174,7 +176,10 @@ async def _answer(reader: LocalPageReader, loaded: LoadedPage, request: PageRequ
     loaded = msgspec.structs.replace(loaded, page=msgspec.structs.replace(loaded.page, body=b""))  # none while it waits
     async with reader.large.slot(request.principal, request.seconds_left * QUEUE_SHARE):
         timeout = min(PAGE_TIME, request.seconds_left)
-        page = await reader.web.fetch(request.url, headers={"accept": ACCEPT}, timeout=timeout, limit=MAX_PDF)
+        headers = {"accept": ACCEPT}
+        page = await reader.web.fetch(
+            request.url, headers=headers, timeout=timeout, limit=MAX_PDF, allow_incomplete=True
+        )
         return await _convert(reader, msgspec.structs.replace(loaded, page=page), request)
 
 

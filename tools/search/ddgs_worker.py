@@ -22,7 +22,7 @@ from toolgate.tools.search.html_engine import (
     ReadResults,
     ReadResultsJob,
 )
-from toolgate.tools.web import article
+from toolgate.tools.web.html.parse import parse_html
 
 REGION = "us-en"  # the tool's answers are in English; engines otherwise use the server's country
 PAGE = 300_000  # bytes of a page that is read only for a token
@@ -95,7 +95,7 @@ def read_results(job: ReadResultsJob) -> ReadResults:
     try:
         results = engine.post_extract_results(engine.extract_results(page))
     except Exception:
-        if article.parse_html(page) is not None:
+        if parse_html(page) is not None:
             raise
         return ReadResults(EngineAnswer([]))  # an empty page is an error to lxml
     reading = EngineAnswer(clean_results((result.title, result.href, result.body) for result in results))

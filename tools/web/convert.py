@@ -17,8 +17,12 @@ import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, strip_markup, to_line
-from toolgate.tools.encodings.body import decode_body, is_wide, load_codecs, needs_detection
-from toolgate.tools.web import article
+from toolgate.tools.encodings.body import decode_body, load_codecs, needs_detection
+from toolgate.tools.web.article import choose_content
+from toolgate.tools.web.html.markdown import to_markdown
+from toolgate.tools.web.html.parse import find_base, find_title, parse_html
+from toolgate.tools.web.html.prepare import prepare as prepare_tree
+from toolgate.tools.web.media_types import HTML_TYPES, PDF, find_media_type, is_text_type
 from toolgate.tools.web.page import shorten_url
 
 MAX_TEXT = 100_000  # characters of a page that are shown at once; a call's answer holds fewer
@@ -28,26 +32,9 @@ MAX_LENGTH = 4_000_000  # characters of all pages
 MAX_SECONDS = 15.0  # then a partial text is used: the worker has 20
 LITTLE = 64 * 2**10  # bytes of text that the server itself reads
 INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides the web's encodings
-START = 4_096  # bytes that show a type
 SHORT = b"<title>Short</title><p>So little text that trafilatura tries all that it has, whose files are read then."
 TITLE_WITHIN = 2**17  # characters at a page's beginning that are searched for a title
 TITLE = re.compile(r"<title(?:\s[^<>]{0,200})?>([^<]{0,2000})", re.IGNORECASE)
-HTML_START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(?:!doctype html|html)", re.IGNORECASE)
-HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
-TEXT_TYPES = re.compile(
-    r"text/.+|.+\+(json|xml|yaml)"
-    r"|application/(json|xml|javascript|ecmascript|x-javascript|yaml|x-yaml|toml|sql|graphql|x-ndjson|x-sh)"
-)
-VAGUE_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream", "application/unknown"})
-PDF = "application/pdf"
-MAGIC = {
-    b"%PDF-": PDF,
-    b"\x89PNG": "image/png",
-    b"\xff\xd8\xff": "image/jpeg",
-    b"GIF8": "image/gif",
-    b"PK\x03\x04": "application/zip",
-    b"\x1f\x8b": "application/gzip",
-}
 
 
 class RawPage(msgspec.Struct, frozen=True):
@@ -63,7 +50,7 @@ class RawPage(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        return media_type(self.content_type.partition(";")[0].strip().lower(), self.body)
+        return find_media_type(self.content_type, self.body)
 
     @property
     def worker_job(self) -> str:
@@ -183,48 +170,17 @@ def _pdf_text(reader: Any) -> tuple[str, str]:
     return "\n\n".join(parts), ""
 
 
-def is_text_type(kind: str) -> bool:
-    return kind in HTML_TYPES or TEXT_TYPES.fullmatch(kind) is not None
-
-
-def media_type(declared: str, body: bytes) -> str:
-    """Return the type of a body: the declared one, unless that is vague or the bytes clearly differ."""
-    for magic, kind in MAGIC.items():
-        if body.startswith(magic):
-            return kind
-    if declared not in VAGUE_TYPES:
-        return declared
-    start = body[:START]
-    is_text = b"\0" not in start or is_wide(start)
-    if is_text and HTML_START.match(start.replace(b"\0", b"")):
-        return "text/html"
-    return "text/plain" if is_text else "application/octet-stream"
-
-
 def convert_html(html: str, url: str, form: str) -> tuple[str, str]:
     """Return the title of an HTML page, and its text in that format."""
-    tree = article.parse_html(html)
+    tree = parse_html(html)
     if tree is None:
         return "", ""
-    title = to_line(article.find_title(tree), MAX_TITLE)
-    base = article.find_base(tree, url)
-    return title, _to_markdown(article.to_html(article.extract_content(tree)), base, form)
+    title = to_line(find_title(tree), MAX_TITLE)
+    base = find_base(tree, url)
+    return title, to_markdown(choose_content(prepare_tree(tree)), url, base, form)
 
 
 def _find_title(html: str) -> str:
     """Return the title, found without parsing: the format "html" must work for any page."""
     found = TITLE.search(html, 0, TITLE_WITHIN)
     return strip_markup(found[1], MAX_TITLE) if found else ""
-
-
-def _to_markdown(html: str, base: str, form: str) -> str:
-    module: Any = importlib.import_module("html_to_markdown")  # start-up
-    options = module.ConversionOptions(
-        base_url=base,
-        output_format="plain" if form == "text" else "markdown",
-        extract_metadata=False,
-        inline_data_media="alt_text_only",
-        highlight_style="none",
-        preprocessing=module.PreprocessingOptions(enabled=False),  # done on the tree
-    )
-    return clean_text(module.convert(html, options).content or "").strip()

@@ -61,20 +61,22 @@ class Web:
         timeout: float = 30.0,
         redirects: int | None = 10,
         lane: str = "",
+        allow_incomplete: bool = False,
     ) -> Page:
         """Fetch `url`, following up to `redirects` redirects, within `timeout` seconds in all.
 
         With None a redirect is returned as it is. So it is for a request with a `body`, which was meant for one
         address. At most `limit` decoded bytes are kept. `lane` names a separate pool of connections, which never waits
-        for other lanes; there must be few. Any HTTP status is a Page. Raises AddressRefusedError (at any hop),
-        PageTimeoutError, PageTlsError, and PageUnreachableError for every other failure.
+        for other lanes; there must be few. Any HTTP status is a Page. With `allow_incomplete` a body that breaks off is
+        returned as far as it came. Raises AddressRefusedError (at any hop), PageTimeoutError, PageTlsError, and
+        PageUnreachableError for every other failure.
         """
         try:
             async with asyncio.timeout(timeout):
                 if body or redirects is None:
                     client = self._client()
                     return await client.request(method, client.parse_url(url), headers or {}, limit, body, lane)
-                return await self._follow(url, method, dict(headers or {}), limit, redirects, lane)
+                return await self._follow(url, method, dict(headers or {}), limit, redirects, lane, allow_incomplete)
         except TimeoutError:
             raise PageTimeoutError(f"{shorten_url(url)} did not come in full within {timeout:g} s") from None
 
@@ -84,11 +86,20 @@ class Web:
         if client is not None:
             await client.close()
 
-    async def _follow(self, url: str, method: str, headers: dict[str, str], limit: int, hops: int, lane: str) -> Page:
+    async def _follow(
+        self,
+        url: str,
+        method: str,
+        headers: dict[str, str],
+        limit: int,
+        hops: int,
+        lane: str,
+        allow_incomplete: bool,
+    ) -> Page:
         client = self._client()
         target = client.parse_url(url)
         for _ in range(hops + 1):
-            page = await client.request(method, target, headers, limit, lane=lane)
+            page = await client.request(method, target, headers, limit, lane=lane, allow_incomplete=allow_incomplete)
             location = page.headers.get("location", "")
             if page.status not in REDIRECTS or not location:
                 return page

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from toolgate.tools.api.errors import ToolError
 
 MAX_URL = 8_000  # characters; the most that servers and browsers accept
+BROKE_OFF = "it broke off: read as far as it came"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]  # (host, port) -> addresses; raises OSError

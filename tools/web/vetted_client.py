@@ -7,8 +7,8 @@ import asyncio
 import os
 import ssl
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
 
 import certifi
 import httpcore
@@ -39,6 +39,34 @@ SMALL = 16  # bytes
 AT_A_TIME = 64  # pieces from one read before other tasks get a turn
 SLACK = 65_536  # bytes by which a compressed body may exceed its content
 GZIP, ZLIB, RAW = 31, 15, -15  # window bits
+COMPRESSIONS = frozenset(
+    (
+        "gzip",
+        "x-gzip",
+        "deflate",
+        "br",
+        "zstd",
+        "compress",
+        "x-compress",
+        "bzip2",
+        "x-bzip2",
+        "xz",
+        "lzma",
+        "dcb",
+        "dcz",
+    )
+)
+
+
+class Unpacker(Protocol):
+    """Decodes a body as it arrives. `has_ended` says whether the decoded body has come to its end."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def __call__(self, chunk: bytes, room: int) -> bytes:
+        """Return the next decoded bytes, at most `room`."""
+        ...
 
 
 class PinnedBackend(httpcore.AsyncNetworkBackend):
@@ -164,7 +192,15 @@ class VettedClient:
         return parsed
 
     async def request(
-        self, method: str, url: httpx.URL, headers: Mapping[str, str], limit: int, body: bytes = b"", lane: str = ""
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        limit: int,
+        body: bytes = b"",
+        lane: str = "",
+        *,
+        allow_incomplete: bool = False,
     ) -> Page:
         """Send one request and return its answer, with up to `limit` decoded bytes."""
         address = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path or b"/")
@@ -186,33 +222,51 @@ class VettedClient:
                 received = _decode_headers(response.headers)
                 if response.status in REDIRECTS and received.get("location"):
                     limit = 0  # the body of a redirect is not used
-                content, truncated = await _read_body(response, received.get("content-encoding", ""), limit)
-                return Page(str(url), response.status, received, content, truncated)
+                reading = BodyReading(_make_unpacker(received.get("content-encoding", "")), limit)
+                try:
+                    await reading.read(response)
+                except (httpcore.RemoteProtocolError, httpcore.ReadError):
+                    if not allow_incomplete or not reading.content:
+                        raise
+                    reading.is_incomplete = True
+                truncated, is_incomplete = reading.truncated, reading.is_incomplete
+                return Page(str(url), response.status, received, bytes(reading.content), truncated, is_incomplete)
         except zlib.error:
             raise PageUnreachableError(f"{shorten_url(str(url))} sent a body that can't be decompressed") from None
         except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError, ssl.SSLError) as error:
             raise _to_page_error(f"could not fetch {shorten_url(str(url))}", error) from None
 
 
-async def _read_body(response: httpcore.Response, encoding: str, limit: int) -> tuple[bytes, bool]:
-    """Return at most `limit` decoded bytes, decoded as they arrive: a few bytes may decode to gigabytes."""
-    if limit == 0:
-        return b"", True
-    unpack = _make_unpacker(encoding)
-    body = bytearray()
-    received = pieces = 0
-    async for chunk in response.aiter_stream():
-        body += unpack(chunk, limit + 1 - len(body))
-        received += len(chunk)
-        pieces += 1
-        if pieces > MAX_PIECES + received // SMALL:
-            raise PageUnreachableError("the server sent its body in too many small pieces")
-        if pieces % AT_A_TIME == 0:
-            await asyncio.sleep(0)
-        if len(body) > limit or received > limit + SLACK:  # many bytes that decode to nothing are an attack too
-            del body[limit:]
-            return bytes(body), True
-    return bytes(body), False
+class BodyReading:
+    """Reads at most `limit` decoded bytes, decoded as they arrive: a few bytes may decode to gigabytes."""
+
+    def __init__(self, unpack: "Unpacker", limit: int) -> None:
+        self._unpack = unpack
+        self._limit = limit
+        self.content = bytearray()
+        self.truncated = False
+        self.is_incomplete = False
+
+    async def read(self, response: httpcore.Response) -> None:
+        """Read the body of a response as far as the limit. What has come stays in `content` after an error."""
+        if self._limit == 0:
+            self.truncated = True
+            return
+        received = pieces = 0
+        async for chunk in response.aiter_stream():
+            self.content += self._unpack(chunk, self._limit + 1 - len(self.content))
+            received += len(chunk)
+            pieces += 1
+            if pieces > MAX_PIECES + received // SMALL:
+                raise PageUnreachableError("the server sent its body in too many small pieces")
+            if pieces % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+            # many bytes that decode to nothing are an attack too
+            if len(self.content) > self._limit or received > self._limit + SLACK:
+                del self.content[self._limit :]
+                self.truncated = True
+                return
+        self.is_incomplete = received > 0 and not self._unpack.has_ended
 
 
 class _Inflate:
@@ -222,6 +276,10 @@ class _Inflate:
         self._bits = bits
         self._inflate = zlib.decompressobj(bits)
         self._started = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self._inflate.eof
 
     def __call__(self, chunk: bytes, room: int) -> bytes:
         try:
@@ -241,16 +299,31 @@ class _Inflate:
         return unpacked
 
 
-def _make_unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
-    match encoding.strip().lower():
-        case "" | "identity":
-            return lambda chunk, room: chunk[:room]
-        case "gzip" | "x-gzip":
+class _Identity:
+    """Decoder of a body that is not compressed."""
+
+    has_ended = True  # HTTP says how long it is
+
+    def __call__(self, chunk: bytes, room: int) -> bytes:
+        return chunk[:room]
+
+
+def _make_unpacker(encoding: str) -> Unpacker:
+    """Return the decoder of a content-encoding. Words that name no compression, such as utf-8 and aws-chunked, are
+    ignored, as browsers do."""
+    names = [name.strip() for name in encoding.lower().split(",")]
+    compressions = [name.removeprefix("x-") for name in names if name in COMPRESSIONS]
+    match compressions:
+        case []:
+            return _Identity()
+        case ["gzip"]:
             return _Inflate(GZIP)
-        case "deflate":
+        case ["deflate"]:
             return _Inflate(ZLIB)
-        case other:  # also stacked encodings: each layer multiplies a bomb
-            raise PageUnreachableError(f"the server sent an unrequested content-encoding: {shorten_url(other)!r}")
+        case _:  # also stacked encodings: each layer multiplies a bomb
+            raise PageUnreachableError(
+                f"the server sent an unrequested content-encoding: {shorten_url(encoding.strip().lower())!r}"
+            )
 
 
 def _decode_headers(raw: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

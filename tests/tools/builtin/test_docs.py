@@ -1,6 +1,7 @@
 """ReadDocs against a real server on loopback."""
 
 import asyncio
+import gzip
 import io
 import json
 import re
@@ -12,7 +13,7 @@ import msgspec
 import pytest
 from pypdf import PdfWriter
 
-from tests.tools.fake_web_site import Answer, never, redirect, site
+from tests.tools.fake_web_site import Answer, Request, never, redirect, site
 from tests.tools.tool_calls import call, page_reader, text
 from toolgate.tools.api.content import Output
 from toolgate.tools.api.services import Settings
@@ -169,6 +170,57 @@ def test_a_page_that_scripts_would_fill_shows_what_it_says_without_them() -> Non
     assert "the page has no text; it may need scripts" in answer
 
 
+async def half(request: Request) -> None:
+    body = f"<title>t</title><p>Half: {PROSE}".encode()
+    await request.send(200, {"content-type": "text/html", "content-length": "100000"}, body)
+
+
+async def half_of_the_chunks(request: Request) -> None:
+    body = f"<title>t</title><p>Half: {PROSE}".encode()
+    head = {"content-type": "text/html", "transfer-encoding": "chunked"}
+    await request.send(200, head, b"%x\r\n%s\r\n" % (len(body), body))
+
+
+PACKED_HALF = gzip.compress(f"<title>t</title><p>Half: {PROSE * 20}".encode(), mtime=0)[:-30]
+HALVES: dict[str, Answer] = {
+    "a length": half,
+    "chunks": half_of_the_chunks,
+    "gzip": (200, {"content-type": "text/html", "content-encoding": "gzip"}, PACKED_HALF),
+    "gzip of plain text": (200, {"content-type": "text/plain", "content-encoding": "gzip"}, PACKED_HALF),
+}
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_a_page_that_breaks_off_is_read_as_far_as_it_came(name: str) -> None:
+    output = read({"/": HALVES[name]})
+    assert not output.is_error
+    assert "Half: A paragraph" in text(output)
+    assert "(it broke off: read as far as it came)" in text(output)
+    assert output.structured["truncated"]
+
+
+def test_markdown_is_asked_for_and_not_where_the_source_is() -> None:
+    async def scenario() -> None:
+        async with site({"/": b"<p>x"}) as place:
+            reader = page_reader(["127.0.0.1"])
+            for form in ("markdown", "text", "html"):
+                await call(read_docs, {"url": place.url(), "format": form}, reader=reader)
+            await reader.close()
+            kinds = [request.headers["accept"].split(",")[:2] for request in place.requests]
+            markdown, html = ["text/markdown", "text/html"], ["text/html", "application/xhtml+xml"]
+            assert kinds == [markdown, markdown, html]
+
+    run(scenario())
+
+
+def test_an_error_names_the_time_after_which_to_try_again() -> None:
+    output = read({"/": (429, {"content-type": "text/html", "retry-after": "120"}, b"<p>Too fast")})
+    assert "answered with HTTP status 429 Too Many Requests; try again after 120 s" in text(output)
+    date = "Fri, 01 Jan 2027 00:00:00 GMT"
+    output = read({"/": (503, {"content-type": "text/html", "retry-after": date}, b"<p>Closed")})
+    assert f"503 Service Unavailable; try again at {date}" in text(output)
+
+
 def test_control_characters_are_gone() -> None:
     answer = text(read({"/": page("<p>a\x1b[31mred\x07\u202ehidden\U000e0041 &#27;x &#x9b;y</p>")}))
     assert not any(character in answer for character in "\x1b\x07\x9b\u202e\U000e0041")
@@ -184,6 +236,15 @@ def test_control_characters_are_gone() -> None:
         ("text/markdown", "# Read me"),
         ("application/octet-stream", "# really text"),
         ("", "no type at all"),
+        ("video/mp2t", "type A = 1"),
+        ("text/x-python-code", "print(1)"),
+        ("application/x-python-code", "print('ü')"),
+        ("application/x-tex", "\\documentclass{article}"),
+        ("application/x-protobuf", 'syntax = "proto3";'),
+        ("application/x-log", "12:00 error"),
+        ("application/postscript", "%!PS-Adobe-3.0\n/a 1 def"),
+        ("application/vnd.apple.mpegurl", "#EXTM3U"),
+        ("message/rfc822", "Subject: tide"),
     ],
 )
 def test_text_that_is_no_html_stays_as_it_is(kind: str, body: str) -> None:
@@ -200,6 +261,13 @@ def test_text_that_is_no_html_stays_as_it_is(kind: str, body: str) -> None:
         ("image/png", b"\x89PNG\r\n", "image/png"),
         ("application/zip", b"PK\x03\x04", "application/zip"),
         ("application/octet-stream", b"\x00\x01\x02", "application/octet-stream"),
+        ("video/mp2t", b"G@\x00\x10\x00\x00", "video/mp2t"),
+        ("application/x-protobuf", b"\x08\x96\x01", "application/x-protobuf"),
+        ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", b"PK\x03\x04", "wordprocessingml"),
+        ("application/octet-stream", b"PK\x03\x04 [Content_Types].xml word/document.xml", "wordprocessingml"),
+        ("application/zip", b"PK\x03\x04 [Content_Types].xml xl/workbook.xml", "spreadsheetml"),
+        ("application/zip", b"PK\x03\x04mimetypeapplication/epub+zipPK\x03\x04", "application/epub+zip"),
+        ("text/html", b"PK\x03\x04", "application/zip"),
         ("video/mp4\x1b[31m", b"x", "video/mp4"),
     ],
 )

@@ -367,7 +367,77 @@ def test_junk_behind_a_packed_body_is_not_read_for_ever() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "nonsense"])
+@pytest.mark.parametrize("encoding", ["utf-8", "UTF-8", "aws-chunked", "none", "aws-chunked, identity", "binary"])
+def test_words_that_name_no_compression_are_ignored(encoding: str) -> None:
+    async def scenario() -> None:
+        async with site({"/": (200, {"content-encoding": encoding}, b"plain")}) as place:
+            assert (await got(place, "/")).body == b"plain"
+
+    run(scenario())
+
+
+def test_a_compression_beside_other_words_is_unpacked() -> None:
+    async def scenario() -> None:
+        packed = gzip.compress(b"page", mtime=0)
+        async with site({"/": (200, {"content-encoding": "aws-chunked, gzip"}, packed)}) as place:
+            assert (await got(place, "/")).body == b"page"
+
+    run(scenario())
+
+
+async def short_length(request: Request) -> None:
+    await request.send(200, {"content-type": "text/plain", "content-length": "100"}, b"the first half")
+
+
+async def short_chunks(request: Request) -> None:
+    await request.send(200, {"content-type": "text/plain", "transfer-encoding": "chunked"}, b"e\r\nthe first half\r\n")
+
+
+async def short_chunk(request: Request) -> None:
+    await request.send(200, {"content-type": "text/plain", "transfer-encoding": "chunked"}, b"ff\r\nthe first half")
+
+
+CUT = {"a length": short_length, "chunks": short_chunks, "a chunk": short_chunk}
+CUT_PACKED = {
+    "gzip": gzip.compress(b"the first half" + bytes(range(256)), mtime=0)[:-12],
+    "deflate": zlib.compress(b"the first half" + bytes(range(256)))[:-6],
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_body_that_breaks_off_is_an_error_or_told_apart_where_it_is_allowed(name: str) -> None:
+    async def scenario() -> None:
+        async with site({"/": CUT[name]}) as place:
+            with pytest.raises(PageUnreachableError, match="could not fetch"):
+                await got(place, "/")
+            page = await got(place, "/", allow_incomplete=True)
+            assert (page.body, page.truncated, page.is_incomplete) == (b"the first half", False, True)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("encoding", CUT_PACKED)
+def test_a_packed_body_that_breaks_off_says_so(encoding: str) -> None:
+    async def scenario() -> None:
+        async with site({"/": (200, {"content-encoding": encoding}, CUT_PACKED[encoding])}) as place:
+            page = await got(place, "/")
+            assert page.body.startswith(b"the first half")
+            assert (page.truncated, page.is_incomplete) == (False, True)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("encoding", PACKED)
+def test_a_whole_body_is_not_incomplete(encoding: str) -> None:
+    async def scenario() -> None:
+        async with site({"/": (200, {"content-encoding": encoding}, PACKED[encoding]), "/empty": b""}) as place:
+            assert not (await got(place, "/")).is_incomplete
+            assert not (await got(place, "/empty")).is_incomplete
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "deflate, br", "compress"])
 def test_an_encoding_that_was_not_asked_for_is_a_tool_error(encoding: str) -> None:
     async def scenario() -> None:
         async with site({"/": (200, {"content-encoding": encoding}, b"x")}) as place:

@@ -1,0 +1,138 @@
+"""Keep the words of controls that are headings: of tabs, accordions and questions. Other controls go.
+
+The label of a tab moves to the beginning of its panel, so that a reader sees which is which.
+"""
+
+import re
+from itertools import islice
+
+from toolgate.tools.web.html.edit import (
+    HEADINGS,
+    REMOVE,
+    UNWRAP,
+    Element,
+    class_words,
+    create_element,
+    has_any,
+    has_class,
+    has_text,
+    text_of,
+)
+from toolgate.tools.web.html.panels import find_pointers, is_menu_control
+
+CONTROLS = ("button", "select", "textarea", "dialog", "input")
+# What no control holds: it swallowed the text behind it, as its end is missing
+SWALLOWED = ("p", "pre", "table", "ul", "ol", "dl", "blockquote", "article", "section", "main", *HEADINGS)
+TITLES = ("summary", "dt", "legend", "caption", "figcaption", *HEADINGS)
+OPENERS = re.compile(r".*(?:accordion|collaps|faq|question|disclosure|expand|toggle|spoiler|tab).*")
+TABS = re.compile(r".*tab.*|nav-link|pill")
+MAX_LABEL = 80  # characters of a tab's label
+TAB_CONTROLS = (
+    "descendant::*[@role='tab' or @data-toggle='tab' or @data-bs-toggle='tab' or @data-toggle='pill'"
+    " or @data-bs-toggle='pill' or self::button[@onclick or contains(@class, 'tab')] or self::label[@for]]"
+)
+
+
+def keep_labels(body: Element) -> None:
+    """Move the labels of tabs, and unwrap the buttons whose words belong to the text."""
+    _move_tab_labels(body)
+    titles: dict[Element, bool] = {}  # whether they have words of their own
+    for control in list(body.iter("button", "select")):
+        if has_any(control, SWALLOWED):
+            control.tag = UNWRAP
+        elif control.tag == "button" and has_text(control):
+            _keep_button(control, titles)
+
+
+def _keep_button(button: Element, titles: dict[Element, bool]) -> None:
+    title = next((each for each in islice(button.iterancestors(), 4) if each.tag in TITLES), None)
+    if title is not None:
+        if title not in titles:
+            titles[title] = _has_words_of_its_own(title)
+        if not titles[title]:
+            button.tag = UNWRAP
+    elif _opens_panel(button):
+        _write_label(button)
+
+
+def _has_words_of_its_own(title: Element) -> bool:
+    """Return whether a heading has words outside its buttons."""
+    inside = sum(len("".join(text_of(button).split())) for button in title.iter("button"))
+    return len("".join(text_of(title).split())) > inside
+
+
+def _opens_panel(button: Element) -> bool:
+    """Return whether a button opens the part of the text behind it."""
+    says_so = button.get("aria-expanded") is not None or has_class(button, OPENERS)
+    says_so = says_so or "collapse" in (button.get("data-toggle"), button.get("data-bs-toggle"))
+    if not says_so or is_menu_control(button):
+        return False
+    return any(each.getnext() is not None for each in (button, *islice(button.iterancestors(), 2)))
+
+
+def _write_label(button: Element) -> None:
+    """Make a button a block of strong text."""
+    strong = create_element("strong")
+    strong.text = button.text
+    strong.extend(list(button))
+    button.text = None
+    button.tag = "div"
+    button.append(strong)
+
+
+def _move_tab_labels(body: Element) -> None:
+    tabs = [each for each in body.xpath(TAB_CONTROLS) if _is_tab(each)]
+    if not tabs:
+        return
+    panels = {panel.get("id"): panel for panel in body.xpath("descendant::*[@id]")}
+    labelled = {panel.get("aria-labelledby"): panel for panel in body.xpath("descendant::*[@aria-labelledby]")}
+    in_order = _pair_in_order(body)
+    for tab in tabs:
+        label = " ".join(text_of(tab).split())
+        targets = [panels.get(name) for name in find_pointers(tab)]
+        targets += [labelled.get(tab.get("id")), in_order.get(tab)]
+        panel = next((each for each in targets if each is not None and each is not tab), None)
+        if panel is None or panel.get("hidden") is not None or not 0 < len(label) <= MAX_LABEL:
+            _keep_tab(tab)
+        else:
+            _begin_panel(panel, label)
+            tab.tag = REMOVE
+
+
+def _pair_in_order(body: Element) -> dict[Element, Element]:
+    """Return the panels of tabs that name none: as many stand behind their list."""
+    pairs: dict[Element, Element] = {}
+    for tab_list in body.xpath("descendant::*[@role='tablist']"):
+        tabs = tab_list.xpath("descendant::*[@role='tab']")
+        panels: list[Element] = []
+        for sibling in tab_list.itersiblings():
+            if sibling.get("role") == "tablist":
+                break
+            panels += sibling.xpath("descendant-or-self::*[@role='tabpanel']")
+        if len(tabs) == len(panels):
+            pairs.update(zip(tabs, panels, strict=True))
+    return pairs
+
+
+def _is_tab(control: Element) -> bool:
+    if control.get("role") == "tab" or control.get("data-toggle") or control.get("data-bs-toggle"):
+        return True
+    return any(TABS.fullmatch(word) for word in class_words(control))
+
+
+def _keep_tab(tab: Element) -> None:
+    """Leave the label of a tab whose panel is not known where it is."""
+    if tab.tag == "button":
+        tab.tag = "div"
+
+
+def _begin_panel(panel: Element, label: str) -> None:
+    beginning = " ".join("".join(islice(panel.itertext(), 20)).split())
+    if beginning.startswith(label):
+        return
+    paragraph, strong = create_element("p"), create_element("strong")
+    strong.text = label
+    paragraph.append(strong)
+    paragraph.tail = panel.text
+    panel.text = None
+    panel.insert(0, paragraph)

@@ -1,0 +1,202 @@
+"""Write code as text: its lines, without the tables, line numbers, links and colours that show it."""
+
+import importlib
+import re
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from toolgate.tools.api.text import clean_text
+from toolgate.tools.web.html.edit import BLOCKS, REMOVE, UNWRAP, Element, create_element, has_any, has_class, text_of
+
+LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z][\w+#.-]{0,19})")
+NO_LANGUAGE = frozenset({"default", "none", "notranslate", "highlight", "text", "plaintext"})
+PREFORMATTED = ("xmp", "listing", "plaintext")
+GUTTER = re.compile(
+    r"gutter|gl|linenos?|linenodiv|line-?no|linenr|line-?nr|line-?num(?:ber)?s?(?:-rows|-container)?|(?:.*[_-])?line-?numbers?"
+    r"|lnt|ln|ln-num|blob-num|(?:hljs-ln|crayon|code|rouge)-(?:numbers?|nums?|gutter|line-numbers?|n)|lineno.*|line_numbers?"
+)
+NUMBERS = re.compile(r"[\s\d.:]*")
+CODE_CELL = re.compile(
+    r"(?:blob-code(?:-inner)?|hljs-ln-code|line-content|code-line|line_content|rouge-code|code|diff-line-code)"
+)
+CODE_LINE = re.compile(r"(?:code-|token-|view-)?line|row|cl|hljs-ln-line")
+
+
+def prepare_listings(body: Element) -> None:
+    """Replace the tables that show code by the code, and remove line numbers."""
+    for element in list(body.iter(*PREFORMATTED)):
+        element.tag = "pre"
+    for table in list(body.iter("table")):
+        _unwrap_code_table(table)
+    for code in list(body.iter("code")):
+        if (
+            code.tag == "code"
+            and has_any(code, ("br", "p", "div", "ul", "ol", "tr"))
+            and not _is_in_pre(code)
+            and not has_any(code, ("pre",))
+        ):
+            code.tag = "pre"
+    for pre in body.iter("pre"):
+        _remove_line_numbers(pre)
+
+
+def write_listings(part: Element) -> None:
+    """Leave the lines of each listing as its text alone, and its language as a class."""
+    _name_languages(part)
+    for pre in list(part.iter("pre")):
+        if not _is_in_pre(pre):
+            text = read_lines(pre).strip("\n")
+            language = pre.get("class", "")
+            pre.clear(keep_tail=True)
+            pre.set("class", language)
+            code = create_element("code")
+            code.set("class", language)
+            code.text = clean_text(text)
+            pre.append(code)
+
+
+def read_lines(pre: Element) -> str:
+    """Return the text of a listing as it is shown."""
+    etree: Any = importlib.import_module("lxml.etree")  # start-up
+    are_lines = "\n" not in text_of(pre).strip() and next(pre.iter("br"), None) is None
+    pieces: list[str] = []
+    begins: list[int] = []
+    for event, element in etree.iterwalk(pre, events=("start", "end")):
+        is_line = element is not pre and (
+            element.tag in BLOCKS - {"td", "th", "pre"} or (are_lines and has_class(element, CODE_LINE))
+        )
+        if event == "start":
+            if is_line:
+                _end_line(pieces)
+                begins.append(len(pieces))
+            if element.tag == "br":
+                pieces.append("\n")
+            elif element.tag == "img":
+                pieces.append(element.get("alt", ""))
+            pieces.append(element.text or "")
+            continue
+        if is_line:
+            begin = begins.pop()
+            if not any(pieces[begin:]) and element.tag != "tbody":
+                pieces.append("\n")
+            _end_line(pieces)
+        if element is not pre:
+            pieces.append(element.tail or "")
+    return "".join(pieces)
+
+
+def _end_line(pieces: list[str]) -> None:
+    last = next((piece for piece in reversed(pieces) if piece), "\n")
+    if not last.endswith("\n"):
+        pieces.append("\n")
+
+
+def _is_in_pre(element: Element) -> bool:
+    return any(each.tag == "pre" for each in element.iterancestors())
+
+
+def _unwrap_code_table(table: Element) -> None:
+    rows = table.xpath("tr | tbody/tr | thead/tr | tfoot/tr")
+    cells = [[cell for cell in row if cell.tag in ("td", "th")] for row in rows]
+    if not any(cells):
+        return
+    if any(each.tag in ("pre", "code") for each in islice(table.iterancestors(), 4)):
+        for row in cells:
+            _remove_gutter(row)
+    elif all(_has_numbered_code(row) for row in cells):
+        for row in cells:
+            _remove_gutter(row)
+        _unwrap_rows(table, rows, cells)
+    elif all(any(_is_line_of_code(cell) for cell in row) for row in cells if row):
+        _write_rows(table, cells)
+
+
+def _has_numbered_code(row: Sequence[Element]) -> bool:
+    """Return whether a row is line numbers beside a listing."""
+    numbers = [cell for cell in row if _is_gutter(cell)]
+    return 0 < len(numbers) < len(row) and all(has_any(cell, ("pre", "code")) for cell in row if cell not in numbers)
+
+
+def _is_gutter(cell: Element) -> bool:
+    text = "".join(islice(cell.itertext(), 2_000))
+    if not NUMBERS.fullmatch(text):
+        return False
+    return has_class(cell, GUTTER) or has_any(cell, ("pre", "code")) or cell.get("data-line-number") is not None
+
+
+def _is_line_of_code(cell: Element) -> bool:
+    return has_class(cell, CODE_CELL) and not has_any(cell, ("table", "p", "ul", "ol"))
+
+
+def _remove_gutter(row: Sequence[Element]) -> None:
+    for cell in row:
+        if _is_gutter(cell):
+            cell.tag = REMOVE
+
+
+def _unwrap_rows(table: Element, rows: Sequence[Element], cells: Sequence[Sequence[Element]]) -> None:
+    for row, row_cells in zip(rows, cells, strict=True):
+        for cell in row_cells:
+            if cell.tag != REMOVE:
+                cell.tag = "div"
+        if row.getparent() is not table:
+            row.getparent().tag = UNWRAP
+        row.tag = UNWRAP
+    for caption in table.iterchildren("caption"):
+        caption.tag = "p"
+    table.tag = "div"
+
+
+def _write_rows(table: Element, cells: Sequence[Sequence[Element]]) -> None:
+    """Write a table that has a line of code in each row as a listing."""
+    lines = [read_lines(cell).strip("\n") for row in cells for cell in row if _is_line_of_code(cell)]
+    language = _language(table)
+    table.clear(keep_tail=True)
+    table.tag = "pre"
+    table.text = clean_text("\n".join(lines))
+    if language:
+        table.set("class", f"language-{language}")
+
+
+def _remove_line_numbers(pre: Element) -> None:
+    if has_class(pre, GUTTER) and NUMBERS.fullmatch(text_of(pre)):
+        pre.tag = REMOVE
+        return
+    for element in list(pre.iterdescendants()):
+        if _is_line_number(element):
+            element.tag = REMOVE
+
+
+def _is_line_number(element: Element) -> bool:
+    if not isinstance(element.tag, str) or element.tag == REMOVE:
+        return False
+    leads_here = element.tag == "a" and (element.get("href") or "#").startswith("#")
+    says_so = leads_here or has_class(element, GUTTER) or element.get("data-line-number") is not None
+    if not says_so or NUMBERS.fullmatch("".join(islice(element.itertext(), 2_000))) is None:
+        return False
+    previous, parent = element.getprevious(), element.getparent()
+    before = parent.text if previous is None else previous.tail
+    return not (before or "").strip(" ") or (before or "").endswith("\n")
+
+
+def _name_languages(part: Element) -> None:
+    """Write the language as `language-…` on the <pre>, where the conversion looks for it."""
+    languages: dict[Element, str] = {}  # an element may contain many <pre>
+    for pre in part.iter("pre"):
+        code = pre.find("code")
+        language = ""
+        for element in [*([] if code is None else [code]), pre, *islice(pre.iterancestors(), 2)]:
+            if element not in languages:
+                languages[element] = _language(element)
+            language = languages[element]
+            if language:
+                break
+        pre.set("class", f"language-{language}" if language else "")
+
+
+def _language(element: Element) -> str:
+    """Return the programming language that an element names, or ""."""
+    label = element.get("data-lang") or element.get("data-language") or ""
+    match = LANGUAGE.search(element.get("class", "")) or LANGUAGE.search(f"lang-{label}")
+    return match[1] if match and match[1].lower() not in NO_LANGUAGE else ""

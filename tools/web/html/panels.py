@@ -1,0 +1,178 @@
+"""Find what a click shows, and what nobody sees.
+
+Panels of tabs, accordions and the like are hidden until a click, and belong to the text. Menus and dialogs, which a
+click shows, too, do not; nor does what stays hidden. After `show_panels` the attribute `hidden` alone marks those.
+"""
+
+import re
+from itertools import islice
+
+from toolgate.tools.web.html.edit import Element, class_words
+
+LITTLE = 200  # characters: a page that shows less waits for its scripts
+HIDING = re.compile(
+    r"(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|content-visibility\s*:\s*hidden)[^;]*;?", re.I
+)
+CANDIDATES = (
+    "descendant::*[@hidden or @aria-hidden='true' or contains(@style, 'none') or contains(@style, 'hidden')"
+    " or contains(@style, 'NONE') or contains(@style, 'collapse')]"
+)
+CONTROLS = (
+    "descendant::*[self::button or self::summary or self::label or @role='tab' or @role='button' or @aria-controls"
+    " or @aria-expanded or @onclick or @data-toggle or @data-bs-toggle or @data-target or @data-tab"
+    " or self::a[starts-with(@href, '#')]]"
+)
+POINTERS = ("aria-controls", "aria-owns", "data-target", "data-bs-target", "href", "onclick", "for")
+WORD = re.compile(r"[^\s#'\"(),;=<>]+")
+PANEL = re.compile(
+    r".*(?:tab[_-]*(?:pane|panel|content|body|item)|tabs?[_-]|tabbed|tabset|accordion|collapse|collapsible|expand|toggle[_-]*(?:content|body|panel)"
+    r"|faq|spoiler|disclosure|details|answer|code-?group|show-?more|read-?more|panel).*|tabs|tab"
+)
+DATA = re.compile(r"data-.*(?:tab|panel|pane|target|content|os|lang|platform|option|toggle)", re.IGNORECASE)
+OTHER_ROLES = frozenset(
+    (
+        "dialog",
+        "alertdialog",
+        "menu",
+        "menubar",
+        "listbox",
+        "tooltip",
+        "navigation",
+        "search",
+        "alert",
+        "status",
+        "log",
+        "banner",
+    )
+)
+OTHER_TAGS = frozenset(
+    ("nav", "form", "dialog", "template", "input", "select", "script", "style", "noscript", "svg", "img")
+)
+OTHER = re.compile(
+    r".*(?:modal|dialog|lightbox|popup|popover|tooltip|dropdown|drawer|offcanvas|off-canvas|overlay|cookie|consent|gdpr|newsletter"
+    r"|toast|login|sign-?(?:in|up)|search|sidebar|navbar|navigation|breadcrumb|skeleton|spinner|loading|honeypot|hamburger"
+    r"|error|warning-message|feedback).*|(?:.*[_-])?(?:menu|nav|share)(?:[_-].*)?"
+)
+OTHER_TOGGLES = frozenset(("modal", "dropdown", "offcanvas", "tooltip", "popover"))
+LEVELS = 12  # ancestors that may say what a panel is not
+
+
+def show_panels(body: Element) -> None:
+    """Show what a click shows, and mark what stays hidden by the attribute `hidden` alone."""
+    candidates = [element for element in body.xpath(CANDIDATES) if _is_hidden(element)]
+    if not candidates:
+        return
+    targets = _find_targets(body)
+    for element in candidates:
+        if is_other(element) or not (is_panel(element, targets) or _follows_control(element)):
+            _show(element)
+            element.set("hidden", "")
+        else:
+            _show(element)
+
+
+def reveal_waiting(body: Element) -> None:
+    """Show everything if the page hides nearly all of its text: its scripts would show it."""
+    hidden_parts = body.xpath("descendant::*[@hidden][not(ancestor::*[@hidden])]")
+    if not hidden_parts:
+        return
+    letters = sum(_count_letters(part) for part in hidden_parts)
+    rest = _count_letters(body) - letters
+    if rest < LITTLE and rest < letters:
+        for part in body.xpath("descendant::*[@hidden]"):
+            del part.attrib["hidden"]
+
+
+def is_other(element: Element) -> bool:
+    """Return whether an element or one around it is a menu, a dialog or the like, which is no part of the text."""
+    if element.tag == "input" or element.get("aria-modal") is not None:
+        return True
+    for each in (element, *islice(element.iterancestors(), LEVELS)):
+        if each.tag in ("body", "main", "article"):
+            return False
+        if each.get("role", "").lower() in OTHER_ROLES or each.tag in OTHER_TAGS:
+            return True
+        if any(OTHER.fullmatch(word) for word in (*class_words(each), each.get("id", "").lower())):
+            return True
+    return False
+
+
+def is_panel(element: Element, targets: set[str]) -> bool:
+    """Return whether the element says that a click shows it, or a control names it."""
+    role = element.get("role", "").lower()
+    if role == "tabpanel" or (role == "region" and element.get("aria-labelledby")):
+        return True
+    if element.get("hidden", "").lower() == "until-found" or element.get("id", "") in targets:
+        return True
+    parent = element.getparent()
+    words = [*class_words(element), *(class_words(parent) if parent is not None else ())]
+    if any(PANEL.fullmatch(word) for word in words):
+        return True
+    return not targets.isdisjoint(_find_data(element))
+
+
+def is_menu_control(element: Element) -> bool:
+    """Return whether a control opens a menu or a dialog."""
+    toggle = (element.get("data-toggle") or element.get("data-bs-toggle") or "").lower()
+    if element.get("role", "").lower() == "tab" or toggle in ("tab", "pill", "collapse"):
+        return False
+    if element.get("aria-haspopup", "false").lower() != "false":
+        return True
+    return toggle in OTHER_TOGGLES or is_other(element)
+
+
+def find_pointers(element: Element) -> list[str]:
+    """Return the ids that a control names."""
+    found: list[str] = []
+    for name in POINTERS:
+        value = element.get(name, "")
+        if name != "href" or value.startswith("#"):
+            found += WORD.findall(value)
+    return found
+
+
+def _find_targets(body: Element) -> set[str]:
+    """Return the ids that controls name, and their own data as `data-name=value`."""
+    targets: set[str] = set()
+    for control in body.xpath(CONTROLS):
+        if is_menu_control(control):
+            continue
+        targets.update(find_pointers(control))
+        targets.update(_find_data(control))
+    targets.discard("")
+    return targets
+
+
+def _find_data(element: Element) -> set[str]:
+    """Return what panels and their controls have in common, as `data-name=value`."""
+    items = element.attrib.items()
+    return {f"{name}={value}" for name, value in items if DATA.match(name) and value not in ("", "true", "false")}
+
+
+def _follows_control(element: Element) -> bool:
+    """Return whether a control that opens something stands right before the element, or in the element before it."""
+    previous = element.getprevious()
+    if previous is None:
+        return False
+    control = next(iter(previous.xpath("descendant-or-self::*[@aria-expanded][1]")), None)
+    return control is not None and not is_menu_control(control)
+
+
+def _is_hidden(element: Element) -> bool:
+    return (
+        element.get("hidden") is not None
+        or HIDING.search(element.get("style", "")) is not None
+        or (element.get("aria-hidden") == "true" and element.get("role", "").lower() == "tabpanel")
+    )
+
+
+def _show(element: Element) -> None:
+    for name in ("hidden", "aria-hidden"):
+        element.attrib.pop(name, None)
+    if style := element.get("style"):
+        element.set("style", HIDING.sub("", style))
+
+
+def _count_letters(element: Element) -> int:
+    text: str = element.xpath("string()")
+    return len("".join(text.split()))

@@ -1,0 +1,143 @@
+"""Prepare the body of a page for the choice of its content: formulas, code, panels and boxes as plain elements."""
+
+import importlib
+import re
+from itertools import islice
+from typing import Any
+
+from toolgate.tools.web.html.edit import UNWRAP, Element, apply_marks, create_element, has_any, has_class, has_text
+from toolgate.tools.web.html.formulas import write_formulas
+from toolgate.tools.web.html.labels import CONTROLS, keep_labels
+from toolgate.tools.web.html.listings import prepare_listings
+from toolgate.tools.web.html.lists import write_checkboxes
+from toolgate.tools.web.html.panels import reveal_waiting, show_panels
+from toolgate.tools.web.html.parse import parse_html, to_html
+
+MAX_ATTRIBUTE = 1_000  # characters; lookups of ancestors read long ones again and again
+MAX_FRAMES = 50
+LITTLE = 200  # characters: a shorter page was likely to be filled by scripts
+
+UNREADABLE = ("script", "style", "template", "svg", "math", "canvas", "head")
+FALLBACK = (
+    "embed",
+    "object",
+    "applet",
+    "source",
+    "track",
+    "param",
+    "bgsound",
+    "keygen",
+    "command",
+    "menuitem",
+    "noembed",
+)
+BREAKS_OUT = ("p", "div", "h1", "h2", "h3", "h4", "ul", "ol", "dl", "table", "pre", "blockquote")  # of SVG and MathML
+LONG = f"descendant-or-self::*[@*[string-length(.) > {MAX_ATTRIBUTE}]]"
+ADDRESSES = frozenset({"href", "src", "data-src"})
+NOTES = re.compile(r".*(?:footnote|endnote|reference|bibliograph|citation|notes?).*|sources")
+NOTE_ROLES = frozenset(("doc-endnotes", "doc-footnote", "doc-bibliography", "note"))
+
+
+def prepare(tree: Element) -> Element:
+    """Return the body of a page, ready for the choice of its content. Changes the tree.
+
+    What a click shows is shown, and the attribute `hidden` marks what nobody sees. Formulas are text. The listings of
+    code stand in `pre`, without line numbers. Scripts, controls and pictures without text are gone.
+    """
+    body = _find_body(tree)
+    _write_frames(tree, body)
+    if _is_for_scripts(body):
+        for noscript in list(body.iter("noscript")):
+            noscript.tag = "div"
+    _drop_long_attributes(body)
+    _unwrap_fallbacks(body)
+    write_formulas(body)
+    show_panels(body)
+    write_checkboxes(body)
+    keep_labels(body)
+    _keep_notes(body)
+    prepare_listings(body)
+    apply_marks(body, *UNREADABLE, *CONTROLS, "noscript")
+    body = _join_text(body)
+    reveal_waiting(body)
+    return body
+
+
+def _find_body(tree: Element) -> Element:
+    body = tree.find("body") if tree.tag == "html" else tree
+    return tree if body is None else body
+
+
+def _is_for_scripts(body: Element) -> bool:
+    etree: Any = importlib.import_module("lxml.etree")
+    seen = 0
+    walk = etree.iterwalk(body, events=("start", "end"))
+    for event, element in walk:
+        if event == "end":
+            seen += 0 if element is body else len((element.tail or "").strip())
+        elif element.tag in ("script", "style", "noscript"):
+            walk.skip_subtree()
+        else:
+            seen += len((element.text or "").strip())
+        if seen >= LITTLE:
+            return False
+    return True
+
+
+def _write_frames(tree: Element, body: Element) -> None:
+    """Name the pages that a page shows in frames, if it has little text itself."""
+    frames = list(islice(tree.iter("frame", "iframe"), MAX_FRAMES))
+    named = [
+        frame for frame in frames if frame.get("src", "").strip() and (frame.tag == "frame" or _is_for_scripts(body))
+    ]
+    if not named:
+        return
+    entries = create_element("ul")
+    for frame in named:
+        entry, link = create_element("li"), create_element("a")
+        source = frame.get("src", "").strip()
+        link.set("href", source)
+        link.text = f"Frame {frame.get('name') or frame.get('title') or source}"
+        entry.append(link)
+        entries.append(entry)
+    body.append(entries)
+
+
+def _drop_long_attributes(body: Element) -> None:
+    for element in body.xpath(LONG):
+        for name in set(element.keys()) - ADDRESSES:
+            if len(element.get(name)) > MAX_ATTRIBUTE:
+                del element.attrib[name]
+
+
+def _unwrap_fallbacks(body: Element) -> None:
+    """Unwrap elements without content of their own: lxml takes what follows some of them for their content."""
+    for element in list(body.iter(*FALLBACK)):
+        element.tag = UNWRAP
+    for element in body.xpath("descendant::template[@shadowrootmode or @shadowroot]"):
+        element.tag = UNWRAP
+    for element in list(body.iter("svg", "math", "canvas", "template")):
+        if has_any(element, BREAKS_OUT) and next(element.iter("foreignobject"), None) is None:
+            element.tag = UNWRAP
+
+
+def _keep_notes(body: Element) -> None:
+    """Keep the footer of a quotation, which names its source, and an article's notes."""
+    for footer in list(body.iter("footer")):
+        around = [each.tag for each in islice(footer.iterancestors(), 12)]
+        is_source = any(tag in ("blockquote", "q", "figure") for tag in around[:4])
+        if is_source or (any(tag in ("article", "main", "section") for tag in around) and _holds_notes(footer)):
+            footer.tag = "div"
+
+
+def _holds_notes(footer: Element) -> bool:
+    if next(footer.iter("ol"), None) is not None and has_text(footer):
+        return True
+    parts = footer.iter("footer", "section", "div", "ul", "aside", "h2", "h3", "h4", "p")
+    return any(has_class(each, NOTES) or each.get("role", "") in NOTE_ROLES for each in islice(parts, 50))
+
+
+def _join_text(body: Element) -> Element:
+    """Return the tree with each text in one piece: lxml joins adjacent pieces in quadratic time on each read."""
+    tree = parse_html(to_html(body))
+    return body if tree is None else _find_body(tree)
