@@ -14,6 +14,8 @@ from typing import Any
 from toolgate.tools.web.html.edit import REMOVE, Element, class_words, has_class, replace_by_text
 from toolgate.tools.web.html.mathml import write_mathml
 
+FORMULAS = "descendant::*[self::math or contains(name(), ':math')]"
+MARKED = "descendant::*[contains(@class, 'mat') or contains(@class, 'tex')]"
 FRAMES = 8  # elements around a formula that its writer may have put there
 FRAME = re.compile(r"katex(?:-mathml)?|mwe-math-.*|mathjax(?:_.*)?|mjx-.*|mjpage.*|ltx_math_unparsed")
 DISPLAY = re.compile(
@@ -31,18 +33,14 @@ STYLE = re.compile(r"\s*\{?\s*\\(?:display|text)style\b(.*)", re.DOTALL)
 def write_formulas(body: Element) -> None:
     """Replace each formula by its text."""
     has_scripts = _write_scripts(body)
-    for math, frame in _find_frames([each for each in body.iter() if _is_math(each)]):
+    for math, frame in _find_frames(body.xpath(FORMULAS)):
         _replace(frame, _read_tex(math, frame), is_display=_is_display(math, frame))
     for element in body.xpath("descendant::*[@class]") if has_scripts else ():
         if has_class(element, RENDERED):
             element.tag = REMOVE
+    _write_drawings(body)
     _write_delimited(body)
     _write_pictures(body)
-
-
-def _is_math(element: Element) -> bool:
-    tag = element.tag
-    return isinstance(tag, str) and (tag == "math" or tag.endswith(":math"))
 
 
 def _replace(element: Element, tex: str, *, is_display: bool) -> None:
@@ -128,19 +126,42 @@ def _clean_tex(source: str) -> str:
 
 def _write_delimited(body: Element) -> None:
     r"""Write what stands in `\(…\)` or `\[…\]` for a script that would show it."""
-    for element in body.xpath("descendant::*[@class]"):
-        if not has_class(element, DELIMITED) or len(element):
+    for element in body.xpath(MARKED):
+        if not has_class(element, DELIMITED):
             continue
         text = (element.text or "").strip()
-        if text.startswith((r"\(", r"\[")) and text.endswith((r"\)", r"\]")):
+        if not len(element) and _is_delimited(text):
             _replace(element, _clean_tex(text), is_display=text.startswith(r"\["))
+        for child in element:  # Sphinx writes the number of an equation before it
+            text = (child.tail or "").strip()
+            if _is_delimited(text):
+                child.tail = f" $${_clean_tex(text)}$$"
+
+
+def _is_delimited(text: str) -> bool:
+    return text.startswith((r"\(", r"\[")) and text.endswith((r"\)", r"\]"))
+
+
+def _write_drawings(body: Element) -> None:
+    """Write the formulas that MathJax has drawn without a copy in MathML."""
+    for container in list(body.iter("mjx-container")):
+        source = next((each.get("data-latex") for each in container.iter() if each.get("data-latex")), "")
+        tex = _clean_tex(source) or write_mathml(container)
+        _replace(container, tex, is_display=container.get("display") == "true")
 
 
 def _write_pictures(body: Element) -> None:
+    """Write the pictures of formulas, whose text is TeX."""
     for image in list(body.iter("img")):
-        alt = image.get("alt", "").strip()
-        is_formula = has_class(image, PICTURE) or PICTURE_SOURCE.search(image.get("src", "")) is not None
-        if is_formula and alt and re.search(r"[\\^_={}+]|^\w$", alt):
-            parent = image.getparent()
-            is_alone = parent is not None and "display" in " ".join([*class_words(image), *class_words(parent)])
-            _replace(image, _clean_tex(alt), is_display=is_alone)
+        tex = image.get("alt", "").strip() or image.get("title", "").strip()
+        if not re.search(r"[\\^_={}+]|^\w$", tex):
+            continue
+        around = (image, *islice(image.iterancestors(), 2))
+        is_display = any(map(_is_equation, around))
+        if is_display or has_class(image, PICTURE) or PICTURE_SOURCE.search(image.get("src", "")):
+            is_display = is_display or any("display" in word for each in around for word in class_words(each))
+            _replace(image, _clean_tex(tex), is_display=is_display)
+
+
+def _is_equation(element: Element) -> bool:
+    return element.tag == "div" and "math" in class_words(element)

@@ -4,6 +4,7 @@ The label of a tab moves to the beginning of its panel, so that a reader sees wh
 """
 
 import re
+from collections.abc import Sequence
 from itertools import islice
 
 from toolgate.tools.web.html.edit import (
@@ -11,26 +12,26 @@ from toolgate.tools.web.html.edit import (
     REMOVE,
     UNWRAP,
     Element,
-    class_words,
     create_element,
     has_any,
-    has_class,
     has_text,
     text_of,
 )
-from toolgate.tools.web.html.panels import find_pointers, is_menu_control
+from toolgate.tools.web.html.panels import OPENERS, PANEL, find_pointers, is_menu_control
 
 CONTROLS = ("button", "select", "textarea", "dialog", "input")
 # What no control holds: it swallowed the text behind it, as its end is missing
 SWALLOWED = ("p", "pre", "table", "ul", "ol", "dl", "blockquote", "article", "section", "main", *HEADINGS)
 TITLES = ("summary", "dt", "legend", "caption", "figcaption", *HEADINGS)
-OPENERS = re.compile(r".*(?:accordion|collaps|faq|question|disclosure|expand|toggle|spoiler|tab).*")
-TABS = re.compile(r".*tab.*|nav-link|pill")
+TABS = re.compile(r"tab|nav-link|pill")
 MAX_LABEL = 80  # characters of a tab's label
 TAB_CONTROLS = (
     "descendant::*[@role='tab' or @data-toggle='tab' or @data-bs-toggle='tab' or @data-toggle='pill'"
-    " or @data-bs-toggle='pill' or self::button[@onclick or contains(@class, 'tab')] or self::label[@for]]"
+    " or @data-bs-toggle='pill' or self::label[@for]"
+    " or self::button[@onclick or @data-target or @data-bs-target or @data-tab or @aria-controls]"
+    " or self::button[contains(@class, 'tab')]]"
 )
+NO_PANELS = frozenset(("input", "button", "label", "select", "option", "a"))
 
 
 def keep_labels(body: Element) -> None:
@@ -63,7 +64,7 @@ def _has_words_of_its_own(title: Element) -> bool:
 
 def _opens_panel(button: Element) -> bool:
     """Return whether a button opens the part of the text behind it."""
-    says_so = button.get("aria-expanded") is not None or has_class(button, OPENERS)
+    says_so = button.get("aria-expanded") is not None or OPENERS.search(button.get("class", "").lower()) is not None
     says_so = says_so or "collapse" in (button.get("data-toggle"), button.get("data-bs-toggle"))
     if not says_so or is_menu_control(button):
         return False
@@ -86,20 +87,20 @@ def _move_tab_labels(body: Element) -> None:
         return
     panels = {panel.get("id"): panel for panel in body.xpath("descendant::*[@id]")}
     labelled = {panel.get("aria-labelledby"): panel for panel in body.xpath("descendant::*[@aria-labelledby]")}
-    in_order = _pair_in_order(body)
+    in_order = {**_pair_groups(tabs), **_pair_lists(body)}
     for tab in tabs:
         label = " ".join(text_of(tab).split())
         targets = [panels.get(name) for name in find_pointers(tab)]
         targets += [labelled.get(tab.get("id")), in_order.get(tab)]
-        panel = next((each for each in targets if each is not None and each is not tab), None)
-        if panel is None or panel.get("hidden") is not None or not 0 < len(label) <= MAX_LABEL:
+        panel = next((each for each in targets if each is not None and each.tag not in NO_PANELS), None)
+        if panel is None or panel is tab or panel.get("hidden") is not None or not 0 < len(label) <= MAX_LABEL:
             _keep_tab(tab)
-        else:
+        elif tab.tag not in HEADINGS:
             _begin_panel(panel, label)
             tab.tag = REMOVE
 
 
-def _pair_in_order(body: Element) -> dict[Element, Element]:
+def _pair_lists(body: Element) -> dict[Element, Element]:
     """Return the panels of tabs that name none: as many stand behind their list."""
     pairs: dict[Element, Element] = {}
     for tab_list in body.xpath("descendant::*[@role='tablist']"):
@@ -114,21 +115,42 @@ def _pair_in_order(body: Element) -> dict[Element, Element]:
     return pairs
 
 
+def _pair_groups(tabs: Sequence[Element]) -> dict[Element, Element]:
+    """Return the panels of tabs by their place: behind each tab, or as many in the element behind all of them."""
+    pairs: dict[Element, Element] = {}
+    groups: dict[Element, list[Element]] = {}
+    for tab in tabs:
+        following = tab.getnext()
+        if following is not None and following.tag == "div" and PANEL.search(following.get("class", "").lower()):
+            pairs[tab] = following
+        else:
+            groups.setdefault(tab.getparent(), []).append(tab)
+    for group, group_tabs in groups.items():
+        following = group.getnext()
+        if following is not None and len(following) == len(group_tabs) > 1:
+            pairs.update(zip(group_tabs, following, strict=True))
+    return pairs
+
+
 def _is_tab(control: Element) -> bool:
-    if control.get("role") == "tab" or control.get("data-toggle") or control.get("data-bs-toggle"):
-        return True
-    return any(TABS.fullmatch(word) for word in class_words(control))
+    toggle = control.get("data-toggle") or control.get("data-bs-toggle")
+    if control.get("role") == "tab" or toggle is not None:
+        return toggle not in ("collapse", "dropdown", "modal")
+    if any(each.tag in TITLES for each in islice(control.iterancestors(), 4)):
+        return False
+    parent = control.getparent()
+    around = "" if parent is None else parent.get("class", "")
+    return TABS.search(f"{control.get('class', '')} {around}".lower()) is not None
 
 
 def _keep_tab(tab: Element) -> None:
-    """Leave the label of a tab whose panel is not known where it is."""
-    if tab.tag == "button":
+    """Leave the label of a tab whose panel is not known where it is, on a line of its own."""
+    if tab.tag in ("button", "label"):
         tab.tag = "div"
 
 
 def _begin_panel(panel: Element, label: str) -> None:
-    beginning = " ".join("".join(islice(panel.itertext(), 20)).split())
-    if beginning.startswith(label):
+    if next((piece.strip() for piece in islice(panel.itertext(), 20) if piece.strip()), "") == label:
         return
     paragraph, strong = create_element("p"), create_element("strong")
     strong.text = label

@@ -18,9 +18,20 @@ GUTTER = re.compile(
 )
 NUMBERS = re.compile(r"[\s\d.:]*")
 CODE_CELL = re.compile(
-    r"(?:blob-code(?:-inner)?|hljs-ln-code|line-content|code-line|line_content|rouge-code|code|diff-line-code)"
+    r"(?:blob-code(?:-inner)?|hljs-ln-code|line-content|code-line|line_content|(?:rouge|crayon)-code|code|diff-line-code)"
 )
 CODE_LINE = re.compile(r"(?:code-|token-|view-)?line|row|cl|hljs-ln-line")
+EDITOR = re.compile(
+    r"cm-content|view-lines|ace_text-layer|codemirror-code|react-code-lines|crayon-pre"
+)  # lines as blocks
+AS_TYPED = re.compile(r"white-space\s*:\s*(?:pre|break-spaces)\s*(?:;|!|$)", re.IGNORECASE)
+WRAPPED = re.compile(r"white-space\s*:\s*pre-wrap", re.IGNORECASE)
+LIKELY_LISTINGS = (
+    "descendant::*[self::code or contains(@style, 'white-space') or contains(@class, 'lines')"
+    " or contains(@class, 'cm-content') or contains(@class, 'ace_text-layer') or contains(@class, 'CodeMirror-code')"
+    " or contains(@class, 'crayon-pre')]"
+)
+MAX_DIGITS = 7  # of a line's number
 
 
 def prepare_listings(body: Element) -> None:
@@ -29,16 +40,22 @@ def prepare_listings(body: Element) -> None:
         element.tag = "pre"
     for table in list(body.iter("table")):
         _unwrap_code_table(table)
-    for code in list(body.iter("code")):
-        if (
-            code.tag == "code"
-            and has_any(code, ("br", "p", "div", "ul", "ol", "tr"))
-            and not _is_in_pre(code)
-            and not has_any(code, ("pre",))
-        ):
-            code.tag = "pre"
-    for pre in body.iter("pre"):
+    for element in body.xpath(LIKELY_LISTINGS):
+        if _is_listing(element) and not _is_in_pre(element) and not has_any(element, ("pre",)):
+            element.tag = "pre"
+    for pre in [each for each in body.iter("pre") if not _is_in_pre(each)]:
         _remove_line_numbers(pre)
+
+
+def _is_listing(element: Element) -> bool:
+    """Return whether an element that is no `pre` shows its lines as they are."""
+    style = element.get("style", "")
+    if AS_TYPED.search(style) and element.tag in ("code", "div", "p", "span"):
+        return "\n" in text_of(element).strip()
+    if element.tag == "code":
+        is_wrapped = WRAPPED.search(style) is not None and "\n" in text_of(element).strip()
+        return is_wrapped or has_any(element, ("br", "p", "div", "ul", "ol", "tr"))
+    return element.tag == "div" and has_class(element, EDITOR) and has_any(element, ("div", "pre"))
 
 
 def write_listings(part: Element) -> None:
@@ -104,29 +121,41 @@ def _unwrap_code_table(table: Element) -> None:
     if any(each.tag in ("pre", "code") for each in islice(table.iterancestors(), 4)):
         for row in cells:
             _remove_gutter(row)
-    elif all(_has_numbered_code(row) for row in cells):
+    elif all(any(map(_is_line_of_code, row)) for row in cells if row):
+        _write_rows(table, cells)
+    elif any(map(_has_numbered_code, cells)) and all(len(row) < 2 or _has_numbered_code(row) for row in cells):
         for row in cells:
             _remove_gutter(row)
         _unwrap_rows(table, rows, cells)
-    elif all(any(_is_line_of_code(cell) for cell in row) for row in cells if row):
-        _write_rows(table, cells)
 
 
 def _has_numbered_code(row: Sequence[Element]) -> bool:
     """Return whether a row is line numbers beside a listing."""
     numbers = [cell for cell in row if _is_gutter(cell)]
-    return 0 < len(numbers) < len(row) and all(has_any(cell, ("pre", "code")) for cell in row if cell not in numbers)
+    return 0 < len(numbers) < len(row) and all(_holds_code(cell) for cell in row if cell not in numbers)
+
+
+def _holds_code(cell: Element) -> bool:
+    return has_class(cell, CODE_CELL) or has_any(cell, ("pre", "code"))
 
 
 def _is_gutter(cell: Element) -> bool:
     text = "".join(islice(cell.itertext(), 2_000))
     if not NUMBERS.fullmatch(text):
         return False
-    return has_class(cell, GUTTER) or has_any(cell, ("pre", "code")) or cell.get("data-line-number") is not None
+    if has_class(cell, GUTTER) or cell.get("data-line-number") is not None:
+        return True
+    return has_any(cell, ("pre",)) and _count_up(text.split())
+
+
+def _count_up(words: Sequence[str]) -> bool:
+    """Return whether words are numbers that follow each other."""
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) < MAX_DIGITS]
+    return len(numbers) == len(words) > 1 and numbers == list(range(numbers[0], numbers[0] + len(numbers)))
 
 
 def _is_line_of_code(cell: Element) -> bool:
-    return has_class(cell, CODE_CELL) and not has_any(cell, ("table", "p", "ul", "ol"))
+    return has_class(cell, CODE_CELL) and not has_any(cell, ("table", "p", "ul", "ol", "pre"))
 
 
 def _remove_gutter(row: Sequence[Element]) -> None:
@@ -139,7 +168,8 @@ def _unwrap_rows(table: Element, rows: Sequence[Element], cells: Sequence[Sequen
     for row, row_cells in zip(rows, cells, strict=True):
         for cell in row_cells:
             if cell.tag != REMOVE:
-                cell.tag = "div"
+                is_listing = len(row_cells) > 1 and not has_any(cell, ("pre",))
+                cell.tag = "pre" if is_listing else "div"
         if row.getparent() is not table:
             row.getparent().tag = UNWRAP
         row.tag = UNWRAP

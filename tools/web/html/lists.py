@@ -6,7 +6,7 @@ from toolgate.tools.web.html.edit import Element, replace_by_text
 
 # The converter numbers items itself. A number between these marks, at the beginning of an item, replaces its own.
 BEGIN, END = "\U0010fe01", "\U0010fe02"
-MARKED = re.compile(f"(?:\\d+\\.[ \t]+)?{BEGIN}(-?\\d{{1,9}}){END}\\s*")
+MARKED = re.compile(f"(?:\\d+[.)][ \t]+)?{BEGIN}(-?\\d{{1,9}}){END}\\s*")
 FORMS = ("form", "nav", "fieldset", "aside")
 
 

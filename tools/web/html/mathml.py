@@ -1,12 +1,18 @@
 """Write MathML as LaTeX, whose symbols stay letters of Unicode: \\frac{a}{b}, x_i^2, \\sqrt{2}, ∑_{k=1}^{n} k."""
 
 import re
+import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 
+from toolgate.tools.api.text import clean_text
 from toolgate.tools.web.html.edit import Element
 
 MAX_LEVELS = 60  # of nested elements; deeper ones are text
-SKIPPED = frozenset(("annotation", "annotation-xml", "mphantom", "none", "mprescripts"))
+SKIPPED = frozenset(("annotation", "annotation-xml", "mphantom", "none", "mprescripts", "surd", "assistive-mml"))
+DRAWN = frozenset(("spacer", "nstrut", "dstrut", "line", "rect"))  # by MathJax, without a meaning
+GLYPH = re.compile(r"\bmjx-c([0-9A-F]+)\b")
+GLYPHS = ("c", "use", "path")
 FUNCTIONS = re.compile(
     r"a?(?:sin|cos|tan)h?|arc(?:sin|cos|tan)|sec|csc|cot|exp|log|ln|lg|lim|limsup|liminf|max|min|sup|inf|det|dim|ker|gcd"
 )
@@ -32,9 +38,10 @@ def write_mathml(math: Element) -> str:
 
 
 def local_name(element: Element) -> str:
-    """Return the tag without the prefix of its namespace, and MathJax's elements by the names of MathML."""
-    name = str(element.tag).rpartition(":")[2].lower()
-    return name.removeprefix("mjx-")
+    """Return the tag without the prefix of its namespace; what MathJax draws has the names of MathML, too."""
+    if node := element.get("data-mml-node"):
+        return str(node).lower()
+    return str(element.tag).rpartition(":")[2].lower().removeprefix("mjx-")
 
 
 def _write(element: Element, level: int) -> str:
@@ -53,6 +60,20 @@ def _children(element: Element) -> list[Element]:
         for each in element
         if isinstance(each.tag, str) and local_name(each) not in ("annotation", "annotation-xml")
     ]
+
+
+def _write_glyph(element: Element, level: int) -> str:
+    """Return the letter that MathJax draws: its code is in an attribute or in the class."""
+    code = element.get("data-c") or next((found[1] for found in GLYPH.finditer(element.get("class", ""))), "")
+    if not re.fullmatch(r"[0-9a-fA-F]{1,6}", code) or int(code, 16) > sys.maxunicode:
+        return ""
+    return unicodedata.normalize("NFKC", clean_text(chr(int(code, 16))))
+
+
+def _write_drawn_fraction(element: Element, level: int) -> str:
+    parts = [next((each for each in element.iter(f"mjx-{name}")), None) for name in ("num", "den")]
+    above, below = (_write_row(part, level).strip() if part is not None else "" for part in parts)
+    return f"\\frac{{{above}}}{{{below}}}"
 
 
 def _write_row(element: Element, level: int) -> str:
@@ -76,7 +97,9 @@ def _join(parts: Sequence[str]) -> str:
 
 
 def _text(element: Element) -> str:
-    return " ".join("".join(element.itertext()).split())
+    """Return the text of a token, which MathJax draws letter by letter."""
+    glyphs = "".join(_write_glyph(each, 0) for each in element.iterdescendants() if local_name(each) in GLYPHS)
+    return " ".join((glyphs or "".join(element.itertext())).split())
 
 
 def _write_identifier(element: Element, level: int) -> str:
@@ -85,12 +108,12 @@ def _write_identifier(element: Element, level: int) -> str:
 
 
 def _write_operator(element: Element, level: int) -> str:
-    text = "".join(element.itertext()).translate(OPERATORS).strip()
+    text = _text(element).translate(OPERATORS).strip()
     return f" {text} " if text in SPACED else text
 
 
 def _write_words(element: Element, level: int) -> str:
-    text = _text(element)
+    text = re.sub(r"\s+", " ", "".join(element.itertext())) or _text(element)
     return f"\\text{{{text}}}" if re.search(r"[^\W\d_]", text) else text
 
 
@@ -136,12 +159,18 @@ def _write_limits(element: Element, level: int) -> str:
 
 def _arguments(element: Element, level: int, count: int) -> list[str]:
     """Return the texts of the children that the element has by its name; missing ones are empty."""
-    texts = [_write(each, level) for each in _children(element)]
+    children = _children(element)
+    if len(children) == 2 and local_name(children[1]) == "script" and count == 3:
+        children = [children[0], *reversed(_children(children[1]))]  # MathJax draws the upper one first
+    texts = [_write(each, level) for each in children if local_name(each) not in DRAWN]
     texts[count - 1 :] = [_join(texts[count - 1 :])] if len(texts) > count else texts[count - 1 :]
     return texts + [""] * (count - len(texts))
 
 
 def _write_fraction(element: Element, level: int) -> str:
+    children = _children(element)
+    if len(children) == 1 and local_name(children[0]) == "frac":
+        return _write_drawn_fraction(children[0], level)
     above, below = _arguments(element, level, 2)
     is_bare = re.fullmatch(r"0(?:\.0*)?\s*\w*", element.get("linethickness", "1")) is not None
     return f"\\{'binom' if is_bare else 'frac'}{{{above.strip()}}}{{{below.strip()}}}"
@@ -199,4 +228,6 @@ WRITERS: dict[str, Callable[[Element, int], str]] = {
     "mfenced": _write_fenced,
     "mtable": _write_table,
     "mmultiscripts": _write_multiscripts,
+    "frac": _write_drawn_fraction,
+    **dict.fromkeys(GLYPHS, _write_glyph),
 }

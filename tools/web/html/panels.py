@@ -5,9 +5,10 @@ click shows, too, do not; nor does what stays hidden. After `show_panels` the at
 """
 
 import re
+from collections.abc import Sequence
 from itertools import islice
 
-from toolgate.tools.web.html.edit import Element, class_words
+from toolgate.tools.web.html.edit import Element
 
 LITTLE = 200  # characters: a page that shows less waits for its scripts
 HIDING = re.compile(
@@ -25,33 +26,25 @@ CONTROLS = (
 POINTERS = ("aria-controls", "aria-owns", "data-target", "data-bs-target", "href", "onclick", "for")
 WORD = re.compile(r"[^\s#'\"(),;=<>]+")
 PANEL = re.compile(
-    r".*(?:tab[_-]*(?:pane|panel|content|body|item)|tabs?[_-]|tabbed|tabset|accordion|collapse|collapsible|expand|toggle[_-]*(?:content|body|panel)"
-    r"|faq|spoiler|disclosure|details|answer|code-?group|show-?more|read-?more|panel).*|tabs|tab"
+    r"tab[_-]*(?:pane|panel|content|body|item)|tabs?[_-]|tabbed|tabset|accordion|collaps|expand|faq|spoiler|disclosure"
+    r"|toggle[_-]*(?:content|body|panel)|details|answer|code-?group|show-?more|read-?more|panel|(?<![a-z])tabs?(?![a-z])"
 )
+OPENERS = re.compile(r"accordion|collaps|faq|question|disclosure|expand|toggle|spoiler|tab")
 DATA = re.compile(r"data-.*(?:tab|panel|pane|target|content|os|lang|platform|option|toggle)", re.IGNORECASE)
+# What a click shows, too, and is no part of the text
 OTHER_ROLES = frozenset(
     (
-        "dialog",
-        "alertdialog",
-        "menu",
-        "menubar",
-        "listbox",
-        "tooltip",
-        "navigation",
-        "search",
-        "alert",
-        "status",
-        "log",
-        "banner",
+        *("alert", "alertdialog", "banner", "dialog", "listbox", "log", "menu", "menubar", "navigation", "search"),
+        *("status", "tooltip"),
     )
 )
 OTHER_TAGS = frozenset(
     ("nav", "form", "dialog", "template", "input", "select", "script", "style", "noscript", "svg", "img")
 )
 OTHER = re.compile(
-    r".*(?:modal|dialog|lightbox|popup|popover|tooltip|dropdown|drawer|offcanvas|off-canvas|overlay|cookie|consent|gdpr|newsletter"
-    r"|toast|login|sign-?(?:in|up)|search|sidebar|navbar|navigation|breadcrumb|skeleton|spinner|loading|honeypot|hamburger"
-    r"|error|warning-message|feedback).*|(?:.*[_-])?(?:menu|nav|share)(?:[_-].*)?"
+    r"modal|dialog|lightbox|popup|popover|tooltip|dropdown|drawer|off-?canvas|overlay|cookie|consent|gdpr|newsletter|toast"
+    r"|login|sign-?(?:in|up)|search|sidebar|navbar|navigation|breadcrumb|skeleton|spinner|loading|honeypot|hamburger"
+    r"|error|warning-message|feedback|(?<![a-z])(?:menu|nav|share)(?![a-z])"
 )
 OTHER_TOGGLES = frozenset(("modal", "dropdown", "offcanvas", "tooltip", "popover"))
 LEVELS = 12  # ancestors that may say what a panel is not
@@ -62,13 +55,13 @@ def show_panels(body: Element) -> None:
     candidates = [element for element in body.xpath(CANDIDATES) if _is_hidden(element)]
     if not candidates:
         return
-    targets = _find_targets(body)
+    panels = [element for element in candidates if not is_other(element)]
+    shown = {element for element in panels if _is_panel(element) or _follows_control(element)}
+    shown.update(_find_targets(body, [element for element in panels if element not in shown]))
     for element in candidates:
-        if is_other(element) or not (is_panel(element, targets) or _follows_control(element)):
-            _show(element)
+        _show(element)
+        if element not in shown:
             element.set("hidden", "")
-        else:
-            _show(element)
 
 
 def reveal_waiting(body: Element) -> None:
@@ -90,25 +83,27 @@ def is_other(element: Element) -> bool:
     for each in (element, *islice(element.iterancestors(), LEVELS)):
         if each.tag in ("body", "main", "article"):
             return False
-        if each.get("role", "").lower() in OTHER_ROLES or each.tag in OTHER_TAGS:
-            return True
-        if any(OTHER.fullmatch(word) for word in (*class_words(each), each.get("id", "").lower())):
+        if each.tag in OTHER_TAGS or each.get("role", "").lower() in OTHER_ROLES or OTHER.search(name_words(each)):
             return True
     return False
 
 
-def is_panel(element: Element, targets: set[str]) -> bool:
-    """Return whether the element says that a click shows it, or a control names it."""
+def name_words(element: Element) -> str:
+    """Return the class and the id of an element in lower case."""
+    return f"{element.get('class', '')} {element.get('id', '')}".lower()
+
+
+def _is_panel(element: Element) -> bool:
+    """Return whether the element says that a click shows it."""
     role = element.get("role", "").lower()
     if role == "tabpanel" or (role == "region" and element.get("aria-labelledby")):
         return True
-    if element.get("hidden", "").lower() == "until-found" or element.get("id", "") in targets:
+    if element.get("hidden", "").lower() == "until-found":
         return True
     parent = element.getparent()
-    words = [*class_words(element), *(class_words(parent) if parent is not None else ())]
-    if any(PANEL.fullmatch(word) for word in words):
-        return True
-    return not targets.isdisjoint(_find_data(element))
+    around = "" if parent is None else parent.get("class", "").lower()
+    own_tag = element.tag if "-" in element.tag else ""  # an element of the page's own
+    return PANEL.search(f"{name_words(element)} {around} {own_tag}") is not None
 
 
 def is_menu_control(element: Element) -> bool:
@@ -131,16 +126,15 @@ def find_pointers(element: Element) -> list[str]:
     return found
 
 
-def _find_targets(body: Element) -> set[str]:
-    """Return the ids that controls name, and their own data as `data-name=value`."""
-    targets: set[str] = set()
-    for control in body.xpath(CONTROLS):
-        if is_menu_control(control):
-            continue
-        targets.update(find_pointers(control))
-        targets.update(_find_data(control))
-    targets.discard("")
-    return targets
+def _find_targets(body: Element, elements: Sequence[Element]) -> list[Element]:
+    """Return those elements that a control names by their ids, or whose data it has."""
+    names = {name: element for element in elements for name in (element.get("id"), *_find_data(element)) if name}
+    found: list[Element] = []
+    for control in body.xpath(CONTROLS) if names else ():
+        targets = names.keys() & {*find_pointers(control), *_find_data(control)}
+        if targets and not is_menu_control(control):
+            found += [names[name] for name in targets]
+    return found
 
 
 def _find_data(element: Element) -> set[str]:
@@ -154,8 +148,12 @@ def _follows_control(element: Element) -> bool:
     previous = element.getprevious()
     if previous is None:
         return False
-    control = next(iter(previous.xpath("descendant-or-self::*[@aria-expanded][1]")), None)
-    return control is not None and not is_menu_control(control)
+    controls = previous.xpath("descendant-or-self::*[@aria-expanded or self::button or @role='button']")
+    return any(_opens(control) and not is_menu_control(control) for control in islice(controls, 3))
+
+
+def _opens(control: Element) -> bool:
+    return control.get("aria-expanded") is not None or OPENERS.search(control.get("class", "").lower()) is not None
 
 
 def _is_hidden(element: Element) -> bool:

@@ -36,6 +36,12 @@ def parse_html(html: str) -> Element:
     return tree
 
 
+def join_text(tree: Element) -> Element:
+    """Return the tree with each text in one piece: lxml joins adjacent pieces in quadratic time on each read."""
+    joined, _ = _parse(to_html(tree))
+    return tree if joined is None else joined
+
+
 def to_html(element: Element) -> str:
     lxml_html: Any = importlib.import_module("lxml.html")  # start-up; untyped
     text: str = lxml_html.tostring(element, encoding="unicode", with_tail=False)

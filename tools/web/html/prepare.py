@@ -11,7 +11,7 @@ from toolgate.tools.web.html.labels import CONTROLS, keep_labels
 from toolgate.tools.web.html.listings import prepare_listings
 from toolgate.tools.web.html.lists import write_checkboxes
 from toolgate.tools.web.html.panels import reveal_waiting, show_panels
-from toolgate.tools.web.html.parse import parse_html, to_html
+from toolgate.tools.web.html.parse import join_text
 
 MAX_ATTRIBUTE = 1_000  # characters; lookups of ancestors read long ones again and again
 MAX_FRAMES = 50
@@ -58,7 +58,7 @@ def prepare(tree: Element) -> Element:
     _keep_notes(body)
     prepare_listings(body)
     apply_marks(body, *UNREADABLE, *CONTROLS, "noscript")
-    body = _join_text(body)
+    body = _find_body(join_text(body))
     reveal_waiting(body)
     return body
 
@@ -116,7 +116,7 @@ def _unwrap_fallbacks(body: Element) -> None:
         element.tag = UNWRAP
     for element in body.xpath("descendant::template[@shadowrootmode or @shadowroot]"):
         element.tag = UNWRAP
-    for element in list(body.iter("svg", "math", "canvas", "template")):
+    for element in list(body.iter("svg", "math", "canvas")):
         if has_any(element, BREAKS_OUT) and next(element.iter("foreignobject"), None) is None:
             element.tag = UNWRAP
 
@@ -135,9 +135,3 @@ def _holds_notes(footer: Element) -> bool:
         return True
     parts = footer.iter("footer", "section", "div", "ul", "aside", "h2", "h3", "h4", "p")
     return any(has_class(each, NOTES) or each.get("role", "") in NOTE_ROLES for each in islice(parts, 50))
-
-
-def _join_text(body: Element) -> Element:
-    """Return the tree with each text in one piece: lxml joins adjacent pieces in quadratic time on each read."""
-    tree = parse_html(to_html(body))
-    return body if tree is None else _find_body(tree)

@@ -15,11 +15,13 @@ BLOCKS = ("table", "blockquote", "article", "section", "figure", "hr", "details"
 PARTS = frozenset(("p", "div", "ul", "ol", "dl", "center"))
 LAYOUT_ROLES = frozenset(("presentation", "none"))
 LAYOUT = re.compile(r"ltx_eqn_table|ltx_equation.*|layout|codehilitetable|highlighttable")
+ROLES = {"cell": "td", "gridcell": "td", "columnheader": "th", "rowheader": "th"}
 ROWS = "tr | thead/tr | tbody/tr | tfoot/tr"
 
 
 def prepare_tables(part: Element) -> None:
     """Take apart tables that lay out a page, and leave one line in each cell of the others."""
+    _name_parts(part)
     for table in reversed(list(part.iter("table"))):  # inner ones first
         rows = table.xpath(ROWS)
         cells = [[cell for cell in row if cell.tag in ("td", "th")] for row in rows]
@@ -30,6 +32,21 @@ def prepare_tables(part: Element) -> None:
                 del row[MAX_CELLS:]
             for cell in (cell for row in cells for cell in row):
                 _prepare_cell(cell)
+
+
+def _name_parts(part: Element) -> None:
+    """Make tables of the elements whose roles say that they are."""
+    for table in part.xpath("descendant::*[not(self::table)][@role='table' or @role='grid' or @role='treegrid']"):
+        rows = table.xpath("descendant::*[@role='row']")
+        if not rows:
+            continue
+        for row in rows:
+            for cell in row:
+                cell.tag = ROLES.get(cell.get("role", ""), cell.tag)
+            row.tag = "tr"
+        for group in table.xpath("descendant::*[@role='rowgroup']"):
+            group.tag = "tbody"
+        table.tag = "table"
 
 
 def _is_layout(table: Element, cells: Sequence[Sequence[Element]]) -> bool:
@@ -112,8 +129,12 @@ def _prepare_cell(cell: Element) -> None:
         pre.clear(keep_tail=True)
         pre.tag = "code"
         pre.text = text
-    for item in list(cell.iter("li")):
-        item.text = f"- {(item.text or '').lstrip()}"
+    for line in list(cell.iter("hr")):
+        line.tag = "br"
+    for each in list(cell.iter("ul", "ol")):
+        for number, item in enumerate(each.iterchildren("li"), 1):
+            mark = "-" if each.tag == "ul" else f"{item.get('value') or number}."
+            item.text = f"{mark} {(item.text or '').lstrip()}"
     for block in list(cell.iter("p", "div", "li", "ul", "ol", "dl", "dt", "dd", "center", "blockquote")):
         if block is not cell:
             _make_line(block)
