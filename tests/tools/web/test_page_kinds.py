@@ -89,6 +89,8 @@ def test_a_page_that_hides_all_of_its_text_until_its_scripts_run_is_read() -> No
         b"<title>t</title><body><p>Loading</p><div style='display:none'><p>The tide is low at nine.</p></div>"
     )
     assert "The tide is low at nine." in text
+    text = markdown(b"<title>t</title><body hidden style='visibility:hidden'><p>The tide is high at three.</p>")
+    assert "The tide is high at three." in text
 
 
 def test_the_frames_of_a_frameset_are_named() -> None:

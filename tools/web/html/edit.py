@@ -15,6 +15,9 @@ Element = Any  # lxml has no types
 
 REMOVE = "toolgate-remove"  # the tag of elements whose text goes, too
 UNWRAP = "toolgate-unwrap"  # the tag of elements whose content stays
+AttributeIndex = dict[str, list[Element]]  # the elements that have an attribute
+MAX_ATTRIBUTE = 1_000  # characters; lookups of ancestors read long ones again and again
+ADDRESSES = frozenset({"href", "src", "data-src"})
 HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 BLOCKS = frozenset(
     (
@@ -23,6 +26,18 @@ BLOCKS = frozenset(
         *("section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul", *HEADINGS),
     )
 )
+
+
+def index_attributes(body: Element, names: Iterable[str]) -> AttributeIndex:
+    """Return the elements inside that have each attribute, in their order. Attributes too long to be read go."""
+    index: AttributeIndex = {name: [] for name in names}
+    for element in body.iter(importlib.import_module("lxml.etree").Element):
+        for name, value in element.items():
+            if len(value) > MAX_ATTRIBUTE and name not in ADDRESSES:
+                del element.attrib[name]
+            elif name in index:
+                index[name].append(element)
+    return index
 
 
 def replace_by_text(element: Element, text: str, tag: str = UNWRAP) -> None:

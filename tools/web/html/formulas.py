@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from toolgate.tools.web.html.edit import REMOVE, Element, class_words, has_class, replace_by_text
+from toolgate.tools.web.html.edit import REMOVE, AttributeIndex, Element, class_words, has_class, replace_by_text
 from toolgate.tools.web.html.mathml import write_mathml
 
-FORMULAS = "descendant::*[self::math or contains(name(), ':math')]"
-MARKED = "descendant::*[contains(@class, 'mat') or contains(@class, 'tex')]"
 FRAMES = 8  # elements around a formula that its writer may have put there
 FRAME = re.compile(r"katex(?:-mathml)?|mwe-math-.*|mathjax(?:_.*)?|mjx-.*|mjpage.*|ltx_math_unparsed")
 DISPLAY = re.compile(
@@ -30,16 +28,16 @@ DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\[", r"\]"), (r"\(", r"\)"))
 STYLE = re.compile(r"\s*\{?\s*\\(?:display|text)style\b(.*)", re.DOTALL)
 
 
-def write_formulas(body: Element) -> None:
+def write_formulas(body: Element, index: AttributeIndex) -> None:
     """Replace each formula by its text."""
     has_scripts = _write_scripts(body)
-    for math, frame in _find_frames(body.xpath(FORMULAS)):
+    for math, frame in _find_frames(list(body.iter("math"))):
         _replace(frame, _read_tex(math, frame), is_display=_is_display(math, frame))
-    for element in body.xpath("descendant::*[@class]") if has_scripts else ():
+    for element in index["class"] if has_scripts else ():
         if has_class(element, RENDERED):
             element.tag = REMOVE
     _write_drawings(body)
-    _write_delimited(body)
+    _write_delimited(index["class"])
     _write_pictures(body)
 
 
@@ -124,10 +122,11 @@ def _clean_tex(source: str) -> str:
     return tex
 
 
-def _write_delimited(body: Element) -> None:
+def _write_delimited(elements: Sequence[Element]) -> None:
     r"""Write what stands in `\(…\)` or `\[…\]` for a script that would show it."""
-    for element in body.xpath(MARKED):
-        if not has_class(element, DELIMITED):
+    for element in elements:
+        name = element.get("class", "")
+        if ("mat" not in name and "tex" not in name) or not has_class(element, DELIMITED):
             continue
         text = (element.text or "").strip()
         if not len(element) and _is_delimited(text):

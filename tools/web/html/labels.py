@@ -11,6 +11,7 @@ from toolgate.tools.web.html.edit import (
     HEADINGS,
     REMOVE,
     UNWRAP,
+    AttributeIndex,
     Element,
     create_element,
     has_any,
@@ -25,18 +26,12 @@ SWALLOWED = ("p", "pre", "table", "ul", "ol", "dl", "blockquote", "article", "se
 TITLES = ("summary", "dt", "legend", "caption", "figcaption", *HEADINGS)
 TABS = re.compile(r"tab|nav-link|pill")
 MAX_LABEL = 80  # characters of a tab's label
-TAB_CONTROLS = (
-    "descendant::*[@role='tab' or @data-toggle='tab' or @data-bs-toggle='tab' or @data-toggle='pill'"
-    " or @data-bs-toggle='pill' or self::label[@for]"
-    " or self::button[@onclick or @data-target or @data-bs-target or @data-tab or @aria-controls]"
-    " or self::button[contains(@class, 'tab')]]"
-)
 NO_PANELS = frozenset(("input", "button", "label", "select", "option", "a"))
 
 
-def keep_labels(body: Element) -> None:
+def keep_labels(body: Element, index: AttributeIndex) -> None:
     """Move the labels of tabs, and unwrap the buttons whose words belong to the text."""
-    _move_tab_labels(body)
+    _move_tab_labels(body, index)
     titles: dict[Element, bool] = {}  # whether they have words of their own
     for control in list(body.iter("button", "select")):
         if has_any(control, SWALLOWED):
@@ -81,13 +76,14 @@ def _write_label(button: Element) -> None:
     button.append(strong)
 
 
-def _move_tab_labels(body: Element) -> None:
-    tabs = [each for each in body.xpath(TAB_CONTROLS) if _is_tab(each)]
+def _move_tab_labels(body: Element, index: AttributeIndex) -> None:
+    controls = (*index["role"], *index["data-toggle"], *index["data-bs-toggle"], *body.iter("label", "button"))
+    tabs = [each for each in dict.fromkeys(controls) if _is_tab(each)]
     if not tabs:
         return
-    panels = {panel.get("id"): panel for panel in body.xpath("descendant::*[@id]")}
-    labelled = {panel.get("aria-labelledby"): panel for panel in body.xpath("descendant::*[@aria-labelledby]")}
-    in_order = {**_pair_groups(tabs), **_pair_lists(body)}
+    panels = {panel.get("id"): panel for panel in index["id"]}
+    labelled = {panel.get("aria-labelledby"): panel for panel in index["aria-labelledby"]}
+    in_order = {**_pair_groups(tabs), **_pair_lists(index["role"])}
     for tab in tabs:
         label = " ".join(text_of(tab).split())
         targets = [panels.get(name) for name in find_pointers(tab)]
@@ -100,10 +96,10 @@ def _move_tab_labels(body: Element) -> None:
             tab.tag = REMOVE
 
 
-def _pair_lists(body: Element) -> dict[Element, Element]:
+def _pair_lists(elements: Sequence[Element]) -> dict[Element, Element]:
     """Return the panels of tabs that name none: as many stand behind their list."""
     pairs: dict[Element, Element] = {}
-    for tab_list in body.xpath("descendant::*[@role='tablist']"):
+    for tab_list in (each for each in elements if each.get("role") == "tablist"):
         tabs = tab_list.xpath("descendant::*[@role='tab']")
         panels: list[Element] = []
         for sibling in tab_list.itersiblings():
@@ -134,13 +130,15 @@ def _pair_groups(tabs: Sequence[Element]) -> dict[Element, Element]:
 
 def _is_tab(control: Element) -> bool:
     toggle = control.get("data-toggle") or control.get("data-bs-toggle")
-    if control.get("role") == "tab" or toggle is not None:
-        return toggle not in ("collapse", "dropdown", "modal")
-    if any(each.tag in TITLES for each in islice(control.iterancestors(), 4)):
+    if control.get("role") == "tab" or toggle in ("tab", "pill", "list"):
+        return True
+    if control.tag not in ("button", "label") or toggle is not None:
         return False
     parent = control.getparent()
     around = "" if parent is None else parent.get("class", "")
-    return TABS.search(f"{control.get('class', '')} {around}".lower()) is not None
+    if not TABS.search(f"{control.get('class', '')} {around}".lower()):
+        return False
+    return not any(each.tag in TITLES for each in islice(control.iterancestors(), 4))
 
 
 def _keep_tab(tab: Element) -> None:

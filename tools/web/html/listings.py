@@ -7,7 +7,17 @@ from itertools import islice
 from typing import Any
 
 from toolgate.tools.api.text import clean_text
-from toolgate.tools.web.html.edit import BLOCKS, REMOVE, UNWRAP, Element, create_element, has_any, has_class, text_of
+from toolgate.tools.web.html.edit import (
+    BLOCKS,
+    REMOVE,
+    UNWRAP,
+    AttributeIndex,
+    Element,
+    create_element,
+    has_any,
+    has_class,
+    text_of,
+)
 
 LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|highlight-|brush:\s*)([A-Za-z][\w+#.-]{0,19})")
 NO_LANGUAGE = frozenset({"default", "none", "notranslate", "highlight", "text", "plaintext"})
@@ -26,21 +36,22 @@ EDITOR = re.compile(
 )  # lines as blocks
 AS_TYPED = re.compile(r"white-space\s*:\s*(?:pre|break-spaces)\s*(?:;|!|$)", re.IGNORECASE)
 WRAPPED = re.compile(r"white-space\s*:\s*pre-wrap", re.IGNORECASE)
-LIKELY_LISTINGS = (
-    "descendant::*[self::code or contains(@style, 'white-space') or contains(@class, 'lines')"
-    " or contains(@class, 'cm-content') or contains(@class, 'ace_text-layer') or contains(@class, 'CodeMirror-code')"
-    " or contains(@class, 'crayon-pre')]"
+LIKELY_TABLES = (
+    "descendant::table[descendant::pre or descendant::code or ancestor::pre or ancestor::code"
+    " or descendant::td[contains(@class, 'code') or contains(@class, 'line')]]"
 )
 MAX_DIGITS = 7  # of a line's number
 
 
-def prepare_listings(body: Element) -> None:
+def prepare_listings(body: Element, index: AttributeIndex) -> None:
     """Replace the tables that show code by the code, and remove line numbers."""
     for element in list(body.iter(*PREFORMATTED)):
         element.tag = "pre"
-    for table in list(body.iter("table")):
+    for table in body.xpath(LIKELY_TABLES):
         _unwrap_code_table(table)
-    for element in body.xpath(LIKELY_LISTINGS):
+    styled = (each for each in index["style"] if "white-space" in each.get("style", ""))
+    editors = (each for each in index["class"] if each.tag == "div" and EDITOR.search(each.get("class", "")))
+    for element in dict.fromkeys((*body.iter("code"), *styled, *editors)):
         if _is_listing(element) and not _is_in_pre(element) and not has_any(element, ("pre",)):
             element.tag = "pre"
     for pre in [each for each in body.iter("pre") if not _is_in_pre(each)]:
@@ -55,7 +66,11 @@ def _is_listing(element: Element) -> bool:
     if element.tag == "code":
         is_wrapped = WRAPPED.search(style) is not None and "\n" in text_of(element).strip()
         return is_wrapped or has_any(element, ("br", "p", "div", "ul", "ol", "tr"))
-    return element.tag == "div" and has_class(element, EDITOR) and has_any(element, ("div", "pre"))
+    return (
+        element.tag == "div"
+        and EDITOR.search(element.get("class", "")) is not None
+        and has_any(element, ("div", "pre"))
+    )
 
 
 def write_listings(part: Element) -> None:

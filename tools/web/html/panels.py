@@ -8,20 +8,15 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from toolgate.tools.web.html.edit import Element
+from toolgate.tools.web.html.edit import AttributeIndex, Element
 
 LITTLE = 200  # characters: a page that shows less waits for its scripts
 HIDING = re.compile(
     r"(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|content-visibility\s*:\s*hidden)[^;]*;?", re.I
 )
-CANDIDATES = (
-    "descendant::*[@hidden or @aria-hidden='true' or contains(@style, 'none') or contains(@style, 'hidden')"
-    " or contains(@style, 'NONE') or contains(@style, 'collapse')]"
-)
-CONTROLS = (
-    "descendant::*[self::button or self::summary or self::label or @role='tab' or @role='button' or @aria-controls"
-    " or @aria-expanded or @onclick or @data-toggle or @data-bs-toggle or @data-target or @data-tab"
-    " or self::a[starts-with(@href, '#')]]"
+CONTROLS = ("button", "summary", "label", "a")
+CONTROL_ATTRIBUTES = (
+    *("aria-controls", "aria-expanded", "onclick", "data-toggle", "data-bs-toggle", "data-target", "data-tab"),
 )
 POINTERS = ("aria-controls", "aria-owns", "data-target", "data-bs-target", "href", "onclick", "for")
 WORD = re.compile(r"[^\s#'\"(),;=<>]+")
@@ -50,14 +45,17 @@ OTHER_TOGGLES = frozenset(("modal", "dropdown", "offcanvas", "tooltip", "popover
 LEVELS = 12  # ancestors that may say what a panel is not
 
 
-def show_panels(body: Element) -> None:
+def show_panels(body: Element, index: AttributeIndex) -> None:
     """Show what a click shows, and mark what stays hidden by the attribute `hidden` alone."""
-    candidates = [element for element in body.xpath(CANDIDATES) if _is_hidden(element)]
+    likely = dict.fromkeys((*index["hidden"], *index["style"], *index["aria-hidden"]))
+    candidates = [element for element in likely if element is not body and _is_hidden(element)]
+    _show(body)  # until its scripts have run
     if not candidates:
         return
-    panels = [element for element in candidates if not is_other(element)]
+    known: dict[Element, bool] = {}
+    panels = [element for element in candidates if not is_other(element, known)]
     shown = {element for element in panels if _is_panel(element) or _follows_control(element)}
-    shown.update(_find_targets(body, [element for element in panels if element not in shown]))
+    shown.update(_find_targets(body, index, [element for element in panels if element not in shown]))
     for element in candidates:
         _show(element)
         if element not in shown:
@@ -76,16 +74,26 @@ def reveal_waiting(body: Element) -> None:
             del part.attrib["hidden"]
 
 
-def is_other(element: Element) -> bool:
-    """Return whether an element or one around it is a menu, a dialog or the like, which is no part of the text."""
+def is_other(element: Element, known: dict[Element, bool] | None = None) -> bool:
+    """Return whether an element or one around it is a menu, a dialog or the like, which is no part of the text.
+    `known` holds the results for elements around others."""
     if element.tag == "input" or element.get("aria-modal") is not None:
         return True
+    known = {} if known is None else known
+    path: list[Element] = []
+    result = False
     for each in (element, *islice(element.iterancestors(), LEVELS)):
+        if each in known:
+            result = known[each]
+            break
+        path.append(each)
         if each.tag in ("body", "main", "article"):
-            return False
+            break
         if each.tag in OTHER_TAGS or each.get("role", "").lower() in OTHER_ROLES or OTHER.search(name_words(each)):
-            return True
-    return False
+            result = True
+            break
+    known.update(dict.fromkeys(path, result))
+    return result
 
 
 def name_words(element: Element) -> str:
@@ -126,11 +134,14 @@ def find_pointers(element: Element) -> list[str]:
     return found
 
 
-def _find_targets(body: Element, elements: Sequence[Element]) -> list[Element]:
+def _find_targets(body: Element, index: AttributeIndex, elements: Sequence[Element]) -> list[Element]:
     """Return those elements that a control names by their ids, or whose data it has."""
     names = {name: element for element in elements for name in (element.get("id"), *_find_data(element)) if name}
     found: list[Element] = []
-    for control in body.xpath(CONTROLS) if names else ():
+    controls = dict.fromkeys(body.iter(*CONTROLS)) if names else {}
+    for name in CONTROL_ATTRIBUTES if names else ():
+        controls.update(dict.fromkeys(index[name]))
+    for control in controls:
         targets = names.keys() & {*find_pointers(control), *_find_data(control)}
         if targets and not is_menu_control(control):
             found += [names[name] for name in targets]

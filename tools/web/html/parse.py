@@ -18,12 +18,15 @@ INVISIBLE = re.compile(
     r"&(?:shy|ZeroWidthSpace|NoBreak|NegativeThinSpace|ic|it|af|InvisibleComma|InvisibleTimes|ApplyFunction"
     r"|#0*(?:173|8203|8288|8289|829[0-2]|65279)|#[xX]0*(?:[aA][dD]|200[bB]|206[0-4]|[fF][eE][fF][fF]));"
 )
+PREFIX = re.compile(r"(</?)(?:m|mml|math|mathml):(?=[a-z])")  # of MathML's namespace, which HTML has not
 
 
 def parse_html(html: str) -> Element:
     """Return the tree of a page, or None for an empty one, without invisible characters and in Unicode's form NFC.
     Elements around what is nested too deep are lost, but no text."""
     html = INVISIBLE.sub("", remove_invisible(html))
+    if ":math" in html:
+        html = PREFIX.sub(r"\1", html)
     tree, is_deep = _parse(html)
     for flatten in (remove_inline_tags, flatten_markup, remove_tags):
         if is_deep:

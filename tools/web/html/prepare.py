@@ -2,10 +2,20 @@
 
 import importlib
 import re
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from toolgate.tools.web.html.edit import UNWRAP, Element, apply_marks, create_element, has_any, has_class, has_text
+from toolgate.tools.web.html.edit import (
+    UNWRAP,
+    Element,
+    apply_marks,
+    create_element,
+    has_any,
+    has_class,
+    has_text,
+    index_attributes,
+)
 from toolgate.tools.web.html.formulas import write_formulas
 from toolgate.tools.web.html.labels import CONTROLS, keep_labels
 from toolgate.tools.web.html.listings import prepare_listings
@@ -13,10 +23,13 @@ from toolgate.tools.web.html.lists import write_checkboxes
 from toolgate.tools.web.html.panels import reveal_waiting, show_panels
 from toolgate.tools.web.html.parse import join_text
 
-MAX_ATTRIBUTE = 1_000  # characters; lookups of ancestors read long ones again and again
 MAX_FRAMES = 50
 LITTLE = 200  # characters: a shorter page was likely to be filled by scripts
 
+ATTRIBUTES = (
+    *("aria-controls", "aria-expanded", "aria-hidden", "aria-labelledby", "class", "data-bs-toggle", "data-tab"),
+    *("data-target", "data-toggle", "hidden", "id", "onclick", "role", "style"),
+)
 UNREADABLE = ("script", "style", "template", "svg", "math", "canvas", "head")
 FALLBACK = (
     "embed",
@@ -32,8 +45,6 @@ FALLBACK = (
     "noembed",
 )
 BREAKS_OUT = ("p", "div", "h1", "h2", "h3", "h4", "ul", "ol", "dl", "table", "pre", "blockquote")  # of SVG and MathML
-LONG = f"descendant-or-self::*[@*[string-length(.) > {MAX_ATTRIBUTE}]]"
-ADDRESSES = frozenset({"href", "src", "data-src"})
 NOTES = re.compile(r".*(?:footnote|endnote|reference|bibliograph|citation|notes?).*|sources")
 NOTE_ROLES = frozenset(("doc-endnotes", "doc-footnote", "doc-bibliography", "note"))
 
@@ -45,18 +56,19 @@ def prepare(tree: Element) -> Element:
     code stand in `pre`, without line numbers. Scripts, controls and pictures without text are gone.
     """
     body = _find_body(tree)
-    _write_frames(tree, body)
-    if _is_for_scripts(body):
+    is_for_scripts = _is_for_scripts(body)
+    _write_frames(tree, body, ("frame", "iframe") if is_for_scripts else ("frame",))
+    if is_for_scripts:
         for noscript in list(body.iter("noscript")):
             noscript.tag = "div"
-    _drop_long_attributes(body)
+    index = index_attributes(body, ATTRIBUTES)
     _unwrap_fallbacks(body)
-    write_formulas(body)
-    show_panels(body)
+    write_formulas(body, index)
+    show_panels(body, index)
     write_checkboxes(body)
-    keep_labels(body)
+    keep_labels(body, index)
     _keep_notes(body)
-    prepare_listings(body)
+    prepare_listings(body, index)
     apply_marks(body, *UNREADABLE, *CONTROLS, "noscript")
     body = _find_body(join_text(body))
     reveal_waiting(body)
@@ -84,12 +96,10 @@ def _is_for_scripts(body: Element) -> bool:
     return True
 
 
-def _write_frames(tree: Element, body: Element) -> None:
-    """Name the pages that a page shows in frames, if it has little text itself."""
-    frames = list(islice(tree.iter("frame", "iframe"), MAX_FRAMES))
-    named = [
-        frame for frame in frames if frame.get("src", "").strip() and (frame.tag == "frame" or _is_for_scripts(body))
-    ]
+def _write_frames(tree: Element, body: Element, tags: Sequence[str]) -> None:
+    """Name the pages that a page shows in frames."""
+    frames = islice(tree.iter(*tags), MAX_FRAMES)
+    named = [frame for frame in frames if frame.get("src", "").strip()]
     if not named:
         return
     entries = create_element("ul")
@@ -101,13 +111,6 @@ def _write_frames(tree: Element, body: Element) -> None:
         entry.append(link)
         entries.append(entry)
     body.append(entries)
-
-
-def _drop_long_attributes(body: Element) -> None:
-    for element in body.xpath(LONG):
-        for name in set(element.keys()) - ADDRESSES:
-            if len(element.get(name)) > MAX_ATTRIBUTE:
-                del element.attrib[name]
 
 
 def _unwrap_fallbacks(body: Element) -> None:
