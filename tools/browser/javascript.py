@@ -46,7 +46,7 @@ const plain = () => {
 };
 """
 
-# [HTTP status or 0, visible characters, title, length of the markup, the markup]
+# [HTTP status or 0, bytes of the source, visible characters, title, length of the markup, the markup]
 READ = (
     "(() => {"
     + FLATTEN
@@ -55,8 +55,8 @@ READ = (
   if (FLAT) plain();
   const [navigation] = performance.getEntriesByType('navigation');
   const html = document.documentElement ? document.documentElement.outerHTML : '';
-  return [navigation && navigation.responseStatus || 0, seen.trim().length, String(document.title).slice(0, 1000),
-          html.length, html.slice(0, LIMIT)];
+  return [navigation && navigation.responseStatus || 0, navigation && navigation.decodedBodySize || 0,
+          seen.trim().length, String(document.title).slice(0, 1000), html.length, html.slice(0, LIMIT)];
 })()
 """
 )

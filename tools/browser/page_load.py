@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 PAGE_TIME = 30.0  # seconds to load a page and to let it settle
 READ_TIME = 4.0  # seconds kept for reading it at the end
+SOURCE_TIME = 1.0  # seconds for its source
+END_WITHIN = 2_000  # bytes at the end of a source that are searched for its end tag
 QUIET, MOST_QUIET = 500, 5_000  # ms without a change of the DOM; the most ms to wait for that
 REDIRECTS = 10
 LAST = 5.0  # seconds for the last page of an endless redirect
@@ -47,7 +49,8 @@ class BrowserGoneError(ToolError):
 
 class RenderedPage(msgspec.Struct, frozen=True):
     """A page as the browser rendered it. `html` is None for another type, named by `kind` if known. `notes` tell the
-    reader about problems of the load. `retry_after` is the header of that name."""
+    reader about problems of the load. `retry_after` is the header of that name. `lacks_end`: its
+    data may be cut."""
 
     url: str
     kind: str
@@ -56,6 +59,7 @@ class RenderedPage(msgspec.Struct, frozen=True):
     truncated: bool = False
     notes: tuple[str, ...] = ()
     retry_after: str = ""
+    lacks_end: bool = False
 
 
 class PageLoad(msgspec.Struct):
@@ -69,7 +73,7 @@ class PageLoad(msgspec.Struct):
     is_source: bool
     notes: list[str] = msgspec.field(default_factory=list)
     broke_off: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    retry_after: str = ""
+    response: Response | None = None
 
     async def read(self) -> RenderedPage:
         """Return the page. Raises AddressRefusedError, PageUnreachableError, PageTimeoutError and BrowserGoneError."""
@@ -101,7 +105,7 @@ class PageLoad(msgspec.Struct):
         except Error as error:
             return await self._handle_failed_load(error, page)
         self._check_redirects(response)
-        self.retry_after = response.headers.get("retry-after", "") if response is not None else ""
+        self.response = response
         await self._settle(session, stop_at)
         try:
             async with asyncio.timeout(READ_TIME):
@@ -174,13 +178,30 @@ class PageLoad(msgspec.Struct):
                 break
         else:
             raise PageUnreachableError(f"{shorten_url(self.url)} redirects to other pages without end")
-        status, letters, title, length, markup = values
+        status, size, letters, title, length, markup = values
         if letters < LITTLE and not self.is_source:
             markup = await self._with_frames(page, session, title, markup)
         self._note_limits()
         url = frame["url"] + frame.get("urlFragment", "")
         is_cut = length > MAX_HTML or BROKE_OFF in self.notes
-        return RenderedPage(url, kind, int(status) or 200, markup, is_cut, tuple(self.notes), self.retry_after)
+        lacks_end = not self.notes and size <= MAX_HTML and await self._lacks_end(frame["url"])
+        notes = tuple(self.notes)
+        return RenderedPage(url, kind, int(status) or 200, markup, is_cut, notes, self._retry_after(), lacks_end)
+
+    def _retry_after(self) -> str:
+        return "" if self.response is None else self.response.headers.get("retry-after", "")
+
+    async def _lacks_end(self, url: str) -> bool:
+        """Return whether the source of a compressed page has no end tag: Chromium does not say if its data is cut."""
+        response = self.response
+        if response is None or response.url.partition("#")[0] != url or "content-encoding" not in response.headers:
+            return False
+        try:
+            async with asyncio.timeout(SOURCE_TIME):
+                source = await response.body()
+        except (Error, TimeoutError):
+            return False
+        return b"</html" not in source[-END_WITHIN:].lower()
 
     async def _with_frames(self, page: Page, session: CDPSession, title: str, markup: str) -> str:
         """Return the page with the content of its frames appended, if they have any."""

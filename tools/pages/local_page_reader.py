@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 QUEUE_SHARE = 0.6  # share of a call's hold for waiting; the rest is for the page
 PAGE_TIME = 30.0  # seconds to load a page
+CUT_TIME = 5.0  # seconds to see whether a page that lacks its end is cut
 ACCEPT_HTML = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
 ACCEPT = f"text/markdown,{ACCEPT_HTML}"  # some sites have their pages in both forms
 PDF, PDF_TYPE = b"%PDF-", "application/pdf"
@@ -165,9 +166,20 @@ async def _render(reader: LocalPageReader, request: PageRequest) -> LoadedPage:
     if seen.html is None:
         return await _fetch(reader, msgspec.structs.replace(request, url=seen.url))
     headers = {"content-type": "text/html; charset=utf-8", "retry-after": seen.retry_after}
-    page = Page(seen.url, seen.status, headers, seen.html.encode("utf-8", "replace"), seen.truncated)
+    is_cut = seen.lacks_end and await _is_cut(reader, request, seen.url)
+    page = Page(seen.url, seen.status, headers, seen.html.encode("utf-8", "replace"), seen.truncated, is_cut)
     notes = seen.notes if browser.sandboxed else (*seen.notes, "the browser runs without its own sandbox")
     return LoadedPage(page, rendered=True, notes=notes)
+
+
+async def _is_cut(reader: LocalPageReader, request: PageRequest, url: str) -> bool:
+    """Return whether the data of a page breaks off, by fetching it: the browser reads cut data without a word."""
+    timeout = min(CUT_TIME, request.seconds_left)
+    try:
+        page = await reader.web.fetch(url, headers={"accept": ACCEPT_HTML}, timeout=timeout, allow_incomplete=True)
+    except ToolError:
+        return False
+    return page.is_incomplete
 
 
 async def _answer(reader: LocalPageReader, loaded: LoadedPage, request: PageRequest) -> PageDocument:

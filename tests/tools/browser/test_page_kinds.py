@@ -1,6 +1,7 @@
 """Chromium's pages become text as those of the plain fetch do: each kind of content, and never less."""
 
 import asyncio
+import gzip
 import os
 
 import pytest
@@ -57,3 +58,27 @@ def test_a_kind_of_content_becomes_text_in_chromium_too(answers: dict[str, str],
     missing = [(each.name, words) for each in KINDS[kind] for words in each.present if words not in answer]
     assert missing == []
     assert (answer.count("passes"), answer.count("lens")) >= (4, 4)
+
+
+def test_a_page_whose_packed_data_is_cut_says_so_and_a_whole_one_without_end_tags_does_not() -> None:
+    body = b"<!doctype html><title>t</title><p>The first half of it. " + b"Words of it. " * 2_000
+    head = {"content-type": "text/html", "content-encoding": "gzip"}
+    packed = gzip.compress(body, mtime=0)
+    answers = read_all({"/cut": (200, head, packed[:-30]), "/whole": (200, head, packed)})
+    assert "The first half of it." in answers["/cut"]
+    assert "(it broke off: read as far as it came)" in answers["/cut"]
+    assert "broke off" not in answers["/whole"]
+
+
+def test_kinds_of_answers_are_read_in_chromium_too() -> None:
+    pages: dict[str, Answer] = {
+        "/words": (200, {"content-type": "text/html", "content-encoding": "utf-8"}, b"<p>Plain as it is."),
+        "/busy": (429, {"content-type": "text/html", "retry-after": "12"}, b"<p>Too fast"),
+        "/code.ts": (200, {"content-type": "video/mp2t"}, b"type A = 1"),
+        "/frames": b'<html><frameset cols="1,2"><frame src="/words"><frame src="javascript:0"></frameset></html>',
+    }
+    answers = read_all(pages)
+    assert "Plain as it is." in answers["/words"]
+    assert "429 Too Many Requests; try again after 12 s" in answers["/busy"]
+    assert "type A = 1" in answers["/code.ts"]
+    assert "Plain as it is." in answers["/frames"]
