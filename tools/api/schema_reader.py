@@ -27,8 +27,8 @@ LITERALS: Mapping[str, tuple[str, Any]] = {
 VALUES = frozenset(("integer", "number", "boolean", "null", "array", "object"))  # all types but text
 MEMBERS, ITEMS = frozenset(("properties", "additionalProperties")), frozenset(("prefixItems", "items"))
 SAFE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")  # of RFC 3986 section 2.3
-JSON_NAME = re.compile(r"(?:.*[_.-])?json|.*(?:Json|JSON)")  # a parameter that holds JSON as text
-JSON_WORD = re.compile(r"\bJSON\b")
+JSON_NAME = re.compile(r"(?:.*[_.-])?json(?:[_.A-Z-].*)?|.*(?:Json|JSON).*")  # a parameter that holds JSON as text
+JSON_WORD = re.compile(r"\bjson\b", re.IGNORECASE)
 JSON_MEDIA = re.compile(r"application/(?:.+\+)?json\b")
 
 

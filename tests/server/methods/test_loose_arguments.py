@@ -276,6 +276,30 @@ def test_json_of_more_than_a_mebibyte_stays_a_text() -> None:
     assert SchemaReader(schema).read({"n": large}, deep=False) == {"n": large}
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "holds"),
+    [
+        ("json", {}, True),
+        ("data_json", {}, True),
+        ("json_text", {}, True),
+        ("jsonBody", {}, True),
+        ("bodyJson", {}, True),
+        ("jsonl", {}, False),
+        ("jsonify", {}, False),
+        ("data", {}, False),
+        ("data", {"description": "the query, as JSON"}, True),
+        ("data", {"description": "a json object"}, True),
+        ("data", {"description": "one line of JSONL"}, False),
+        ("data", {"contentMediaType": "application/geo+json"}, True),
+        ("data", {"contentMediaType": "text/plain"}, False),
+        ("data", {"format": "json-string"}, True),
+    ],
+)
+def test_an_object_becomes_a_text_where_that_holds_json(name: str, part: dict[str, Any], holds: bool) -> None:
+    schema = {"type": "object", "properties": {name: {"anyOf": [{"type": "string"}, {"type": "null"}], **part}}}
+    assert SchemaReader(schema).read({name: {"a": 1}}, deep=False) == {name: '{"a": 1}' if holds else {"a": 1}}
+
+
 @pytest.mark.parametrize("schema", [{"$ref": "#"}, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}])
 def test_a_reference_to_itself_ends(schema: dict[str, Any]) -> None:
     assert SchemaReader(schema).read("1", deep=True) == "1"
