@@ -13,6 +13,7 @@ from tests.tools.shell_commands import (
     Caller,
     on_caller,
     text_of,
+    until,
 )
 from toolgate.tools.api.services import Settings
 
@@ -120,6 +121,20 @@ def test_a_background_task_lives_and_is_read_and_is_killed(tmp_path: Path) -> No
         assert again.structured == {**killed.structured, "note": "it had ended before"}
         assert "it had ended before" in text_of(again)
         assert me.notices.take() == {}
+
+    on_caller(body, tmp_path)
+
+
+def test_a_killed_task_whose_command_had_succeeded_is_not_said_to_end_with_0(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        task = (await me.call("BackgroundBash", command="sleep 600 & touch begun")).structured["task_id"]
+        await until(lambda: (me.workspace.root / "begun").exists())
+        await me.workspace.wait_shell(task, BOUND)
+        killed = await me.call("KillBgTask", task_id=task)
+        assert re.fullmatch(rf"background task {task} was killed after [\d.]+ s", text_of(killed))
+        assert killed.structured == {"task_id": task, "status": "killed", "exit_code": 0}
+        read = await me.call("ReadBgOutput", task_id=task)
+        assert re.fullmatch(rf"\[task {task} was killed after [\d.]+ s\]", text_of(read))
 
     on_caller(body, tmp_path)
 

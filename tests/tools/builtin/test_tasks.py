@@ -45,6 +45,20 @@ def test_a_task_from_its_first_step_to_its_end(tmp_path: Path) -> None:
     run(body())
 
 
+def test_a_step_for_a_completed_task_opens_it_and_says_so(tmp_path: Path) -> None:
+    async def body() -> None:
+        async with FakeServices(tmp_path) as lent:
+            await lent.call(task_manager, action="create", query="", text="ship it")
+            await lent.call(task_manager, action="complete", query="")
+            added = await lent.call(task_manager, action="add", query="ship", text="one more")
+            assert said(added) == "Step 1 added to task 1 (ship it), which is open again."
+            assert data(added)["tasks"] == [row(1, "ship it", step(1, "one more"), current=True)]
+            again = await lent.call(task_manager, action="add", query="ship", text="two more")
+            assert said(again) == "Step 2 added to task 1 (ship it)."
+
+    run(body())
+
+
 def test_a_name_may_come_in_query_and_text_goes_first(tmp_path: Path) -> None:
     async def body() -> None:
         async with FakeServices(tmp_path) as lent:
