@@ -1,13 +1,14 @@
 """Check that a server starts with options, before a client's file gets them: start one, greet it and end it."""
 
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from toolgate.server.cli.mcp_client.client import SERVER_COMMAND, initialize_params
+from toolgate.server.cli.mcp_client.client import initialize_params
 from toolgate.server.config.load import Config
 from toolgate.server.protocol.errors import UsageError
 
@@ -19,13 +20,13 @@ INITIALIZE = msgspec.json.encode(
 
 
 def check_start(config: Config, flags: Sequence[str], *, keeps_state: bool) -> None:
-    """Raise UsageError with the server's own words if it does not start with these flags.
+    """Raise UsageError with the server's own words if it does not start with these flags and the person's config file.
 
     A server makes its state folder at the first start. Without `keeps_state`, a missing one stays missing.
     """
     with tempfile.TemporaryDirectory(prefix="toolgate-") as folder:
         is_new = not (keeps_state or Path(config.state).exists())
-        command = [*SERVER_COMMAND, *flags, *(["--state", folder] if is_new else [])]
+        command = [sys.executable, "-P", "-m", "toolgate.server", *flags, *(["--state", folder] if is_new else [])]
         try:
             ran = subprocess.run(
                 command,

@@ -353,6 +353,16 @@ def test_options_that_a_server_refuses_are_refused_before_the_file_is_written(ho
     assert not (home.folder / ".cursor").exists()
 
 
+def test_what_the_config_file_has_for_the_clients_server_is_checked_too(home: Home) -> None:
+    file = home.folder / ".config" / "toolgate" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('database = "postgresql://127.0.0.1:1/none"\n')
+    told = home.run("install", "cursor", code=2)
+    assert "a server with these options does not start: " in told and not (home.folder / ".cursor").exists()
+    file.write_text('http = true\ndatabase = "postgresql://127.0.0.1:1/none"\n')  # the client's server gets none of it
+    home.run("install", "cursor")
+
+
 def test_a_dry_run_leaves_no_state_behind(home: Home) -> None:
     home.run("install", "cursor", "--dry-run", "--state", "new")
     assert not (home.folder / "new").exists()
