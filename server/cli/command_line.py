@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from toolgate.server.cli.commands import COMMANDS, GROUPS, Command, flags_of, sub_commands, usage
+from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, Command, flags_of, sub_commands, usage
 from toolgate.server.config.options import CONFIG, OPTIONS, Option
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
@@ -16,19 +16,6 @@ from toolgate.server.text import suggest
 EVERY = {option.flag: option for option in (*chain(*(each.flags for each in COMMANDS.values())), CONFIG, *OPTIONS)}
 SHORT = {option.short: option for option in OPTIONS if option.short}
 INSTEAD = {"-h": "help", "--help": "help", "-V": "version", "--version": "version"}  # flags → commands
-INSTEAD_OF = {  # words that people try → what to type
-    **dict.fromkeys(("start", "run", "server", "stdio", "http"), "toolgate serve serves, and -t serves over HTTP"),
-    **dict.fromkeys(("stop", "restart", "status"), "a service manager stops and starts the server: systemctl"),
-    **dict.fromkeys(
-        ("update", "upgrade", "self"),
-        "upgrade it as it was installed: docs/quickstart-local.md has the command for each way",
-    ),
-    **dict.fromkeys(("setup", "add", "init", "connect"), "toolgate install adds it to an MCP client"),
-    **dict.fromkeys(("remove", "rm", "delete"), "toolgate uninstall removes it from an MCP client"),
-    **dict.fromkeys(("list", "ls"), "toolgate tools lists the tools"),
-    **dict.fromkeys(("logs", "log"), "--logs DIR keeps the log of the server; toolgate audit shows its calls"),
-    **dict.fromkeys(("check", "test", "diagnose", "info"), "toolgate doctor checks this machine, or a server at --url"),
-}
 LISTED_BY = {"TOOL": "; toolgate tools lists them", "TYPE": "; toolgate events lists them"}
 GROUP_STARTS = [name for name in COMMANDS if sub_commands(name)]  # commands that others begin with
 
@@ -59,7 +46,7 @@ def parse_words(words: Sequence[str]) -> Invocation:
     if parsed.args and command.name in GROUP_STARTS:
         raise UsageError(_explain_missing(command.name, parsed.args))
     if parsed.args:  # an extra word after arguments may be a password: don't repeat it
-        nothing_else = f"takes {' '.join(command.arguments)} and nothing else"
+        nothing_else = f"takes {' '.join(word.strip('[]') for word in command.arguments)} and nothing else"
         reason = nothing_else if command.arguments else f"unexpected {parsed.args[0]!r}"
         raise UsageError(f"{command.name}: {reason}\nusage: {usage(command)}")
     given = {key: _to_word(value) for key, value in parsed.params.items() if value not in (None, (), False)}

@@ -109,6 +109,19 @@ GROUPS = {  # commands of several words
     "token revoke": "end access",
     "key": "the keys that sign tokens",
 }
+INSTEAD_OF = {  # words that people try → what to type
+    **dict.fromkeys(("start", "run", "server", "stdio", "http"), "toolgate serve serves, and -t serves over HTTP"),
+    **dict.fromkeys(("stop", "restart", "status"), "a service manager stops and starts the server: systemctl"),
+    **dict.fromkeys(
+        ("update", "upgrade", "self"),
+        "upgrade it as it was installed: docs/quickstart-local.md has the command for each way",
+    ),
+    **dict.fromkeys(("setup", "add", "init", "connect"), "toolgate install adds it to an MCP client"),
+    **dict.fromkeys(("remove", "rm", "delete"), "toolgate uninstall removes it from an MCP client"),
+    **dict.fromkeys(("list", "ls"), "toolgate tools lists the tools"),
+    **dict.fromkeys(("logs", "log"), "--logs DIR keeps the log of the server; toolgate audit shows its calls"),
+    **dict.fromkeys(("check", "test", "diagnose", "info"), "toolgate doctor checks this machine, or a server at --url"),
+}
 EXAMPLES = {
     "serve": "toolgate -t --auth none",
     "demo": "toolgate demo",

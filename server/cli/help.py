@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from click import HelpFormatter
 
 from toolgate.server import VERSION
-from toolgate.server.cli.commands import COMMANDS, GROUPS, SPAWNING, Command, sub_commands, usage
+from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, OPTIONS, Option
@@ -79,7 +79,9 @@ def show_help(*, commands: Sequence[str]) -> int:
     elif name in COMMANDS:
         _write_command(formatter, COMMANDS[name])
     else:
-        raise UsageError(f"help: unknown command {name!r}{suggest(name, (*COMMANDS, *GROUPS))}; see toolgate --help")
+        instead = INSTEAD_OF.get(commands[0])
+        hint = f": {instead}" if instead else f"{suggest(name, (*COMMANDS, *GROUPS))}; see toolgate --help"
+        raise UsageError(f"help: unknown command {name!r}{hint}")
     print(formatter.getvalue(), end="")
     return 0
 

@@ -8,6 +8,7 @@ import msgspec
 
 from toolgate.server.client_config import links, program
 from toolgate.server.client_config.clients import CLIENTS, FILE_CLIENTS, NAME, ClientSpec, Entry
+from toolgate.server.client_config.locations import PLACES
 from toolgate.server.protocol.errors import UsageError
 from toolgate.server.text import suggest
 
@@ -51,7 +52,10 @@ def find_client(name: str, command: str) -> ClientSpec:
     """Return the client of this name. Raises UsageError."""
     if name not in CLIENTS:
         known = CLIENTS if command == "config" else FILE_CLIENTS
-        raise UsageError(f"{command}: unknown client {name!r}{suggest(name, known)}; clients are {', '.join(known)}")
+        by_program = {place.program: client for client, place in PLACES.items() if place.program}
+        is_begun = any(client.startswith(f"{name}-") for client in known)
+        near = f" (did you mean {by_program[name]}?)" if name in by_program and not is_begun else suggest(name, known)
+        raise UsageError(f"{command}: unknown client {name!r}{near}; clients are {', '.join(known)}")
     return CLIENTS[name]
 
 

@@ -282,7 +282,8 @@ def _explain_toml(text: str, error: Exception) -> str:
     option = next((option for option in OPTIONS if bare and bare[1] in (option.key, option.name)), None)
     if place is None or bare is None or option is None:
         return str(error)
-    form = "true or false" if option.is_switch else "a text in quotes"
+    form = "true or false" if option.is_switch else "a number, or a text in quotes"
+    form = 'a list of texts, such as ["a", "b"]' if option.is_repeatable else form
     return f"line {place[1]}: {bare[1]} must be {form}"
 
 

@@ -185,7 +185,12 @@ def parse_login(word: str) -> str:
     if method.value == "ISSUER":
         if "://" not in value and re.fullmatch(r"[A-Za-z0-9.-]+\.[A-Za-z]{2,}(?::[0-9]+)?(?:/\S*)?", value):
             raise ValueError(f"the issuer is a URL: {method.name}=https://{value}")
-        return f"{method.name}={parse_issuer(value)}"
+        try:
+            return f"{method.name}={parse_issuer(value)}"
+        except ValueError:
+            raise ValueError(
+                f"the issuer must be an https URL, such as {method.name}=https://accounts.google.com, not {value!r}"
+            ) from None
     if method is HEADER and not re.fullmatch(HEADER_NAME, value):
         raise ValueError(f"{word!r}: {value!r} is not the name of a header")
     return word

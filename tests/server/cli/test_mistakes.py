@@ -53,6 +53,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "-t --public-url https://example.com/mcp": ("--public-url", "must not end in /mcp"),
     "-t --login oidc": ("--login", "oidc=ISSUER"),
     "-t --login google": ("--login: must be one of", "write oidc=https://accounts.google.com"),
+    "-t --login oidc=http://id.example": ("--login: the issuer must be an https URL, such as oidc=https://accounts",),
     "-t --login oidc=accounts.google.com": ("--login: the issuer is a URL: oidc=https://accounts.google.com",),
     "-t --login githb": ("did you mean github?",),
     "-t --login oidc=https://id.example": ("--oidc-client FILE", "TOOLGATE_OIDC_ID", "--allow-users"),
@@ -89,7 +90,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
         "tables.toml: the file has no tables, so no [server]: write port = 8080 at the top",
     ),
     "--config switch.toml tools": ("switch.toml is not valid TOML: line 2: http must be true or false",),
-    "--config word.toml tools": ("word.toml is not valid TOML: line 1: name must be a text in quotes",),
+    "--config word.toml tools": ("word.toml is not valid TOML: line 1: name must be a number, or a text in quotes",),
+    "--config list.toml tools": ("list.toml is not valid TOML: line 1: deny must be a list of texts, such as",),
     "--state afile user list": ("--state", "afile is not a folder"),
     "--workspace none tools": ("--workspace: there is no folder",),
     "--plugins none tools": ("--plugins: there is no folder",),
@@ -110,6 +112,7 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "doctr": ("unknown command 'doctr'", "did you mean doctor?"),
     "start": ("there is no command 'start': toolgate serve",),
     "update": ("there is no command 'update': upgrade it as it was installed",),
+    "help start": ("help: unknown command 'start': toolgate serve",),
     "help doctr": ("did you mean doctor?", "toolgate --help"),
     "user": ("user: COMMAND is missing: add, list, remove, passwd",),
     "user add": ("user add: NAME is missing", "usage: toolgate user add NAME"),
@@ -133,6 +136,8 @@ TABLE: dict[str, tuple[str, ...]] = {  # the words → what the message says
     "install": ("install: CLIENT is missing: claude-desktop",),
     "install cursr": ("did you mean cursor?",),
     "install claude": ("did you mean claude-desktop or claude-code?",),
+    "install code": ("did you mean vscode?",),
+    "install cursor codex": ("install: takes CLIENT and nothing else",),
     "install qwen": ("did you mean qwen-code?",),
     "uninstall claude": ("did you mean claude-desktop or claude-code?",),
     "install cursor -p none": ("install: a server with these options does not start: --plugins: there is no folder",),
@@ -213,6 +218,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "broken.toml").write_text("a = = 1\n")
     (tmp_path / "tables.toml").write_text("[server]\nport = 80\n")
     (tmp_path / "switch.toml").write_text('name = "x"\nhttp = yes\n')
+    (tmp_path / "list.toml").write_text("deny = Bash\n")
     (tmp_path / "word.toml").write_text("name = mine # today\n")
     (tmp_path / "plugins/broken.py").write_text("def x(:\n")
     return tmp_path
