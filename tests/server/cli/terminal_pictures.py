@@ -31,6 +31,7 @@ SGR = re.compile(r"\033\[([0-9;]*)m")
 OTHER_ESCAPES = re.compile(r"\033\[[0-9;?]*[A-Za-ln-z]")
 PIECE = re.compile(r"\S+(?: \S+)*")  # words with one blank between: SVG would join more
 CODE = re.compile(r"#code=\S+")
+OF_ROOT = re.compile(r"a user for each principal,\s+")  # the pictures are ada's, whoever draws them
 
 
 class Scene(NamedTuple):
@@ -69,6 +70,7 @@ def play(scene: Scene) -> list[str]:
             words = shlex.split(command)
             own = ["--port", port] if "-t" in words else []
             printed = _run(words[1:] + own, home, scene.until if command == scene.commands[-1] else "")
+            printed = OF_ROOT.sub("this user, ", printed)
             printed = CODE.sub("#code=4F7K-9QXM-T2RD-W8HB-6NPC", printed.replace(f":{port}", ":8080"))
             lines += [
                 PROMPT + command,
