@@ -73,6 +73,10 @@ class AppUser:
         """The URL of the server."""
         return self._signed.site.url
 
+    def log(self) -> str:
+        """Return the log of the server."""
+        return self._signed.site.log()
+
     def browser(self) -> Browser:
         """Return a signed-in browser without a screen."""
         browser = Browser(self._signed.site.port, {"accept": "text/html"})

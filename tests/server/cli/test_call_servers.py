@@ -13,6 +13,7 @@ import pytest
 from toolgate.server.cli import main
 
 CLEAR = "\x1b[2J\x9b2J\x07"  # clears a terminal, and rings its bell
+CUT: dict[str, Any] = {"result": {}}  # an answer that breaks off
 SHOWN = r"\x1b[2J\x9b2J\x07"
 
 
@@ -35,7 +36,8 @@ class FakeMcpHandler(http.server.BaseHTTPRequestHandler):
         self.send_response(401 if answer is None else 200)
         self.send_header("content-type", "text/plain" if answer is None else "application/json")
         data = f"no{CLEAR}".encode() if answer is None else data
-        self.send_header("content-length", str(len(data)))
+        missing = 1 if answer is CUT else 0
+        self.send_header("content-length", str(len(data) + missing))
         self.end_headers()
         self.wfile.write(data)
 
@@ -93,6 +95,16 @@ def test_an_answer_that_is_none_is_named(
     told = capfd.readouterr().err
     assert said in told and "Traceback" not in told
     assert not (tmp_path / "image").exists()
+
+
+def test_a_server_that_breaks_off_may_still_run_the_command(
+    server: FakeMcpServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers |= {"tools/list": {"result": {"tools": [TOOL]}}, "tools/call": CUT}
+    assert main.run(["call", "--url", server.url, "Look"]) == 1
+    shown = capsys.readouterr().err
+    assert f"{server.url}: the connection broke before the answer came\n" in shown
+    assert f"What the call ran may go on. To see that: toolgate call --url {server.url} ListBgTasks\n" in shown
 
 
 def test_json_on_a_terminal_has_escapes_that_programs_read(

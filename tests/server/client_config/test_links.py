@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from toolgate.server.client_config.snippets import build_snippet, list_snippets
+from toolgate.server.client_config.snippets import build_snippet, list_snippets, list_unreached
 
 PUBLIC = "https://tools.example.com/ä b"
 
@@ -32,6 +32,12 @@ def test_a_link_holds_the_printed_entry(client: str, read, url: str | None) -> N
     assert snippet.link.isascii() and not set(snippet.link) & set(" \"'<>+")
     (servers,) = json.loads(snippet.text).values()
     assert read(snippet.link) == ("toolgate", servers["toolgate"])
+
+
+def test_hosted_clients_come_first_or_are_named_as_left_out() -> None:
+    hosted = ["ChatGPT", "claude.ai", "Claude Desktop"]
+    assert [snippet.title for snippet in list_snippets("https://tools.example.com")][:3] == hosted
+    assert list_unreached("https://tools.example.com") == [] and list_unreached("http://127.0.0.1:8080") == hosted
 
 
 def test_only_editors_with_links_have_one() -> None:

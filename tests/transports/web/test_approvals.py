@@ -37,6 +37,7 @@ def test_a_command_is_shown_as_it_is_and_allowed_for_good_until_that_is_ended(
     page.reload()
     row = page.locator("#part-approvals .row", has_text="rm -f lamp.tmp")
     id = row.locator("button").get_attribute("value")
+    assert "account:ada approves Bash for always" in ada.log()
     strange = bob.browser()
     csrf = strange.get("/").text.partition('action="/"')[2].split('name="csrf" value="', 1)[1].partition('"')[0]
     assert strange.post("/", {"csrf": csrf, "forget": id or ""}).status == 404
