@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+PNG_END = b"IEND\xae\x42\x60\x82"  # the last chunk, which is empty: its type and checksum
 JPEG_SIGNATURE = b"\xff\xd8\xff"
 
 CHUNK_HEAD = struct.Struct(">I4s")  # of a PNG: the size of its data, and its type

@@ -17,7 +17,7 @@ import msgspec
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.workers import tones
 from toolgate.tools.workers.picture_formats import MAGICK, describe_format, is_decoded
-from toolgate.tools.workers.picture_metadata import PNG_SIGNATURE, remove_metadata
+from toolgate.tools.workers.picture_metadata import PNG_END, PNG_SIGNATURE, remove_metadata
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -200,6 +200,8 @@ def _fit(raw: RawPicture, picture: "Picture", attempt: Attempt) -> FittedPicture
     if picture.format == "JPEG" and not is_within:
         picture.draft("RGB", (raw.pixels, raw.pixels))  # decode at a reduced size, if still above the limit
     picture.load()  # decode it fully, else a truncated file would be sent on
+    if kind == "PNG" and not attempt.is_partial and PNG_END not in attempt.body:
+        raise PictureFaultError("its end is missing")
     brightens = has_deep_colours and tones.are_dark(picture)
     if is_within and kind in SENT_AS_IS and not (attempt.is_partial or brightens) and _is_usual(picture):
         notes = [attempt.note, ANIMATION.format(frames) if frames > 1 and kind != "MPO" else ""]

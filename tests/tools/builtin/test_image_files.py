@@ -132,6 +132,21 @@ def test_of_a_file_cut_short_the_part_that_is_there_is_shown(kind: str, share: f
     assert high - low > 100  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("lost", [1, 4, 8, 12, 16, 22])
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_a_file_that_lacks_its_last_bytes_is_not_sent_as_it_is(kind: str, lost: int) -> None:
+    data = noise(kind, (60, 40))[:-lost]
+    output = look(data)
+    assert sent(output).size == (60, 40)
+    assert output.content[0] != Image(data, f"image/{kind}")
+    assert "damaged or cut short" in text(output)
+
+
+def test_bytes_after_the_end_of_a_png_do_no_harm() -> None:
+    data = picture("png") + b"more"
+    assert look(data).content[0] == Image(data, "image/png")
+
+
 @pytest.mark.parametrize("kind", ["png", "jpeg"])
 def test_the_part_of_a_large_file_cut_short_is_upright_and_made_to_fit(kind: str) -> None:
     exif = pillow.Exif()
