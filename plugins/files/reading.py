@@ -48,6 +48,7 @@ def read(places: Places, path: str, offset: int, limit: int) -> dict[str, str]:
 def check_is_text(head: bytes, size: int) -> None:
     """Raise FileError if a file that begins so is no text."""
     what = next((what for first, what in FORMATS.items() if head.startswith(first)), "")
+    what = "an AVIF image: use ReadImage" if head[4:12] == b"ftypavif" else what
     is_binary = head[:2] not in TEXT_16 and b"\0" in head
     if is_binary or head.startswith(b"%PDF") or (what and not head.isascii()):
         raise FileError(f"it is {what or 'a binary file'} ({size:,} bytes)")

@@ -133,7 +133,7 @@ def test_the_folder_gives_the_name_where_the_front_matter_has_none(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["ahrefs-automation", "Ahrefs Automation", "ahrefs_automation", "AHREFS-AUTOMATION", "seo"]
+    "name", ["ahrefs-automation", "Ahrefs Automation", "ahrefs_automation", "seo", "/seo", "plugin:seo", "/plugin:SEO"]
 )
 def test_a_skill_is_found_by_a_name_that_is_spelled_nearly_so(tmp_path: Path, name: str) -> None:
     write(tmp_path / "skills", "seo", "---\nname: ahrefs-automation\ndescription: x\n---\nDo it.")

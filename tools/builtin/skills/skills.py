@@ -99,8 +99,8 @@ class Skills:
         return skill
 
     def find_alike(self, name: str) -> Skill | None:
-        """Return the only skill whose name or folder is spelled nearly so, or None."""
-        folded = fold_name(name)
+        """Return the only skill whose name or folder is spelled nearly so, or None, as for a path."""
+        folded = "" if {"/", "\\"} & set(name) else fold_name(name)
         alike = [each for each in self.catalogue().values() if folded in map(fold_name, (each.name, each.folder.name))]
         return alike[0] if len(alike) == 1 and folded else None
 
@@ -245,7 +245,7 @@ def _load_instructions(skills: Skills, name: str, arguments: str) -> tuple[str, 
     if len(arguments) > MAX_ARGUMENTS:
         raise WrongArgumentsError(f"arguments has {len(arguments)} characters, at most {MAX_ARGUMENTS} are allowed")
     refuse_control_characters(skill_name=name, arguments=arguments)
-    skill = skills.find(name) or (None if {"/", "\\"} & set(name) else skills.find_alike(name))
+    skill = skills.find(name) or skills.find_alike(name.removeprefix("/").rpartition(":")[2])
     if skill is None:
         raise ToolError(_describe_absence(skills, name))
     try:
