@@ -10,7 +10,7 @@ import pytest
 from PIL import Image as pillow
 from PIL.PngImagePlugin import PngInfo
 
-from tests.tools.image_calls import look, noise, picture, sent, shared_reader
+from tests.tools.image_calls import animation, look, noise, picture, sent, shared_reader
 from tests.tools.tool_calls import text
 from toolgate.tools.api.content import Image
 
@@ -155,6 +155,13 @@ def test_the_part_of_a_large_file_cut_short_is_upright_and_made_to_fit(kind: str
     output = look(data[: len(data) // 2], image_pixels=150)
     assert sent(output).size == (100, 150)
     assert "damaged or cut short" in text(output)
+
+
+def test_a_later_frame_that_is_damaged_does_not_hide_the_first() -> None:
+    data = animation("gif", (2_500, 20))
+    output = look(data[: len(data) - 40])
+    red, _, blue = sent(output).convert("RGB").getpixel((5, 5))  # type: ignore[misc]
+    assert red > 200 > 60 > blue
 
 
 def test_a_png_that_is_wrong_in_its_middle_shows_what_is_before_it() -> None:
