@@ -13,6 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from yaml import SafeLoader
 
+MAX_LINES = 400  # of front matter that is read a second time: each may be tried by itself, which takes 0.1 ms
 MAX_BRACKETS = 100  # open brackets: thousands keep YAML busy for a second
 
 # A line that means the same with and without YAML: a plain scalar, whole on its line, that starts with a letter and is
@@ -92,6 +93,8 @@ def _load(front: str, *, core: bool = False) -> dict[Any, Any]:
 
 def _quote_values(front: str) -> str:
     """Return the text with those values in quotes that are not YAML by themselves."""
+    if front.count("\n") > MAX_LINES:
+        return front
     fields: list[list[str]] = []  # the lines of each
     for line in front.split("\n"):
         if not fields or re.match(KEY, line):
