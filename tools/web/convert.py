@@ -18,7 +18,8 @@ import msgspec
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, strip_markup, to_line
 from toolgate.tools.encodings.body import decode_body, load_codecs, needs_detection
-from toolgate.tools.web.article import choose_content
+from toolgate.tools.web.content.choice import choose_content
+from toolgate.tools.web.content.documentation import find_generator
 from toolgate.tools.web.html.markdown import to_markdown
 from toolgate.tools.web.html.parse import find_base, find_title, parse_html
 from toolgate.tools.web.html.prepare import prepare as prepare_tree
@@ -177,7 +178,8 @@ def convert_html(html: str, url: str, form: str) -> tuple[str, str]:
         return "", ""
     title = to_line(find_title(tree), MAX_TITLE)
     base = find_base(tree, url)
-    return title, to_markdown(choose_content(prepare_tree(tree)), url, base, form)
+    generator = find_generator(tree)
+    return title, to_markdown(choose_content(prepare_tree(tree), generator), url, base, form)
 
 
 def _find_title(html: str) -> str:

@@ -44,7 +44,7 @@ class Share:
 def compare_article(page: ArticlePage, text: str) -> Overlap:
     gold, answer = _grams(page.text), _grams(text)
     common = (gold & answer).total()
-    return Overlap(common / gold.total() if gold else 1.0, common / answer.total() if answer else 0.0)
+    return Overlap(_share(common, gold.total()), _share(common, answer.total()))
 
 
 def compare_strings(page: StringsPage, text: str) -> tuple[Share, Share]:
@@ -67,9 +67,14 @@ def compare_manual(page: ManualPage, text: str) -> dict[str, Share]:
     }
 
 
+def _share(common: int, total: int) -> float:
+    return common / total if total else 0.0
+
+
 def _grams(text: str) -> Counter[tuple[str, ...]]:
     words = re.findall(r"\w+", text.lower())
-    return Counter(zip(*(words[start:] for start in range(GRAM)), strict=False))
+    length = min(GRAM, max(1, len(words)))  # some pages have three words
+    return Counter(zip(*(words[start:] for start in range(length)), strict=False))
 
 
 def _count(strings: Sequence[str], answer: str) -> Share:
