@@ -40,6 +40,7 @@ def choose_blocks(evidence: Evidence, scores: list[float], is_manual: bool) -> l
     else:
         rules.join_lists(choice)
         rules.follow_headings(choice)
+        rules.join_cards(choice)
     rules.keep_code(choice)
     rules.keep_prose(choice)
     rules.keep_beginning(choice)

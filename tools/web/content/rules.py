@@ -89,6 +89,15 @@ def follow_headings(choice: Choice) -> None:
             has_content = [True] * LEVELS
 
 
+def join_cards(choice: Choice) -> None:
+    """Keep a link around blocks as a whole if its heading stays."""
+    blocks = choice.page.blocks
+    for region in choice.page.regions:
+        inside = range(region.start, region.end)
+        if region.element.tag == "a" and any(choice.stays[each] and blocks[each].heading_level for each in inside):
+            choice.stays[region.start : region.end] = [True] * len(inside)
+
+
 def keep_code(choice: Choice) -> None:
     for number, block in enumerate(choice.page.blocks):
         if block.tag == "pre" and not choice.is_around[number]:
