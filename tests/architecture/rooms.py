@@ -21,6 +21,7 @@ ORDER = (
     "tools/workspace",
     "tools/encodings",
     "tools/web",
+    "tools/pdf",
     "tools/egress",
     "tools/sandbox",
     "tools/workers",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from toolgate.tools.pdf import reading
 from toolgate.tools.search import ddgs_worker, html_engine
 from toolgate.tools.web import convert
 from toolgate.tools.workers import pictures, worker
@@ -12,7 +13,7 @@ JOBS: dict[str, tuple[Any, Callable[[], None], Callable[[Any], Any]]] = {
     "page": (convert.RawPage, convert.prepare, convert.read),
     "text": (convert.RawPage, convert.load_encodings, convert.read),
     "search": (html_engine.JobBatch, ddgs_worker.prepare, ddgs_worker.run_jobs),
-    "pdf": (convert.RawPage, convert.prepare_pdf, convert.read_pdf),
+    "pdf": (convert.RawPage, reading.prepare, reading.read_pdf),
     "picture": (pictures.RawPicture, pictures.prepare, pictures.fit_picture),
 }
 

@@ -1,21 +1,14 @@
-"""Convert the bytes of a page or a PDF to text for a model: markdown, plain text or HTML.
+"""Convert the bytes of a page to text for a model: markdown, plain text or HTML.
 
 A body with a `worker_job` may take for ever, and is converted in a worker (tools/workers/worker.py).
 """
 
 import codecs
-import contextlib
 import importlib
-import io
-import logging
-import pkgutil
 import re
-import time
-from typing import Any
 
 import msgspec
 
-from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, strip_markup, to_line
 from toolgate.tools.encodings.body import decode_body, load_codecs, needs_detection
 from toolgate.tools.web.content.choice import choose_content
@@ -24,13 +17,9 @@ from toolgate.tools.web.html.markdown import to_markdown
 from toolgate.tools.web.html.parse import find_base, find_title, parse_html
 from toolgate.tools.web.html.prepare import prepare as prepare_tree
 from toolgate.tools.web.media_types import HTML_TYPES, PDF, find_media_type, is_text_type
-from toolgate.tools.web.page import shorten_url
 
 MAX_TEXT = 100_000  # characters of a page that are shown at once; a call's answer holds fewer
 MAX_TITLE = 300  # characters
-MAX_PAGES = 2_000  # of a PDF
-MAX_LENGTH = 4_000_000  # characters of all pages
-MAX_SECONDS = 15.0  # then a partial text is used: the worker has 20
 LITTLE = 64 * 2**10  # bytes of text that the server itself reads
 INTERNAL = ("ascii", "latin-1", "utf-16", "charmap", "idna")  # what libraries use besides the web's encodings
 SHORT = b"<title>Short</title><p>So little text that trafilatura tries all that it has, whose files are read then."
@@ -118,57 +107,13 @@ def read(raw: RawPage) -> ReadablePage:
     title, text = "", clean_text(decoded.text)
     if kind in HTML_TYPES:
         title, text = (_find_title(text), text) if raw.form == "html" else convert_html(text, raw.url, raw.form)
-    return _limit_text(ReadablePage(kind, title, text, len(text), decoded.note), raw)
+    return limit_text(ReadablePage(kind, title, text, len(text), decoded.note), raw)
 
 
-def prepare_pdf() -> None:
-    """Load all that reading a PDF needs: a confined worker can load nothing later."""
-    pypdf: Any = importlib.import_module("pypdf")
-    for module in pkgutil.walk_packages(pypdf.__path__, "pypdf."):
-        with contextlib.suppress(ImportError):  # an optional library of pypdf's is missing
-            importlib.import_module(module.name)
-    load_encodings()
-
-
-def read_pdf(raw: RawPage) -> ReadablePage:
-    """Return the text of a PDF's pages, an empty line between them. Raises ToolError for one that can't be read."""
-    pypdf: Any = importlib.import_module("pypdf")  # start-up
-    logging.getLogger("pypdf").disabled = True  # it logs much about foreign files
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(raw.body))
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise ToolError(f"{shorten_url(raw.url)} is a PDF that needs a password; look for an open version of it")
-        text, note = _pdf_text(reader)
-        title = to_line(str((reader.metadata and reader.metadata.title) or ""), MAX_TITLE)
-    except (ToolError, MemoryError):
-        raise
-    except Exception:  # noqa: BLE001  # a foreign file makes the library raise anything
-        raise ToolError(f"{shorten_url(raw.url)} is a PDF that can't be read: it is broken or cut short") from None
-    if not text:
-        note = "the PDF has no text: its pages may be pictures"
-    return _limit_text(ReadablePage(PDF, title, text, len(text), note), raw)
-
-
-def _limit_text(page: ReadablePage, raw: RawPage) -> ReadablePage:
+def limit_text(page: ReadablePage, raw: RawPage) -> ReadablePage:
     """Return the page with its whole text, or a piece of one that is too long for that."""
     is_short = len((page.text or "").encode("utf-8", "replace")) <= raw.max_whole
     return page if is_short else page.cut_piece(raw.offset)
-
-
-def _pdf_text(reader: Any) -> tuple[str, str]:
-    """Return the text of all pages, and what is missing of it."""
-    count = len(reader.pages)
-    start = time.monotonic()
-    parts: list[str] = []
-    length = 0
-    for number in range(count):
-        if number >= MAX_PAGES or length > MAX_LENGTH or time.monotonic() - start > MAX_SECONDS:
-            return "\n\n".join(parts), f"only the first {number} of its {count} pages were read"
-        part = clean_text(reader.pages[number].extract_text() or "").strip()
-        length += len(part)
-        if part:
-            parts.append(part)
-    return "\n\n".join(parts), ""
 
 
 def convert_html(html: str, url: str, form: str) -> tuple[str, str]:

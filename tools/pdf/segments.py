@@ -1,0 +1,136 @@
+"""Join runs to segments: what a reader sees as one piece of a line, with its superscripts and subscripts."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from toolgate.tools.pdf.runs import COLUMN, LEVEL, TextRun, has_space, is_leftward
+
+# Shares of the size of the text that a script belongs to
+SMALLER = 0.86  # a script is at most so large,
+SMALLEST = 0.4  # and at least so: a large initial is no text with a superscript
+RAISED = (0.12, 1.0)
+LOWERED = (0.05, 0.6)
+NEAR = 0.5  # gap before a script
+OVER = 1.6  # how far a script may lie back over another one
+SHORT = 6  # characters of a script that is as large as its text
+ORDINALS = frozenset({"st", "nd", "rd", "th"})
+SUPERSCRIPTS = str.maketrans("0123456789+-−–=()ni", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁼⁽⁾ⁿⁱ")
+SUBSCRIPTS = str.maketrans("0123456789+-−–=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₋₌₍₎")
+SUPERSCRIPT_LETTERS, SUBSCRIPT_LETTERS = frozenset("0123456789+-−–=()ni"), frozenset("0123456789+-−–=()")
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Text with the target of its link, or ""."""
+
+    text: str
+    link: str = ""
+
+
+class Segment(msgspec.Struct):
+    """A piece of a line. `size` and `base` are those of its text, not of its scripts."""
+
+    pieces: list[Piece]
+    left: float
+    right: float
+    base: float
+    size: float
+    angle: float
+    is_vertical: bool = False
+    has_script: bool = False
+
+    @property
+    def length(self) -> int:
+        return sum(len(piece.text) for piece in self.pieces)
+
+
+def join_runs(runs: Iterable[TextRun]) -> Iterator[Segment]:
+    """Yield the segments of a page in the order in which they are drawn."""
+    segment: Segment | None = None
+    for run in runs:
+        if segment is None or not _join(segment, run):
+            if segment is not None:
+                yield segment
+            segment = _start_segment(run)
+    if segment is not None:
+        yield segment
+
+
+def _start_segment(run: TextRun) -> Segment:
+    pieces = [Piece(run.text, run.link)]
+    return Segment(pieces, run.left, run.right, run.base, run.size, run.angle, run.is_vertical)
+
+
+def _join(segment: Segment, run: TextRun) -> bool:
+    """Add a run to a segment, unless it starts another."""
+    if segment.is_vertical or run.is_vertical or run.angle != segment.angle:
+        return False
+    gap, rise = run.left - segment.right, run.base - segment.base
+    larger = max(segment.size, run.size)
+    if abs(rise) <= LEVEL * larger:
+        return _join_level(segment, run, gap)
+    if _is_script(run.size, segment.size, len(run.text)) and -OVER * segment.size <= gap <= NEAR * segment.size:
+        return _join_script(segment, run, rise)
+    is_after_script = len(segment.pieces) == 1 and _is_script(segment.size, run.size, segment.length)
+    if is_after_script and segment.size < run.size and -NEAR * run.size <= gap <= NEAR * run.size:
+        return _join_after_script(segment, run, -rise)
+    return False
+
+
+def _join_level(segment: Segment, run: TextRun, gap: float) -> bool:
+    size = min(segment.size, run.size)
+    lies_back = OVER if segment.has_script else NEAR
+    if gap < -lies_back * size and is_leftward(run.text):
+        gap = segment.left - run.right
+    if not -lies_back * size <= gap <= COLUMN * size:
+        return False
+    _append(segment, run, run.text, " " if has_space(gap / size, after_space=run.after_space) else "")
+    return True
+
+
+def _is_script(size: float, base_size: float, length: int) -> bool:
+    return SMALLEST * base_size <= size <= SMALLER * base_size or (length <= SHORT and size <= base_size)
+
+
+def _join_script(segment: Segment, run: TextRun, rise: float) -> bool:
+    if RAISED[0] * segment.size <= rise <= RAISED[1] * segment.size:
+        text = _raise_text(run.text)
+    elif LOWERED[0] * segment.size <= -rise <= LOWERED[1] * segment.size:
+        text = _lower_text(run.text)
+    else:
+        return False
+    _append(segment, run, text, "")
+    segment.has_script = True
+    return True
+
+
+def _join_after_script(segment: Segment, run: TextRun, rise: float) -> bool:
+    """Add a run to a segment that is a superscript before it, as the sign of a footnote is."""
+    if not RAISED[0] * run.size <= rise <= RAISED[1] * run.size:
+        return False
+    segment.pieces[0] = Piece(_raise_text(segment.pieces[0].text), segment.pieces[0].link)
+    segment.base, segment.size, segment.has_script = run.base, run.size, True
+    is_apart = has_space((run.left - segment.right) / run.size, after_space=run.after_space)
+    _append(segment, run, run.text, " " if is_apart else "")
+    return True
+
+
+def _append(segment: Segment, run: TextRun, text: str, separator: str) -> None:
+    if separator:
+        segment.pieces.append(Piece(separator))
+    segment.pieces.append(Piece(text, run.link))
+    segment.left, segment.right = min(segment.left, run.left), max(segment.right, run.right)
+
+
+def _raise_text(text: str) -> str:
+    if text in ORDINALS:
+        return text
+    return text.translate(SUPERSCRIPTS) if SUPERSCRIPT_LETTERS.issuperset(text) else f"^{_group(text)}"
+
+
+def _lower_text(text: str) -> str:
+    return text.translate(SUBSCRIPTS) if SUBSCRIPT_LETTERS.issuperset(text) else f"_{_group(text)}"
+
+
+def _group(text: str) -> str:
+    return text if len(text) == 1 else f"{{{text}}}"
