@@ -8,8 +8,10 @@ import contextlib
 import ctypes
 import importlib
 import math
+import re
 from collections.abc import Generator, Iterator
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -27,8 +29,10 @@ URI_ACTION = 3  # fpdf_doc.h, PDFACTION_URI
 TEXT_OBJECT, FORM_OBJECT = 1, 5  # fpdf_edit.h, FPDF_PAGEOBJ_TEXT and FPDF_PAGEOBJ_FORM
 WIDGET = 20  # fpdf_annot.h, FPDF_ANNOT_WIDGET
 CHECK_BOX, RADIO_BUTTON, COMBO_BOX, LIST_BOX, TEXT_FIELD = 2, 3, 4, 5, 6  # fpdf_formfill.h, FPDF_FORMFIELD_…
-WIDE_SPACES = frozenset((0xA0, *range(0x2000, 0x200C), 0x202F, 0x205F, 0x3000))
-HYPHEN = 2  # the character that PDFium puts for a hyphen at the end of a line
+WORD = re.compile(r"[^\s\0\u200b]+")
+SPACES = frozenset(" \r\n\t\0\xa0\u3000\u200b" + "".join(map(chr, range(0x2000, 0x200B))))
+UNKNOWN = "\ufffd"
+HYPHEN = re.compile("[\x02\ufffe]")  # what PDFium puts for a hyphen at the end of a line
 
 Handle = Any  # ctypes has no types
 
@@ -102,6 +106,8 @@ class PdfPage:
         self._text = text
         self._owner, self._style = -1, (0.0, 0.0)
         self._x, self._y, self._box = ctypes.c_double(), ctypes.c_double(), self._library.FS_RECTF()
+        self._x_place, self._y_place = ctypes.byref(self._x), ctypes.byref(self._y)
+        self._box_place = ctypes.byref(self._box)
 
     def has_content(self) -> bool:
         """Return whether anything is drawn on the page."""
@@ -131,44 +137,48 @@ class PdfPage:
 
     def _read_words(self) -> Iterator[Word]:
         """Yield the words in PDFium's order."""
-        read_code, read_owner, page = (
-            self._library.FPDFText_GetUnicode,
-            self._library.FPDFText_GetTextObject,
-            self._text,
-        )
-        start, owner, after_space = 0, 0, False
-        codes: list[int] = []
-        for index in range(min(self._library.FPDFText_CountChars(page), MAX_CHARACTERS)):
-            code = read_code(page, index)
-            is_space = (code <= 32 and code != HYPHEN) or code in WIDE_SPACES
-            drawn = owner if is_space else read_owner(page, index) or 0
-            if codes and (is_space or drawn != owner):
-                yield self._measure(codes, start, owner, after_space=after_space)
-                codes, after_space = [], False
-            if is_space:
-                after_space = True
-            else:
-                start, owner = (start if codes else index), drawn
-                codes.append(code)
-        if codes:
-            yield self._measure(codes, start, owner, after_space=after_space)
+        read_owner, page = self._library.FPDFText_GetTextObject, self._text
+        text = self._read_text(min(self._library.FPDFText_CountChars(page), MAX_CHARACTERS))
+        for found in WORD.finditer(text):
+            start, end = found.span()
+            after_space = start > 0 and text[start - 1] in SPACES
+            owner, last_owner = read_owner(page, start), read_owner(page, end - 1)
+            if owner == last_owner:
+                yield self._measure(found[0], start, owner or 0, after_space=after_space)
+                continue
+            owners = (read_owner(page, index) for index in range(start, end))
+            for owner, part in groupby(enumerate(owners, start), key=lambda pair: pair[1]):
+                first, *rest = (index for index, _ in part)
+                letters = text[first : first + 1 + len(rest)]
+                yield self._measure(letters, first, owner or 0, after_space=after_space and first == start)
 
-    def _measure(self, codes: list[int], start: int, owner: int, *, after_space: bool) -> Word:
+    def _read_text(self, count: int) -> str:
+        """Return the page's characters, one for each of PDFium's."""
+        units = (ctypes.c_ushort * (count + 1))()
+        written = self._library.FPDFText_GetText(self._text, 0, count, units) - 1
+        text = bytes(units)[: 2 * max(0, written)].decode("utf-16-le", "replace")
+        if len(text) != count or written != count:  # PDFium leaves out some, and writes others as two
+            codes = (self._library.FPDFText_GetUnicode(self._text, index) for index in range(count))
+            text = "".join(chr(code) if code < 0x110000 else UNKNOWN for code in codes)
+        return HYPHEN.sub("-", text)
+
+    def _measure(self, text: str, start: int, owner: int, *, after_space: bool) -> Word:
         """Return the word of the characters from the index `start` on."""
-        text = "".join("-" if code == HYPHEN else chr(code) if code < 0x110000 else "\ufffd" for code in codes)
         if owner != self._owner:
             self._owner, self._style = owner, self._read_style(start)
-        end = start + len(codes) - 1
-        x, y, first = self._locate(start)
-        _, last_y, last = (x, y, first) if end == start else self._locate(end)
-        return Word(text, x, y, last_y, first, last, owner, *self._style, after_space)
+        library, page, x, y = self._library, self._text, self._x, self._y
+        library.FPDFText_GetCharOrigin(page, start, self._x_place, self._y_place)
+        first = last = self._read_box(start)
+        if len(text) > 1:
+            last = self._read_box(start + len(text) - 1)
+        last_y = y.value + last.bottom - first.bottom
+        return Word(text, x.value, y.value, last_y, first, last, owner, *self._style, after_space)
 
-    def _locate(self, index: int) -> tuple[float, float, Box]:
-        """Return a character's origin and its box, as wide as its advance and as high as its font."""
-        library, x, y, box = self._library, self._x, self._y, self._box
-        library.FPDFText_GetCharOrigin(self._text, index, ctypes.byref(x), ctypes.byref(y))
-        library.FPDFText_GetLooseCharBox(self._text, index, ctypes.byref(box))
-        return x.value, y.value, Box(box.left, box.bottom, box.right, box.top)
+    def _read_box(self, index: int) -> Box:
+        """Return a character's box, as wide as its advance and as high as its font."""
+        box = self._box
+        self._library.FPDFText_GetLooseCharBox(self._text, index, self._box_place)
+        return Box(box.left, box.bottom, box.right, box.top)
 
     def _read_style(self, index: int) -> tuple[float, float]:
         """Return a character's size and the angle of its baseline."""
