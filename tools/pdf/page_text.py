@@ -8,6 +8,7 @@ from toolgate.tools.pdf.pdfium import Field, Link, PdfPage
 from toolgate.tools.pdf.rows import arrange
 from toolgate.tools.pdf.runs import join_words
 from toolgate.tools.pdf.segments import Piece, Segment, join_runs
+from toolgate.tools.pdf.writing import write_rows
 
 FIELD_SIZE = 12.0  # points: the usual height of a line of a form
 FIELD_LEVEL = 0.8  # share of the size by which a label's baseline may differ from its field's
@@ -20,9 +21,9 @@ def read_page_text(page: PdfPage) -> str:
     links = page.read_links()
     segments = list(join_runs(join_words(page.read_words(), links)))
     left_over = [field for field in page.read_fields() if not _place_field(field, segments)]
-    lines = [*arrange(segments), *([Piece(_name_field(field))] for field in left_over)]
+    lines = [*write_rows(arrange(segments)), *([Piece(_name_field(field))] for field in left_over)]
     pieces = [piece for line in lines for piece in (*line, LINE_END)]
-    text = DOTS.sub(" … ", _write_links(pieces)).strip()
+    text = DOTS.sub(" … ", _write_links(pieces)).strip("\n")
     return "\n".join(filter(None, [text, *_list_other_links(links, pieces)]))
 
 

@@ -10,7 +10,7 @@ import importlib
 import math
 import re
 from collections.abc import Generator, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any
 
@@ -29,7 +29,9 @@ URI_ACTION = 3  # fpdf_doc.h, PDFACTION_URI
 TEXT_OBJECT, FORM_OBJECT = 1, 5  # fpdf_edit.h, FPDF_PAGEOBJ_TEXT and FPDF_PAGEOBJ_FORM
 WIDGET = 20  # fpdf_annot.h, FPDF_ANNOT_WIDGET
 CHECK_BOX, RADIO_BUTTON, COMBO_BOX, LIST_BOX, TEXT_FIELD = 2, 3, 4, 5, 6  # fpdf_formfill.h, FPDF_FORMFIELD_…
-WORD = re.compile(r"[^\s\0\u200b]+")
+WORD = re.compile(r"[^\s\0-\x1f\x7f-\x9f\u200b]+")
+FIXED_PITCH = 1  # of the flags of a font (ISO 32000-1, table 123)
+FIXED_FONT = re.compile(r"(?i)mono|courier|consol|typewriter|menlo|^(?:[A-Z]{6}\+)?(?:CM|SF|EC|LM)[A-Z]*TT")
 SPACES = frozenset(" \r\n\t\0\xa0\u3000\u200b" + "".join(map(chr, range(0x2000, 0x200B))))
 UNKNOWN = "\ufffd"
 HYPHEN = re.compile("[\x02\ufffe]")  # what PDFium puts for a hyphen at the end of a line
@@ -66,6 +68,7 @@ class Word(msgspec.Struct):
     - `owner`: a number of the operator
     - `size`: of the font, in points on the page
     - `angle`: of the baseline, in radians
+    - `is_fixed`: all characters of the font are equally wide, as in code
     - `after_space`: a space stands before it, in the file or by PDFium's guess
     """
 
@@ -78,6 +81,7 @@ class Word(msgspec.Struct):
     owner: int
     size: float
     angle: float
+    is_fixed: bool
     after_space: bool
 
 
@@ -104,7 +108,8 @@ class PdfPage:
         self._document = document
         self._handle = handle
         self._text = text
-        self._owner, self._style = -1, (0.0, 0.0)
+        self._owner, self._style = -1, (0.0, 0.0, False)
+        self._fixed_fonts: dict[int, bool] = {}
         self._x, self._y, self._box = ctypes.c_double(), ctypes.c_double(), self._library.FS_RECTF()
         self._x_place, self._y_place = ctypes.byref(self._x), ctypes.byref(self._y)
         self._box_place = ctypes.byref(self._box)
@@ -165,7 +170,7 @@ class PdfPage:
     def _measure(self, text: str, start: int, owner: int, *, after_space: bool) -> Word:
         """Return the word of the characters from the index `start` on."""
         if owner != self._owner:
-            self._owner, self._style = owner, self._read_style(start)
+            self._owner, self._style = owner, (*self._read_style(start), self._has_fixed_font(owner))
         library, page, x, y = self._library, self._text, self._x, self._y
         library.FPDFText_GetCharOrigin(page, start, self._x_place, self._y_place)
         first = last = self._read_box(start)
@@ -188,6 +193,18 @@ class PdfPage:
             return abs(nominal), 0.0
         return abs(nominal) * math.hypot(matrix.c, matrix.d), math.atan2(matrix.b, matrix.a)
 
+    def _has_fixed_font(self, owner: int) -> bool:
+        library = self._library
+        font = library.FPDFTextObj_GetFont(ctypes.cast(owner, library.FPDF_PAGEOBJECT)) if owner else None
+        if not font:
+            return False
+        number = ctypes.cast(font, ctypes.c_void_p).value or 0
+        if number not in self._fixed_fonts:
+            name = _read_bytes(partial(library.FPDFFont_GetBaseFontName, font))
+            is_named = FIXED_FONT.search(name) is not None
+            self._fixed_fonts[number] = is_named or bool(library.FPDFFont_GetFlags(font) & FIXED_PITCH == FIXED_PITCH)
+        return self._fixed_fonts[number]
+
     def read_links(self) -> list[Link]:
         """Return the links that leave the document."""
         library = self._library
@@ -200,11 +217,7 @@ class PdfPage:
             action = library.FPDFLink_GetAction(handle)
             if action and library.FPDFAction_GetType(action) == URI_ACTION:
                 found = library.FPDFLink_GetAnnotRect(handle, ctypes.byref(rectangle))
-                target = _read_bytes(
-                    lambda buffer, size, action=action: library.FPDFAction_GetURIPath(
-                        self._document.handle, action, buffer, size
-                    )
-                )
+                target = _read_bytes(partial(library.FPDFAction_GetURIPath, self._document.handle, action))
                 if found and target:
                     links.append(Link(_to_box(rectangle), target))
         return links

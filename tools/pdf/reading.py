@@ -69,7 +69,7 @@ def _read_page(document: PdfDocument, number: int) -> PageText:
     with document.open_page(number) as page:
         if page is None:
             return PageText(is_broken=True)
-        text = clean_text(read_page_text(page)).strip()
+        text = clean_text(read_page_text(page)).strip("\n")
         return PageText(text, is_picture=not text and page.has_content())
 
 

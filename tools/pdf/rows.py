@@ -9,8 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from toolgate.tools.pdf.runs import COLUMN, has_space
-from toolgate.tools.pdf.segments import Piece, Segment
+from toolgate.tools.pdf.segments import Segment
 
 # Shares of the font's size
 SAME_LINE = 0.45  # how far the baselines of two cells of a row may differ
@@ -20,7 +19,6 @@ EDGE = 0.3  # how far a cell may reach into its neighbour
 MAX_CELL_LINES = 8  # a taller "cell" is a column of prose
 LOOK_BACK = 60  # rows in which the row of a segment is looked for
 MAX_CELL = 24  # characters of the average cell in a table that is written column by column
-BETWEEN = Piece(" | ")
 
 
 class Cell(msgspec.Struct):
@@ -36,6 +34,10 @@ class Cell(msgspec.Struct):
     def right_edge(self) -> float:
         return max(line.right for line in self.lines)
 
+    @property
+    def size(self) -> float:
+        return self.lines[0].size
+
 
 class TextRow(msgspec.Struct):
     """A line, or a row of a table."""
@@ -48,6 +50,7 @@ class TextRow(msgspec.Struct):
 
     @property
     def is_line(self) -> bool:
+        """Return whether it is a single piece of a single line."""
         return len(self.cells) == 1 and len(self.cells[0].lines) == 1
 
     @property
@@ -59,13 +62,13 @@ class TextRow(msgspec.Struct):
         return max(cell.right_edge for cell in self.cells)
 
 
-def arrange(segments: Iterable[Segment]) -> list[list[Piece]]:
-    """Return the lines of a page, each as pieces."""
+def arrange(segments: Iterable[Segment]) -> list[TextRow]:
+    """Return the rows of a page in their order."""
     rows: list[TextRow] = []
     for segment in segments:
         if not (rows and _add(rows, segment)):
             rows.append(TextRow([Cell([segment])]))
-    return [line for row in rows for line in _write_row(row)]
+    return rows
 
 
 def _add(rows: list[TextRow], segment: Segment) -> bool:
@@ -151,27 +154,3 @@ def _find_beside(rows: list[TextRow], segment: Segment) -> int | None:
 def _are_tight(lines: list[Segment]) -> bool:
     steps = ((upper.base - lower.base, max(upper.size, lower.size)) for upper, lower in pairwise(lines))
     return all(0 < step <= TIGHT * size for step, size in steps)
-
-
-def _write_row(row: TextRow) -> list[list[Piece]]:
-    if any(len(cell.lines) > MAX_CELL_LINES for cell in row.cells):
-        return [line.pieces for cell in row.cells for line in cell.lines]
-    written = _write_cell(row.cells[0])
-    for before, cell in pairwise(row.cells):
-        written += [_separate(before, cell), *_write_cell(cell)]
-    return [written]
-
-
-def _write_cell(cell: Cell) -> list[Piece]:
-    written = list(cell.lines[0].pieces)
-    for line in cell.lines[1:]:
-        written += [Piece(" "), *line.pieces]
-    return written
-
-
-def _separate(before: Cell, cell: Cell) -> Piece:
-    """Return what stands between two cells, or between two words that are drawn out of order."""
-    gap = (cell.left_edge - before.right_edge) / cell.lines[0].size
-    if gap > COLUMN:
-        return BETWEEN
-    return Piece(" " if has_space(gap, after_space=True) else "")

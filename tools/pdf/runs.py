@@ -19,6 +19,8 @@ COLUMN_OF_WORDS = 2.0  # the same in justified text: where spaces stand in the g
 BACK = 0.6  # how far a word may lie over the one before, as accents do
 LEVEL = 0.08  # how far two baselines of one line may differ
 FARTHEST_BELOW = 2.5  # how far below the next word of vertical text lies
+FIXED_WIDTH = 0.6  # of a character of a fixed pitch, in nearly all fonts
+WIDEST_CODE = 60.0  # gap within a line of code
 SENTENCE_ENDS = (".", ":", "?", "!")
 LEFTWARD = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
 STRIP = 20.0  # points: about as high as a line
@@ -40,6 +42,7 @@ class TextRun(msgspec.Struct):
     - `link`: the target of the link that it is part of, or ""
     - `after_space`: a space stands before it
     - `is_vertical`: it is written downwards
+    - `is_fixed`: all its characters are equally wide, as in code
     """
 
     text: str
@@ -50,9 +53,10 @@ class TextRun(msgspec.Struct):
     angle: float
     link: str
     after_space: bool
-    is_vertical: bool = False
-    owner: int = 0
-    last_base: float = 0.0
+    is_vertical: bool
+    is_fixed: bool
+    owner: int
+    last_base: float
 
 
 def join_words(words: Iterable[Word], links: Sequence[Link]) -> Iterator[TextRun]:
@@ -97,7 +101,9 @@ def _start_run(word: Word, link: str) -> TextRun:
         last_base = base
     size = word.size or max(0.1, word.first.top - word.first.bottom)
     is_vertical = abs(last_base - base) > size / 2
-    return TextRun(text, left, right, base, size, angle, link, word.after_space, is_vertical, word.owner, last_base)
+    return TextRun(
+        text, left, right, base, size, angle, link, word.after_space, is_vertical, word.is_fixed, word.owner, last_base
+    )
 
 
 def _turn(word: Word, angle: float) -> tuple[float, float, float]:
@@ -125,11 +131,21 @@ def _join(run: TextRun, new: TextRun) -> bool:
     gap = new.left - run.right
     if gap < -BACK * run.size and is_leftward(run.text):
         gap = run.left - new.right
-    if not -BACK * run.size <= gap <= _widest_gap(run, new) * run.size:
+    if new.is_fixed and run.is_fixed and SPACE * run.size < gap <= WIDEST_CODE * run.size:
+        _append(run, new, write_gap(gap, run))
+        return True
+    is_in_text = new.owner == run.owner and new.after_space
+    widest = COLUMN_OF_WORDS if is_in_text else widest_gap(run.text)
+    if not -BACK * run.size <= gap <= widest * run.size:
         return False
     is_apart = new.after_space if new.owner == run.owner else has_space(gap / run.size, after_space=new.after_space)
     _append(run, new, " " if is_apart else "")
     return True
+
+
+def write_gap(gap: float, run: TextRun) -> str:
+    """Return the spaces of a gap in text of a fixed pitch: columns of code stay below each other."""
+    return " " * max(1, round(gap / (FIXED_WIDTH * run.size)))
 
 
 def is_leftward(text: str) -> bool:
@@ -142,9 +158,9 @@ def has_space(gap: float, *, after_space: bool) -> bool:
     return gap > (GUESSED_SPACE if after_space else SPACE)
 
 
-def _widest_gap(run: TextRun, new: TextRun) -> float:
-    is_in_text = new.owner == run.owner and new.after_space
-    return COLUMN_OF_WORDS if is_in_text or run.text.endswith(SENTENCE_ENDS) else COLUMN
+def widest_gap(text: str) -> float:
+    """Return the widest gap behind a text that separates no columns, in shares of the size."""
+    return COLUMN_OF_WORDS if text.endswith(SENTENCE_ENDS) else COLUMN
 
 
 def _join_below(run: TextRun, new: TextRun) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from toolgate.tools.pdf.runs import COLUMN, LEVEL, TextRun, has_space, is_leftward
+from toolgate.tools.pdf.runs import COLUMN, LEVEL, WIDEST_CODE, TextRun, has_space, is_leftward, widest_gap, write_gap
 
 # Shares of the size of the text that a script belongs to
 SMALLER = 0.86  # a script is at most so large,
@@ -37,6 +37,7 @@ class Segment(msgspec.Struct):
     size: float
     angle: float
     is_vertical: bool = False
+    is_fixed: bool = False
     has_script: bool = False
 
     @property
@@ -58,7 +59,7 @@ def join_runs(runs: Iterable[TextRun]) -> Iterator[Segment]:
 
 def _start_segment(run: TextRun) -> Segment:
     pieces = [Piece(run.text, run.link)]
-    return Segment(pieces, run.left, run.right, run.base, run.size, run.angle, run.is_vertical)
+    return Segment(pieces, run.left, run.right, run.base, run.size, run.angle, run.is_vertical, run.is_fixed)
 
 
 def _join(segment: Segment, run: TextRun) -> bool:
@@ -82,8 +83,12 @@ def _join_level(segment: Segment, run: TextRun, gap: float) -> bool:
     lies_back = OVER if segment.has_script else NEAR
     if gap < -lies_back * size and is_leftward(run.text):
         gap = segment.left - run.right
-    if not -lies_back * size <= gap <= COLUMN * size:
+    if run.is_fixed and segment.is_fixed and COLUMN * size < gap <= WIDEST_CODE * size:
+        _append(segment, run, run.text, write_gap(gap, run))
+        return True
+    if not -lies_back * size <= gap <= widest_gap(segment.pieces[-1].text) * size:
         return False
+    segment.is_fixed = segment.is_fixed and run.is_fixed
     _append(segment, run, run.text, " " if has_space(gap / size, after_space=run.after_space) else "")
     return True
 

@@ -132,6 +132,30 @@ def test_the_lines_of_a_cell_stay_together() -> None:
     assert read_page(show(*first_is_tall, *following)) == "a long key of two lines | short | 10\nother | short | 20"
 
 
+def test_empty_cells_before_others_keep_their_columns() -> None:
+    rows = [(50, 700, "Name"), (150, 700, "Age"), (250, 700, "City"), (50, 680, "Ann"), (250, 680, "Oslo")]
+    last = [(150, 660, "27"), (250, 660, "Rome"), (50, 640, "Cleo"), (150, 640, "5")]
+    assert read_page(show(*rows, *last)) == "Name | Age | City\nAnn |  | Oslo\n | 27 | Rome\nCleo | 5"
+
+
+def test_labels_of_headings_and_items_are_no_cells() -> None:
+    lines = [
+        (50, 700, "1.2"),
+        (80, 700, "A heading"),
+        (50, 680, "\\225"),
+        (70, 680, "An item"),
+        (50, 660, "Total"),
+        (300, 660, "5"),
+    ]
+    assert read_page(show(*lines)) == "1.2 A heading\n• An item\nTotal | 5"
+
+
+def test_code_keeps_its_indentation_and_its_columns() -> None:
+    font = "<</Type/Font/Subtype/Type1/BaseFont/Courier>>"
+    lines = [(50, 700, "def f(x):"), (78.8, 688, "return x"), (250, 688, "# twice"), (50, 676, "f(1)")]
+    assert read_page(show(*lines), font) == "def f(x):\n    return x                # twice\nf(1)"
+
+
 def test_columns_of_prose_are_read_one_after_the_other() -> None:
     words = "the keeper writes down each ship that passes"
     left = [(50, 700 - 14 * line, f"left {line} {words}") for line in range(20)]
