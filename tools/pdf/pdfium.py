@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
+from toolgate.tools.pdf.names import replace_names
 from toolgate.tools.pdf.repair import repair
-from toolgate.tools.pdf.vertical import make_horizontal
 
-MAX_CHARACTERS = 1_000_000  # of a page; the fullest pages of maps and tables have about 100,000
+MAX_CHARACTERS = 300_000  # of a page; the fullest pages of maps and tables have about 100,000
 MAX_OBJECTS = 1_000_000  # of a page, drawn by one operator each
 MAX_ANNOTATIONS = 5_000  # of a page
 MAX_ATTACHMENTS = 1_000
@@ -117,6 +117,10 @@ class PdfPage:
     def has_content(self) -> bool:
         """Return whether anything is drawn on the page."""
         return bool(self._library.FPDFPage_CountObjects(self._handle) > 0)
+
+    def is_cut(self) -> bool:
+        """Return whether the page has more characters than are read."""
+        return bool(self._library.FPDFText_CountChars(self._text) > MAX_CHARACTERS)
 
     def read_words(self) -> list[Word]:
         """Return the words in the order in which they are drawn, which is not always PDFium's."""
@@ -297,7 +301,7 @@ class PdfDocument:
 def open_pdf(body: bytes) -> Generator[PdfDocument]:
     """Open a PDF, repaired if its objects can't be found. Raises PdfBrokenError and PdfLockedError."""
     library = _load_library()
-    body = make_horizontal(body)
+    body = replace_names(body)
     handle, is_repaired = library.FPDF_LoadMemDocument64(body, len(body), None), False
     if not handle and library.FPDF_GetLastError() == WRONG_PASSWORD:
         raise PdfLockedError

@@ -9,12 +9,14 @@ from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, to_line
 from toolgate.tools.pdf import pdfium
 from toolgate.tools.pdf.page_text import read_page_text
-from toolgate.tools.pdf.pdfium import PdfBrokenError, PdfDocument, PdfLockedError
+from toolgate.tools.pdf.pdfium import MAX_CHARACTERS, PdfBrokenError, PdfDocument, PdfLockedError
 from toolgate.tools.web.convert import MAX_TITLE, PDF, RawPage, ReadablePage, limit_text
 from toolgate.tools.web.page import shorten_url
 
 MAX_PAGES = 2_000
-MAX_LENGTH = 4_000_000  # characters of all pages
+MAX_SIZE = (
+    6_500_000  # bytes of all pages as UTF-8: the text is kept whole for all its pieces (MAX_WHOLE in tools/pages)
+)
 MAX_SECONDS = 15.0  # then a partial text is used: the worker has 20
 MAX_LISTED = 10  # page numbers or attachments that a note lists
 MAX_NAME = 60  # characters of an attachment's name
@@ -27,6 +29,7 @@ class PageText(msgspec.Struct, frozen=True):
     text: str = ""
     is_broken: bool = False
     is_picture: bool = False
+    is_cut: bool = False
 
 
 def prepare() -> None:
@@ -56,12 +59,12 @@ def read_pdf(raw: RawPage) -> ReadablePage:
 def _read_pages(document: PdfDocument) -> list[PageText]:
     """Return the pages, as far as the limits allow."""
     pages: list[PageText] = []
-    start, length = time.monotonic(), 0
+    start, size = time.monotonic(), 0
     for number in range(document.page_count):
-        if number >= MAX_PAGES or length > MAX_LENGTH or time.monotonic() - start > MAX_SECONDS:
+        if number >= MAX_PAGES or size > MAX_SIZE or time.monotonic() - start > MAX_SECONDS:
             break
         pages.append(_read_page(document, number))
-        length += len(pages[-1].text)
+        size += len(pages[-1].text.encode())
     return pages
 
 
@@ -70,7 +73,7 @@ def _read_page(document: PdfDocument, number: int) -> PageText:
         if page is None:
             return PageText(is_broken=True)
         text = clean_text(read_page_text(page)).strip("\n")
-        return PageText(text, is_picture=not text and page.has_content())
+        return PageText(text, is_picture=not text and page.has_content(), is_cut=page.is_cut())
 
 
 def _describe(document: PdfDocument, pages: list[PageText]) -> Iterator[str]:
@@ -81,6 +84,8 @@ def _describe(document: PdfDocument, pages: list[PageText]) -> Iterator[str]:
         yield f"only the first {len(pages)} of its {document.page_count} pages were read"
     if broken := [number for number, page in enumerate(pages, 1) if page.is_broken]:
         yield f"{_list_numbers(broken)} can't be read"
+    if cut := [number for number, page in enumerate(pages, 1) if page.is_cut]:
+        yield f"of {_list_numbers(cut)} only the first {MAX_CHARACTERS:,} characters were read"
     pictures = [number for number, page in enumerate(pages, 1) if page.is_picture]
     if not any(page.text for page in pages):
         yield f"the PDF has no text: its pages {NO_TEXT if pictures else 'are empty'}"

@@ -36,6 +36,8 @@ ARCHIVES = {
 STATED = re.compile(rb"mimetype(application/[\w.+-]{1,100}?)PK")  # EPUB and OpenDocument begin with their type
 HTML_START = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(?:!doctype html|html)", re.IGNORECASE)
 WITHIN = 4_096  # bytes at the beginning of a body
+PDF_START = re.compile(rb"[\r\n]%PDF-\d")
+PDF_WITHIN = 1_024  # bytes before which the header of a PDF begins in practice
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # what no text holds; escape colours terminals
 
 
@@ -52,6 +54,8 @@ def find_media_type(content_type: str, body: bytes) -> str:
     if is_text_type(declared) or not (declared in VAGUE_TYPES or DATA_TYPES.fullmatch(declared)):
         return declared
     start = body[:WITHIN]
+    if declared in VAGUE_TYPES and PDF_START.search(start, 0, PDF_WITHIN):
+        return PDF
     is_text = b"\0" not in start or is_wide(start)
     if declared not in VAGUE_TYPES:
         is_text = is_text and _is_text(start)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.clients.raw_client import PATIENCE
 from tests.tools.fake_web_site import Answer, Site, redirect, site
+from tests.tools.pdf.pdf_file import PdfFile, show
 from tests.tools.tool_calls import call, text
 from toolgate.tools.api.content import Output
 from toolgate.tools.builtin.docs import read_docs
@@ -116,6 +117,22 @@ def test_a_page_read_to_its_end_is_loaded_and_converted_once() -> None:
             assert (world.loads - loads, world.conversions - conversions) == (1, 1)
 
     run({"/book": book()}, body)
+
+
+def test_a_pdf_of_many_pages_read_to_its_end_is_loaded_and_converted_once() -> None:
+    file = PdfFile()
+    for page in range(60):
+        numbered = range(60 * page, 60 * page + 60)
+        lines = [f"Paragraph {number} has words enough to be a line of a page." for number in numbered]
+        file.add_page(show(*((50, 780 - 12 * place, line) for place, line in enumerate(lines)), size=9))
+
+    async def body(world: World) -> None:
+        texts = await world.read_all(world.place.url("/book.pdf"))
+        assert len(texts) > 1
+        assert numbers(texts) == list(range(3_600))
+        assert (world.loads, world.conversions) == (1, 1)
+
+    run({"/book.pdf": (200, {"content-type": "application/pdf"}, file.to_bytes())}, body)
 
 
 def test_a_page_is_read_on_under_the_url_that_was_asked_for_and_the_one_it_redirects_to() -> None:

@@ -280,3 +280,16 @@ def test_read_docs_detects_undeclared_text_and_says_which_encoding_it_read() -> 
     output = asyncio.run(asyncio.wait_for(main(), 30))
     assert RUSSIAN in text(output)
     assert "(its encoding is not declared: read as windows-1251)" in text(output)
+
+
+def test_the_bytes_show_what_a_type_that_says_nothing_hides() -> None:
+    kinds = {
+        b"%PDF-1.7\n": "application/pdf",
+        b"\n\n%PDF-1.7\n": "application/pdf",
+        b"\xff\xfe<\0h\0t\0m\0l\0>\0": "text/html",
+        "Größe".encode("utf-16-le"): "text/plain",
+        b"\x7fELF\2\1\1\0\0\0\0\0\0\0\0\0": "application/octet-stream",
+        b"\0\1\2\3": "application/octet-stream",
+    }
+    for body, kind in kinds.items():
+        assert convert.media_type("application/octet-stream", body) == kind, body

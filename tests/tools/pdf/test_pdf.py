@@ -8,6 +8,7 @@ from pypdf import PdfReader, PdfWriter
 
 from tests.tools.pdf.pdf_file import HELVETICA, PdfFile, show
 from toolgate.tools.api.errors import ToolError
+from toolgate.tools.pdf.pdfium import MAX_CHARACTERS
 from toolgate.tools.pdf.reading import read_pdf
 from toolgate.tools.web.convert import PDF, RawPage, ReadablePage
 
@@ -95,8 +96,9 @@ def test_ligatures_are_read_as_letters() -> None:
     assert read_text(file.to_bytes()) == "fiflffffifflstfj"
 
 
-def test_ligatures_are_known_by_the_names_of_their_glyphs() -> None:
-    encoding = "<</Type/Encoding/Differences[1/fi/fl/ff/ffi/ffl]>>"
+@pytest.mark.parametrize("names", ["/fi/fl/ff/ffi/ffl", "/f_i/f_l/f_f/f_f_i/f_f_l", "/uniFB01/uniFB02/uniFB00"])
+def test_ligatures_are_known_by_the_names_of_their_glyphs(names: str) -> None:
+    encoding = f"<</Type/Encoding/Differences[1{names}]>>"
     font = f"<</Type/Font/Subtype/Type1/BaseFont/Times-Roman/Encoding{encoding}>>"
     text = read_page("BT /F1 12 Tf 50 700 Td (of\\001ce \\002at e\\003ect) Tj ET", font)
     assert text == "office flat effect"
@@ -162,6 +164,15 @@ def test_columns_of_prose_are_read_one_after_the_other() -> None:
     right = [(330, 700 - 14 * line, f"right {line} {words}") for line in range(20)]
     lines = read_page(show(*left, *right, size=9)).splitlines()
     assert lines == [text for _, _, text in (*left, *right)]
+
+
+def test_a_page_of_too_many_letters_is_cut_and_says_so() -> None:
+    line = "(" + "w" * 5_000 + ") Tj "
+    file = PdfFile()
+    file.add_page(f"BT /F1 1 Tf 50 700 Td {line * (MAX_CHARACTERS // 5_000 + 1)} ET")
+    readable = read(file.to_bytes())
+    assert readable.note == f"of page 1 only the first {MAX_CHARACTERS:,} characters were read"
+    assert 0 < readable.length <= MAX_CHARACTERS
 
 
 def test_prose_is_read_line_by_line_with_its_spaces() -> None:
