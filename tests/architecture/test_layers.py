@@ -30,7 +30,7 @@ HOMES = {
     "opentelemetry": "server/telemetry/traces.py",
     "playwright": "tools/browser/",
     "prometheus_client": "server/telemetry/metrics/",
-    "pypdfium2_raw": "tools/pdf/pdfium.py",
+    "pypdfium2_raw": "tools/pdf/library.py",
     "redis": "server/bus/redis/connection.py",
     "psutil": (
         "tools/workspace/process_tree.py",
@@ -79,7 +79,7 @@ DOORS = {
     "tools/workspace/own_limits.py": "the workspace's processes: it compares what a command may have changed of them",
     "tools/workspace/read_only.py": "the workspace's processes: it starts those that change nothing",
     "tools/workspace/supervisor.py": "the workspace's processes: it is the program that starts them",
-    "tools/pdf/pdfium.py": "calls a library of C, which reads PDFs in memory",
+    "tools/pdf/": "calls a library of C, which reads PDFs in memory",
     "tools/workers/worker.py": "the program that works on untrusted documents, and gives up what it could do",
     "tools/workers/pool.py": "starts that",
 }

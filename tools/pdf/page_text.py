@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from itertools import groupby
 
-from toolgate.tools.pdf.pdfium import Field, Link, PdfPage
+from toolgate.tools.pdf.page import Field, Link, PdfPage
 from toolgate.tools.pdf.rows import arrange
 from toolgate.tools.pdf.runs import join_words
 from toolgate.tools.pdf.segments import Piece, Segment, join_runs
@@ -19,7 +19,7 @@ LINE_END = Piece("\n")
 def read_page_text(page: PdfPage) -> str:
     """Return the text of a page, "" if it has none."""
     links = page.read_links()
-    segments = list(join_runs(join_words(page.read_words(), links)))
+    segments = list(join_runs(join_words(page.read_words(splits_phrases=bool(links)), links)))
     left_over = [field for field in page.read_fields() if not _place_field(field, segments)]
     lines = [*write_rows(arrange(segments)), *([Piece(_name_field(field))] for field in left_over)]
     pieces = [piece for line in lines for piece in (*line, LINE_END)]

@@ -7,9 +7,10 @@ import msgspec
 
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.api.text import clean_text, to_line
-from toolgate.tools.pdf import pdfium
+from toolgate.tools.pdf.document import PdfBrokenError, PdfDocument, PdfLockedError, open_pdf
+from toolgate.tools.pdf.library import load_library
+from toolgate.tools.pdf.page import MAX_CHARACTERS
 from toolgate.tools.pdf.page_text import read_page_text
-from toolgate.tools.pdf.pdfium import MAX_CHARACTERS, PdfBrokenError, PdfDocument, PdfLockedError
 from toolgate.tools.web.convert import MAX_TITLE, PDF, RawPage, ReadablePage, limit_text
 from toolgate.tools.web.page import shorten_url
 
@@ -34,7 +35,7 @@ class PageText(msgspec.Struct, frozen=True):
 
 def prepare() -> None:
     """Load all that reading a PDF needs: a confined worker can load nothing later."""
-    pdfium.prepare()
+    load_library()
     "".encode("utf-16-le")
 
 
@@ -42,7 +43,7 @@ def read_pdf(raw: RawPage) -> ReadablePage:
     """Return the text of a PDF's pages, an empty line between them. Raises ToolError for one that can't be read."""
     name = shorten_url(raw.url)
     try:
-        with pdfium.open_pdf(raw.body) as document:
+        with open_pdf(raw.body) as document:
             pages = _read_pages(document)
             if document.is_damaged and not any(page.text or page.is_picture for page in pages):
                 raise PdfBrokenError

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from toolgate.tools.pdf.pdfium import Box, Link, Word
+from toolgate.tools.pdf.library import Box
+from toolgate.tools.pdf.page import Link, Word
 
 # Shares of the font's size
 SPACE = 0.25  # a wider gap is a space, also if the file has none

@@ -8,7 +8,7 @@ from pypdf import PdfReader, PdfWriter
 
 from tests.tools.pdf.pdf_file import HELVETICA, PdfFile, show
 from toolgate.tools.api.errors import ToolError
-from toolgate.tools.pdf.pdfium import MAX_CHARACTERS
+from toolgate.tools.pdf.page import MAX_CHARACTERS
 from toolgate.tools.pdf.reading import read_pdf
 from toolgate.tools.web.convert import PDF, RawPage, ReadablePage
 
@@ -179,6 +179,7 @@ def test_prose_is_read_line_by_line_with_its_spaces() -> None:
     assert read_page("BT /F1 12 Tf 14 TL 50 700 Td (One line) Tj T* (and another) Tj ET") == "One line\nand another"
     assert read_page("BT /F1 12 Tf 50 700 Td [(Wo) -20 (rd) -300 (and) 20 ( more)] TJ ET") == "Word and more"
     assert read_page("BT /F1 12 Tf 50 700 Td 8 Tw (wide words stay) Tj ET") == "wide words stay"
+    assert read_page("BT /F1 12 Tf 50 700 Td (one  two ) Tj ( three) Tj ET") == "one two three"
     assert read_page(show((86.7, 700, "world"), (50, 700, "Hello"))) == "Hello world"
 
 
