@@ -17,6 +17,7 @@ TIGHT = 1.4  # a larger distance of two baselines separates rows, not the lines 
 NEAR = 2.5  # how far a cell's first line may stand above its neighbour's
 EDGE = 0.3  # how far a cell may reach into its neighbour
 MAX_CELL_LINES = 8  # a taller "cell" is a column of prose
+PROSE_LINES, PROSE = 4, 30  # lines, and characters of a line, that all cells have if they are columns of prose
 LOOK_BACK = 60  # rows in which the row of a segment is looked for
 MAX_CELL = 24  # characters of the average cell in a table that is written column by column
 
@@ -35,6 +36,10 @@ class Cell(msgspec.Struct):
         return max(line.right for line in self.lines)
 
     @property
+    def is_prose(self) -> bool:
+        return len(self.lines) >= PROSE_LINES and sum(line.length for line in self.lines) >= PROSE * len(self.lines)
+
+    @property
     def size(self) -> float:
         return self.lines[0].size
 
@@ -47,6 +52,12 @@ class TextRow(msgspec.Struct):
     @property
     def first(self) -> Segment:
         return self.cells[0].lines[0]
+
+    @property
+    def is_prose(self) -> bool:
+        """Return whether its cells are columns of prose."""
+        is_tall = any(len(cell.lines) > MAX_CELL_LINES for cell in self.cells)
+        return is_tall or (len(self.cells) > 1 and all(cell.is_prose for cell in self.cells))
 
     @property
     def is_line(self) -> bool:
@@ -78,7 +89,7 @@ def _add(rows: list[TextRow], segment: Segment) -> bool:
         return False
     if _is_level(row.first, segment) and _add_level(row, segment):
         return True
-    if len(row.cells) > 1 and (_continues_cell(row, segment) or _is_beside(row, segment)):
+    if len(row.cells) > 1 and (_continues_cell(row, segment) or _add_beside(rows, segment)):
         return True
     return _add_to_column(rows, segment)
 
@@ -112,12 +123,14 @@ def _continues_cell(row: TextRow, segment: Segment) -> bool:
     return is_next and is_within
 
 
-def _is_beside(row: TextRow, segment: Segment) -> bool:
-    """Add a cell beside a row whose cells have several lines."""
+def _add_beside(rows: list[TextRow], segment: Segment) -> bool:
+    """Add a cell beside the last row, whose cells have several lines, or whose place is beside the cell's middle."""
+    row = rows[-1]
     top = max(cell.lines[0].base for cell in row.cells)
     bottom = min(cell.lines[-1].base for cell in row.cells)
-    reach = SAME_LINE * segment.size
-    is_beside = segment.left >= row.right_edge - EDGE * segment.size and bottom - reach <= segment.base <= top + reach
+    has_other_row = any(_is_level(other.first, segment) for other in rows[-LOOK_BACK:-1])
+    above, below = (SAME_LINE if has_other_row else NEAR) * segment.size, SAME_LINE * segment.size
+    is_beside = segment.left >= row.right_edge - EDGE * segment.size and bottom - below <= segment.base <= top + above
     if is_beside:
         row.cells.append(Cell([segment]))
     return is_beside

@@ -44,6 +44,7 @@ class TextRun(msgspec.Struct):
     - `after_space`: a space stands before it
     - `is_vertical`: it is written downwards
     - `is_fixed`: all its characters are equally wide, as in code
+    - `is_leftward`: it is written from the right, as Hebrew and Arabic are
     """
 
     text: str
@@ -56,6 +57,7 @@ class TextRun(msgspec.Struct):
     after_space: bool
     is_vertical: bool
     is_fixed: bool
+    is_leftward: bool
     owner: int
     last_base: float
 
@@ -102,8 +104,21 @@ def _start_run(word: Word, link: str) -> TextRun:
         last_base = base
     size = word.size or max(0.1, word.first.top - word.first.bottom)
     is_vertical = abs(last_base - base) > size / 2
+    is_leftward, space = LEFTWARD.search(text) is not None, word.after_space
     return TextRun(
-        text, left, right, base, size, angle, link, word.after_space, is_vertical, word.is_fixed, word.owner, last_base
+        text,
+        left,
+        right,
+        base,
+        size,
+        angle,
+        link,
+        space,
+        is_vertical,
+        word.is_fixed,
+        is_leftward,
+        word.owner,
+        last_base,
     )
 
 
@@ -129,9 +144,10 @@ def _join(run: TextRun, new: TextRun) -> bool:
         return False
     if run.is_vertical or new.is_vertical or abs(new.base - run.base) > LEVEL * run.size:
         return new.owner == run.owner and _join_below(run, new)
-    gap = new.left - run.right
-    if gap < -BACK * run.size and is_leftward(run.text):
-        gap = run.left - new.right
+    if new.is_leftward != run.is_leftward:
+        return False
+    is_before = run.is_leftward and new.left < run.left
+    gap = run.left - new.right if is_before else new.left - run.right
     if new.is_fixed and run.is_fixed and SPACE * run.size < gap <= WIDEST_CODE * run.size:
         _append(run, new, write_gap(gap, run))
         return True
@@ -139,7 +155,7 @@ def _join(run: TextRun, new: TextRun) -> bool:
     widest = COLUMN_OF_WORDS if is_in_text else widest_gap(run.text)
     if not -BACK * run.size <= gap <= widest * run.size:
         return False
-    is_apart = new.after_space if new.owner == run.owner else has_space(gap / run.size, after_space=new.after_space)
+    is_apart = is_in_text or (new.owner != run.owner and has_space(gap / run.size, after_space=new.after_space))
     _append(run, new, " " if is_apart else "")
     return True
 
@@ -147,11 +163,6 @@ def _join(run: TextRun, new: TextRun) -> bool:
 def write_gap(gap: float, run: TextRun) -> str:
     """Return the spaces of a gap in text of a fixed pitch: columns of code stay below each other."""
     return " " * max(1, round(gap / (FIXED_WIDTH * run.size)))
-
-
-def is_leftward(text: str) -> bool:
-    """Return whether a text is written from the right, as Hebrew and Arabic are."""
-    return LEFTWARD.search(text) is not None
 
 
 def has_space(gap: float, *, after_space: bool) -> bool:
@@ -176,5 +187,8 @@ def _join_below(run: TextRun, new: TextRun) -> bool:
 
 
 def _append(run: TextRun, new: TextRun, separator: str) -> None:
-    run.text += separator + new.text
+    if run.is_leftward and new.left > run.left:
+        run.text = new.text + separator + run.text
+    else:
+        run.text += separator + new.text
     run.left, run.right, run.last_base = min(run.left, new.left), max(run.right, new.right), new.last_base

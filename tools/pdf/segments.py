@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from toolgate.tools.pdf.runs import COLUMN, LEVEL, WIDEST_CODE, TextRun, has_space, is_leftward, widest_gap, write_gap
+from toolgate.tools.pdf.runs import COLUMN, LEVEL, WIDEST_CODE, TextRun, has_space, widest_gap, write_gap
 
 # Shares of the size of the text that a script belongs to
 SMALLER = 0.86  # a script is at most so large,
@@ -38,6 +38,7 @@ class Segment(msgspec.Struct):
     angle: float
     is_vertical: bool = False
     is_fixed: bool = False
+    is_leftward: bool = False
     has_script: bool = False
 
     @property
@@ -59,7 +60,9 @@ def join_runs(runs: Iterable[TextRun]) -> Iterator[Segment]:
 
 def _start_segment(run: TextRun) -> Segment:
     pieces = [Piece(run.text, run.link)]
-    return Segment(pieces, run.left, run.right, run.base, run.size, run.angle, run.is_vertical, run.is_fixed)
+    return Segment(
+        pieces, run.left, run.right, run.base, run.size, run.angle, run.is_vertical, run.is_fixed, run.is_leftward
+    )
 
 
 def _join(segment: Segment, run: TextRun) -> bool:
@@ -81,7 +84,9 @@ def _join(segment: Segment, run: TextRun) -> bool:
 def _join_level(segment: Segment, run: TextRun, gap: float) -> bool:
     size = min(segment.size, run.size)
     lies_back = OVER if segment.has_script else NEAR
-    if gap < -lies_back * size and is_leftward(run.text):
+    if run.is_leftward and not segment.is_leftward:
+        segment.is_leftward = not any(piece.text.upper() != piece.text.lower() for piece in segment.pieces)
+    if segment.is_leftward and run.left < segment.left:
         gap = segment.left - run.right
     if run.is_fixed and segment.is_fixed and COLUMN * size < gap <= WIDEST_CODE * size:
         _append(segment, run, run.text, write_gap(gap, run))
@@ -121,9 +126,11 @@ def _join_after_script(segment: Segment, run: TextRun, rise: float) -> bool:
 
 
 def _append(segment: Segment, run: TextRun, text: str, separator: str) -> None:
-    if separator:
-        segment.pieces.append(Piece(separator))
-    segment.pieces.append(Piece(text, run.link))
+    pieces = [*([Piece(separator)] if separator else []), Piece(text, run.link)]
+    if segment.is_leftward and run.left > segment.left:
+        segment.pieces[:0] = reversed(pieces)
+    else:
+        segment.pieces += pieces
     segment.left, segment.right = min(segment.left, run.left), max(segment.right, run.right)
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from toolgate.tools.pdf.rows import MAX_CELL_LINES, Cell, TextRow
+from toolgate.tools.pdf.rows import Cell, TextRow
 from toolgate.tools.pdf.runs import COLUMN, FIXED_WIDTH, has_space
 from toolgate.tools.pdf.segments import Piece
 
@@ -31,7 +31,7 @@ def _find_kind(row: TextRow) -> str:
     """Return the kind of a row. A "label" and a "pair" belong to the table that they stand beside."""
     if row.is_line:
         return "code" if row.first.is_fixed else "line"
-    if any(len(cell.lines) > MAX_CELL_LINES for cell in row.cells):
+    if row.is_prose:
         return "columns"
     cells = _join_words(row)
     if len(cells) == 2:

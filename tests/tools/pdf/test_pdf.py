@@ -130,6 +130,8 @@ def test_the_lines_of_a_cell_stay_together() -> None:
     assert read_page(show(*row, *following)) == expected
     in_the_middle = [(50, 693, "key"), *row[1:3], (350, 693, "10"), *following]
     assert read_page(show(*in_the_middle)) == expected
+    beside_two_cells = [(50, 693, "key"), (150, 693, "10"), (250, 700, "a long text that"), (250, 686, "goes on here")]
+    assert read_page(show(*beside_two_cells)) == "key | 10 | a long text that goes on here"
     first_is_tall = [(50, 700, "a long key"), (50, 686, "of two lines"), (150, 700, "short"), (350, 700, "10")]
     assert read_page(show(*first_is_tall, *following)) == "a long key of two lines | short | 10\nother | short | 20"
 
@@ -181,6 +183,21 @@ def test_prose_is_read_line_by_line_with_its_spaces() -> None:
     assert read_page("BT /F1 12 Tf 50 700 Td 8 Tw (wide words stay) Tj ET") == "wide words stay"
     assert read_page("BT /F1 12 Tf 50 700 Td (one  two ) Tj ( three) Tj ET") == "one two three"
     assert read_page(show((86.7, 700, "world"), (50, 700, "Hello"))) == "Hello world"
+
+
+def test_hebrew_and_arabic_are_read_from_the_right() -> None:
+    words = "שלום עולם"
+    codes = {letter: number for number, letter in enumerate(sorted(set(words) - {" "}), 65)}
+    rows = "\n".join(f"<{number:02x}> <{ord(letter):04x}>" for letter, number in codes.items())
+    cmap = (
+        f"begincmap 1 begincodespacerange <00> <FF> endcodespacerange {len(codes)} beginbfchar {rows} endbfchar endcmap"
+    )
+    file = PdfFile()
+    map_number = file.add_stream(cmap)
+    font = file.add(f"<</Type/Font/Subtype/Type1/BaseFont/Courier/ToUnicode {map_number} 0 R>>")
+    places = [(50 + 7.2 * place, 700, chr(codes[letter])) for place, letter in enumerate(words[::-1]) if letter != " "]
+    file.add_page("".join(show(place) for place in places), font)  # one letter after the other, from the left
+    assert read_text(file.to_bytes()) == words
 
 
 SCRIPTS = {
