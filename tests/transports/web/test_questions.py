@@ -75,6 +75,17 @@ def test_a_question_is_answered_by_keyboard_alone(arrive: Callable[..., Any], ad
         assert read(asked.result(PATIENCE)) == answered("none at all")
 
 
+def test_enter_in_a_text_field_sends_the_answer(arrive: Callable[..., Any], ada: AppUser) -> None:
+    page = arrive("ada")
+    is_live(page)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(ada.call, "ask_name")
+        page.locator(".question").get_by_label("name").fill("Ada")
+        page.keyboard.press("Enter")
+        told(page, "Your answer was sent.")
+        assert asked.result(PATIENCE)["content"][0]["text"] == "Ada"
+
+
 def test_a_question_is_answered_without_a_script(arrive: Callable[..., Any], ada: AppUser) -> None:
     told_model = ask(ada, DATABASE)
     assert "The person can answer at" in told_model
