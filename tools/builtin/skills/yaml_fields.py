@@ -21,7 +21,7 @@ MAX_BRACKETS = 100  # open brackets: thousands keep YAML busy for a second
 PLAIN = r"([a-z][a-z-]{0,40}): +([^\W\d_].*)"
 SPECIAL = r"(?i).*(?:: | #).*|.*:|yes|no|true|false|on|off|null"
 
-KEY = r"([A-Za-z_][\w.-]*):(.*)"  # a field that begins at the start of a line, and its value there
+KEY = r"([A-Za-z_][\w.-]*)[ \t]*:(.*)"  # a field that begins at the start of a line, and its value there
 INNER = (
     r"([ \t]+(?:- +)*|(?:- +)+)(?:([\w.-]+):(?:[ \t]+|\Z))?(.*)"  # a line below a field: its indentation, key and value
 )
@@ -95,8 +95,10 @@ def _quote_values(front: str) -> str:
     """Return the text with those values in quotes that are not YAML by themselves."""
     if front.count("\n") > MAX_LINES:
         return front
+    import textwrap  # start-up
+
     fields: list[list[str]] = []  # the lines of each
-    for line in front.split("\n"):
+    for line in textwrap.dedent(front).split("\n"):
         if not fields or re.match(KEY, line):
             fields.append([])
         fields[-1].append(line)
