@@ -197,6 +197,7 @@ def _fit(raw: RawPicture, picture: "Picture", attempt: Attempt) -> FittedPicture
     is_within = is_small and len(attempt.body) <= raw.bytes
     frames = _count_frames(picture)
     has_deep_colours = tones.has_deep_colours(picture)
+    is_turned_on_load = kind == "TIFF" and _read_orientation(picture) is not None
     if picture.format == "JPEG" and not is_within:
         picture.draft("RGB", (raw.pixels, raw.pixels))  # decode at a reduced size, if still above the limit
     picture.load()  # decode it fully, else a truncated file would be sent on
@@ -214,7 +215,8 @@ def _fit(raw: RawPicture, picture: "Picture", attempt: Attempt) -> FittedPicture
     is_lossy = sent.format != "png" and kind not in JPEGS
     scaled = sent.width < upright.width or is_lossy or not (is_within if kind in SENT_AS_IS else is_small)
     which = f"{'made to fit' if scaled else 'converted'} from {original}{_describe_frame(picture, kind, frames)}"
-    note = "; ".join(filter(None, [which, *changes, attempt.note]))
+    turn = "turned upright" if is_turned_on_load else ""
+    note = "; ".join(filter(None, [which, turn, *changes, attempt.note]))
     return msgspec.structs.replace(sent, is_scaled=scaled, note=note)
 
 
@@ -234,8 +236,8 @@ def _describe_frame(picture: "Picture", kind: str, frames: int) -> str:
 
 
 def _read_orientation(picture: "Picture") -> int | None:
-    """Return the orientation of a loaded picture if it is not upright. Pillow turns a TIFF itself, and a PNG may have
-    it after its pixels."""
+    """Return the orientation of a loaded picture if it is not upright. Pillow turns a TIFF as it loads it, and finds an
+    orientation that follows the pixels of a PNG."""
     try:
         orientation = picture.getexif().get(ORIENTATION)
     except Exception:  # noqa: BLE001  # damaged metadata

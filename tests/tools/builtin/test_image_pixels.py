@@ -80,8 +80,9 @@ def test_a_large_picture_is_upright(kind: str, orientation: int) -> None:
 
 
 def test_a_picture_that_is_turned_says_so() -> None:
-    assert "turned upright" in text(look(turned("jpeg", 6)))
-    assert "turned" not in text(look(turned("jpeg", 1)))
+    for kind in FORMATS:
+        assert text(look(turned(kind, 6))).count("turned upright") == 1
+        assert "turned" not in text(look(turned(kind, 1)))
 
 
 def test_the_orientation_of_a_png_may_follow_its_pixels() -> None:
