@@ -11,13 +11,12 @@ from toolgate.tools.pdf.document import PdfBrokenError, PdfDocument, PdfLockedEr
 from toolgate.tools.pdf.library import load_library
 from toolgate.tools.pdf.page import MAX_CHARACTERS
 from toolgate.tools.pdf.page_text import read_page_text
-from toolgate.tools.web.convert import MAX_TITLE, PDF, RawPage, ReadablePage, limit_text
+from toolgate.tools.web.convert import MAX_TITLE, RawPage, ReadablePage, limit_text
+from toolgate.tools.web.media_types import PDF
 from toolgate.tools.web.page import shorten_url
 
 MAX_PAGES = 2_000
-MAX_SIZE = (
-    6_500_000  # bytes of all pages as UTF-8: the text is kept whole for all its pieces (MAX_WHOLE in tools/pages)
-)
+MAX_SIZE = 6_500_000  # bytes of all pages as UTF-8, which are kept for all pieces (MAX_WHOLE in tools/pages)
 MAX_SECONDS = 15.0  # then a partial text is used: the worker has 20
 MAX_LISTED = 10  # page numbers or attachments that a note lists
 MAX_NAME = 60  # characters of an attachment's name
