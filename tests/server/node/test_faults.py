@@ -290,6 +290,12 @@ def test_both_sides_agree_on_a_version_or_on_none(
     assert (chosen if chosen in gateway else None) == version
 
 
+def test_an_older_node_is_sent_no_argument_that_it_does_not_know() -> None:
+    arguments = {"command": "cd -", "previous": None}
+    assert messages.drop_newer(arguments, 1) == {"command": "cd -"}
+    assert messages.drop_newer(arguments, messages.VERSION) == arguments
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
