@@ -25,6 +25,8 @@ MAX_PROGRESS = 4_000  # bytes of new output in a progress message: the newest
 REFUSED_WRITE = "(?i)" + "|".join(map(os.strerror, (errno.EROFS, errno.EACCES, errno.EPERM)))
 READ_ONLY = "read-only while a plan is active: PlanMode exit comes first"
 MOVES = r"(?:^|[\s;&|({])(?:cd|pushd|popd)(?:[\s;&|)}]|$)"  # commands that change the working directory
+WAITS_UNSEEN = "Vim: Warning: Output is not to a terminal"  # other editors end by themselves
+NO_EDITOR = "no editor can be shown here: change files by commands, such as sed -i"
 MAX_TIMEOUT = 600_000  # milliseconds
 
 
@@ -114,6 +116,8 @@ class BashCall:
         if end.refused is not None:
             notes.append(f"what it left running was ended: {end.refused}")
         notes += self._describe_end(end)
+        if run.timed_out and WAITS_UNSEEN in shown.text:
+            notes.append(NO_EDITOR)
         if self.moves and end.cwd is None and path is not None:
             notes.append(f"the working directory stays {cwd}")
         if run.read_only and re.search(REFUSED_WRITE, shown.text):

@@ -114,6 +114,15 @@ def test_a_persons_own_editor_is_used_unless_it_needs_a_terminal(
     on_caller(body, tmp_path, {**ENVIRONMENT, **own})
 
 
+def test_an_editor_that_a_command_starts_itself_is_named_after_its_timeout(tmp_path: Path) -> None:
+    async def body(me: Caller) -> None:
+        output = await me.bash("echo 'Vim: Warning: Output is not to a terminal'; exec sleep 600", timeout=500)
+        assert output.is_error
+        assert text_of(output).endswith("no editor can be shown here: change files by commands, such as sed -i")
+
+    on_caller(body, tmp_path)
+
+
 def test_a_background_task_waits_for_no_editor(tmp_path: Path) -> None:
     async def body(me: Caller) -> None:
         await prepare(me)
