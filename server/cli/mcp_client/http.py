@@ -31,6 +31,12 @@ from toolgate.server.protocol.request_meta import CAPABILITIES, VERSION
 from toolgate.server.protocol.request_meta import CLIENT as CLIENT_INFO
 from toolgate.server.protocol.revisions import NEWEST_WITH_SESSION, STATELESS
 
+TRUST = "; to trust its authority, name the file of that certificate in SSL_CERT_FILE"
+CONNECT_HINTS = {  # words of why there is no connection → what helps
+    "connection refused": "; is the server running?",
+    "self-signed certificate": TRUST,
+    "local issuer certificate": TRUST,
+}
 CONNECT_TIMEOUT = 10.0  # seconds for a connection
 CLOSE_TIMEOUT = 1.0  # seconds for a connection to end
 ConnectedClient = tuple[McpClient, dict[str, Any]]  # a client, and the server's first answer
@@ -300,7 +306,7 @@ async def open_response(
             yield HttpResponse(response.status, received, aiter(response.aiter_stream()), version)
     except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
         reason = describe_error(error)
-        hint = "; is the server running?" if reason == "connection refused" else ""
+        hint = next((hint for words, hint in CONNECT_HINTS.items() if words in reason), "")
         raise ServerUnreachableError(f"{url}: {reason}{hint}") from None
     except (httpcore.ReadError, httpcore.RemoteProtocolError) as error:
         raise ConnectionLostError(f"{url}: the connection broke before the answer came") from error

@@ -2,6 +2,7 @@
 doctor says: `python -m tests.server.cli.doctor.private_network FOLDER`, in a network of its own.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -51,6 +52,9 @@ def main(folder: Path) -> None:
                     doctor, env={**environment, **trusted}, capture_output=True, text=True, timeout=PATIENCE
                 )
                 print(done.stdout, end="")
+            called = [COMMAND, "tools", "--url", f"https://{ADDRESS}/mcp"]
+            done = subprocess.run(called, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+            print(json.dumps(done.stderr))
         finally:
             proxy.kill()
 

@@ -19,7 +19,8 @@ def test_the_name_of_a_private_network_is_a_note_and_the_other_checks_go_on(tmp_
     command = [*spaces, sys.executable, "-m", "tests.server.cli.doctor.private_network", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=WITHIN)
     assert done.returncode == 0, done.stdout + done.stderr
-    untrusted, trusted = map(json.loads, done.stdout.splitlines())
+    untrusted, trusted, called = map(json.loads, done.stdout.splitlines())
+    assert "certificate" in called and "name the file of that certificate in SSL_CERT_FILE" in called
 
     assert untrusted["first"] == "TLS" and "SSL_CERT_FILE=root.crt toolgate doctor" in find(untrusted, "TLS")["remedy"]
     name = find(trusted, "name")
