@@ -9,6 +9,7 @@ from click import HelpFormatter
 
 from toolgate.server import VERSION
 from toolgate.server.cli.commands import COMMANDS, GROUPS, INSTEAD_OF, SPAWNING, Command, sub_commands, usage
+from toolgate.server.cli.start_check import check_start
 from toolgate.server.client_config import snippets
 from toolgate.server.config.load import Config
 from toolgate.server.config.options import CONFIG, OPTION_GROUPS, OPTIONS, Option
@@ -61,9 +62,19 @@ def show_config(config: Config, *, client: str) -> int:
     snippet = snippets.build_snippet(client, own, config.public_url, config.environment)
     print(snippet.text)
     print(snippet.where, file=sys.stderr)
+    if config.public_url is None:
+        _warn_of_start(config, own)
     if snippet.link:
         print(f"or open this link: {snippet.link}", file=sys.stderr)
     return 0
+
+
+def _warn_of_start(config: Config, flags: Sequence[str]) -> None:
+    """Warn if the client's server will not start with these flags: what they name may still be made."""
+    try:
+        check_start("config", config, flags, keeps_state=False)
+    except UsageError as error:
+        print(f"note: {error}", file=sys.stderr)
 
 
 def show_help(*, commands: Sequence[str]) -> int:

@@ -38,7 +38,7 @@ def install(
     entry = _build_entry(config, client, spec, public_url)
     path = _find_path(client, spec, platform, project, "install")
     if not public_url:
-        check_start(config, _list_flags(config), keeps_state=not dry_run)
+        check_start("install", config, _list_flags(config), keeps_state=not dry_run)
     try:
         if path is None:
             return _explain_wsl(client, spec, entry, platform)

@@ -19,17 +19,17 @@ INITIALIZE = msgspec.json.encode(
 )
 
 
-def check_start(config: Config, flags: Sequence[str], *, keeps_state: bool) -> None:
+def check_start(command: str, config: Config, flags: Sequence[str], *, keeps_state: bool) -> None:
     """Raise UsageError with the server's own words if it does not start with these flags and the person's config file.
 
     A server makes its state folder at the first start. Without `keeps_state`, a missing one stays missing.
     """
     with tempfile.TemporaryDirectory(prefix="toolgate-") as folder:
         is_new = not (keeps_state or Path(config.state).exists())
-        command = [sys.executable, "-P", "-m", "toolgate.server", *flags, *(["--state", folder] if is_new else [])]
+        program = [sys.executable, "-P", "-m", "toolgate.server", *flags, *(["--state", folder] if is_new else [])]
         try:
             ran = subprocess.run(
-                command,
+                program,
                 input=INITIALIZE + b"\n",
                 capture_output=True,
                 env=config.own_environment,
@@ -38,9 +38,9 @@ def check_start(config: Config, flags: Sequence[str], *, keeps_state: bool) -> N
             )
         except subprocess.TimeoutExpired:
             raise UsageError(
-                f"install: a server with these options did not start within {WITHIN:.0f} seconds"
+                f"{command}: a server with these options did not start within {WITHIN:.0f} seconds"
             ) from None
     if ran.returncode:
         said = ran.stderr.decode(errors="replace").strip()
         reason = said[said.rfind(PREFIX) :].removeprefix(PREFIX) or f"it ended with {ran.returncode}"
-        raise UsageError(f"install: a server with these options does not start: {reason}")
+        raise UsageError(f"{command}: a server with these options does not start: {reason}")

@@ -196,6 +196,7 @@ HARMLESS = {  # words that people try, which work
     "help call": "toolgate call TOOL",
     "version": "toolgate ",
     "-V": "toolgate ",
+    "config cursor -p none": "note: config: a server with these options does not start: --plugins: there is no folder",
     "audit --since yesterday": "nothing is on record: serve with --audit on",
     "--plugins plugins tools": "plugins/broken.py: it failed to load: SyntaxError",
 }
