@@ -428,6 +428,7 @@ INVISIBLE = (
     Fragment("a byte order mark inside", "<p>mid\ufeffdle&#65279;s</p>", ("middles",)),
     Fragment("decomposed letters", "<p>cafe\u0301 Zu\u0308rich</p>", ("café Zürich",)),
     Fragment("in code", "<pre>a\u200b = 1\nb&#8203; = 2</pre>", ("a = 1\nb = 2",)),
+    Fragment("without an end", "<p>light&shy house&#173 warden</p>", ("light house warden",)),
     Fragment("joiners stay", "<p>می\u200cخواهم</p>", ("می\u200cخواهم",)),
     Fragment(
         "names of HTML 5", "<p>thin&ZeroWidthSpace;ned &check; &lbrace;x&rbrace; &hellip;</p>", ("thinned ✓ {x} …",)
@@ -471,6 +472,12 @@ LISTS = (
 )
 
 LINKS = (
+    Fragment(
+        "a picture for readers without scripts",
+        '<p><img class="lazy" alt="Buoy"><noscript><img src="/real9.png" alt="Buoy"></noscript> there</p>',
+        ("Buoy",),
+    ),
+    Fragment("the way back from a note", '<p>Note one <a href="#r1">↩</a></p>', ("Note one",), ("↩",)),
     Fragment(
         "a heading",
         '<a href="/a9"><h3>Harbour</h3><p>It has two piers.</p></a>',

@@ -93,6 +93,11 @@ def test_a_page_that_hides_all_of_its_text_until_its_scripts_run_is_read() -> No
     assert "The tide is high at three." in text
 
 
+def test_a_lazy_picture_has_the_source_for_readers_without_scripts() -> None:
+    lazy = '<p><img src="/blank.gif" alt="Buoy"><noscript><img src="/real.png" alt="Buoy"></noscript> in the bay.</p>'
+    assert "![Buoy](http://site/real.png)" in markdown(page(lazy))
+
+
 def test_the_frames_of_a_frameset_are_named() -> None:
     body = b'<html><frameset cols="1,2"><frame src="/a" name="menu"><frame src="b.html"></frameset>'
     text = markdown(body)

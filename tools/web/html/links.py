@@ -6,7 +6,7 @@ from urllib.parse import urldefrag, urljoin
 from toolgate.tools.web.html.edit import HEADINGS, REMOVE, UNWRAP, Element, create_element, has_text
 
 MAX_LINK = 2_000  # characters; longer ones are data URLs
-PERMALINKS = frozenset({"", "¶", "#", "§", "🔗", "link", "permalink", "anchor", "direct link to heading"})
+PERMALINKS = frozenset({"", "¶", "#", "§", "🔗", "link", "permalink", "anchor", "↩", "↩︎", "↑", "^", "⏎"})
 SCRIPTS = ("javascript:", "data:", "vbscript:")
 CODE = ("code", "kbd", "samp", "tt")
 PICTURES = ("img", "picture", "svg", "video", "audio", "object", "iframe", "input")
@@ -74,6 +74,18 @@ def _is_within(target: str, url: str, base: str) -> bool:
     except ValueError:
         return False
     return page == urldefrag(url)[0] or (target.startswith("#") and base == url)
+
+
+def take_fallback_pictures(body: Element) -> None:
+    """Give a picture that a script would load the source of the one beside it for readers without scripts."""
+    for noscript in body.iter("noscript"):
+        fallback, image = noscript.find("img"), noscript.getprevious()
+        if fallback is None or image is None or image.tag != "img" or not fallback.get("src"):
+            continue
+        _choose_source(image)
+        source = image.get("src", "").strip()
+        if not source or STAND_IN.match(source):
+            image.set("src", fallback.get("src"))
 
 
 def _choose_source(image: Element) -> None:

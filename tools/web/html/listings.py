@@ -76,16 +76,15 @@ def _is_listing(element: Element) -> bool:
 def write_listings(part: Element) -> None:
     """Leave the lines of each listing as its text alone, and its language as a class."""
     _name_languages(part)
-    for pre in list(part.iter("pre")):
-        if not _is_in_pre(pre):
-            text = read_lines(pre).strip("\n")
-            language = pre.get("class", "")
-            pre.clear(keep_tail=True)
-            pre.set("class", language)
-            code = create_element("code")
-            code.set("class", language)
-            code.text = clean_text(text)
-            pre.append(code)
+    for pre in [each for each in part.iter("pre") if not _is_in_pre(each)]:
+        text = read_lines(pre).strip("\n")
+        language = pre.get("class", "")
+        pre.clear(keep_tail=True)
+        pre.set("class", language)
+        code = create_element("code")
+        code.set("class", language)
+        code.text = clean_text(text)
+        pre.append(code)
 
 
 def read_lines(pre: Element) -> str:

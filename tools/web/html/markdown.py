@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-from toolgate.tools.api.text import clean_text
+from toolgate.tools.api.text import clean_text, remove_invisible
 from toolgate.tools.web.html.edit import HEADINGS, REMOVE, Element, apply_marks, has_any
 from toolgate.tools.web.html.links import prepare_links, prepare_pictures
 from toolgate.tools.web.html.listings import write_listings
@@ -32,7 +32,7 @@ def to_markdown(part: Element, url: str, base: str, form: str) -> str:
     )
     source = to_html(part).replace("\\", BACKSLASH)
     text = (module.convert(source, options).content or "").replace(BACKSLASH, "\\")
-    return clean_text(write_numbers(text)).strip()
+    return clean_text(remove_invisible(write_numbers(text))).strip()
 
 
 def _prepare_part(part: Element, url: str, base: str) -> None:

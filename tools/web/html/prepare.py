@@ -18,6 +18,7 @@ from toolgate.tools.web.html.edit import (
 )
 from toolgate.tools.web.html.formulas import write_formulas
 from toolgate.tools.web.html.labels import CONTROLS, keep_labels
+from toolgate.tools.web.html.links import take_fallback_pictures
 from toolgate.tools.web.html.listings import prepare_listings
 from toolgate.tools.web.html.lists import write_checkboxes
 from toolgate.tools.web.html.panels import reveal_waiting, show_panels
@@ -61,6 +62,7 @@ def prepare(tree: Element) -> Element:
     if is_for_scripts:
         for noscript in list(body.iter("noscript")):
             noscript.tag = "div"
+    take_fallback_pictures(body)
     index = index_attributes(body, ATTRIBUTES)
     _unwrap_fallbacks(body)
     write_formulas(body, index)
