@@ -16,6 +16,9 @@ _UNSEEN = (
 _INVISIBLE = "[\u00ad\u200b\u2060-\u2064\ufeff]"
 _CONTROL = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # C0 and C1 except tab and line ends
 _TAG = r"(?s)</?[a-zA-Z][^<>]*>|<!--.*?(?:-->|\Z)"  # an unclosed comment runs to the end, as in HTML
+_SUPERSCRIPT = r"(?i)<sup(?:\s[^<>]{0,200})?>\s{0,9}([+\-−]?(?:\d{1,20}|[a-z]))\s{0,9}</sup>"
+_SUBSCRIPT = r"(?i)<sub(?:\s[^<>]{0,200})?>\s{0,9}(\d{1,20})\s{0,9}</sub>"
+_LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 MAX_DIGITS = 20
 MAX_WORD = 64  # characters of a name compared with others: the search is quadratic
@@ -55,6 +58,8 @@ def strip_markup(markup: str, limit: int) -> str:
     import html  # start-up: a table of two thousand entities
 
     scrap = markup[: limit * 20]  # the tags need room beside the text; the rest would be cut anyway
+    scrap = re.sub(_SUPERSCRIPT, r"^\1", scrap)
+    scrap = re.sub(_SUBSCRIPT, lambda found: found[1].translate(_LOWERED), scrap)
     return to_line(remove_invisible(html.unescape(re.sub(_TAG, "", scrap))), limit)
 
 

@@ -225,7 +225,7 @@ class VettedClient:
                 reading = BodyReading(_make_unpacker(received.get("content-encoding", "")), limit)
                 try:
                     await reading.read(response)
-                except (httpcore.RemoteProtocolError, httpcore.ReadError):
+                except (httpcore.RemoteProtocolError, httpcore.ReadError, ssl.SSLError):
                     if not allow_incomplete or not reading.content:
                         raise
                     reading.is_incomplete = True

@@ -26,6 +26,26 @@ def page(*fragments: str, title: str = "Kinds") -> bytes:
 
 CODE = (
     Fragment(
+        "a listing in each row",
+        '<table class="code"><tr><td class="line-numbers" data-line-number="85"><a>85</a></td><td class="line_content"><pre>'
+        '<span class="line">puts 1</span></pre></td></tr><tr><td class="line-numbers">86</td><td class="line_content"><pre>'
+        "  puts 2</pre></td></tr></table>",
+        ("```\nputs 1\n  puts 2\n```",),
+        ("85", "86"),
+    ),
+    Fragment(
+        "rows that only their numbers show to be code",
+        '<table class="FileContents"><tr><td class="u-lineNum" data-line-number="1"></td><td>def rows():</td></tr><tr>'
+        '<td class="u-lineNum" data-line-number="2"></td><td>    pass</td></tr></table>',
+        ("def rows():\n    pass",),
+    ),
+    Fragment(
+        "codes of errors",
+        "<table><tr><td><code>404</code></td><td><code>NOT_FOUND</code></td></tr></table>",
+        ("| `404` | `NOT_FOUND` |",),
+    ),
+    Fragment("spaces that do not break", "<pre>if y:\n&nbsp;&nbsp;&nbsp;&nbsp;z()</pre>", ("if y:\n    z()",)),
+    Fragment(
         "Sphinx's listing with line numbers",
         '<table class="highlighttable"><tr><td class="linenos"><div class="linenodiv"><pre><span class="normal">71</span>\n'
         '<span class="normal">72</span></pre></div></td><td class="code"><div><div class="highlight"><pre><span></span>'
@@ -63,7 +83,6 @@ CODE = (
         'data-line-number="1"></td><td class="blob-code blob-code-inner"><span>func</span> blob() int {</td></tr><tr>'
         '<td class="blob-num" data-line-number="2"></td><td class="blob-code">\treturn 5</td></tr></table>',
         ("func blob() int {\n\treturn 5",),
-        ("| ",),
     ),
     Fragment(
         "highlight.js's line numbers",

@@ -77,7 +77,7 @@ def write_listings(part: Element) -> None:
     """Leave the lines of each listing as its text alone, and its language as a class."""
     _name_languages(part)
     for pre in [each for each in part.iter("pre") if not _is_in_pre(each)]:
-        text = read_lines(pre).strip("\n")
+        text = read_lines(pre).strip("\n").replace("\u00a0", " ")
         language = pre.get("class", "")
         pre.clear(keep_tail=True)
         pre.set("class", language)
@@ -135,12 +135,21 @@ def _unwrap_code_table(table: Element) -> None:
     if any(each.tag in ("pre", "code") for each in islice(table.iterancestors(), 4)):
         for row in cells:
             _remove_gutter(row)
-    elif all(any(map(_is_line_of_code, row)) for row in cells if row):
+    elif all(any(map(_is_line_of_code, row)) or _is_numbered(row) for row in cells if row):
         _write_rows(table, cells)
     elif any(map(_has_numbered_code, cells)) and all(len(row) < 2 or _has_numbered_code(row) for row in cells):
+        if len([row for row in cells if len(row) > 1]) > 1:
+            _write_rows(table, cells)
+            return
         for row in cells:
             _remove_gutter(row)
         _unwrap_rows(table, rows, cells)
+
+
+def _is_numbered(row: Sequence[Element]) -> bool:
+    """Return whether a cell of a row is said to be the number of its line."""
+    is_numbered = len(row) > 1 and any(cell.get("data-line-number") is not None for cell in row)
+    return is_numbered and not any(has_any(cell, ("pre", "table", "p")) for cell in row)
 
 
 def _has_numbered_code(row: Sequence[Element]) -> bool:
@@ -194,7 +203,9 @@ def _unwrap_rows(table: Element, rows: Sequence[Element], cells: Sequence[Sequen
 
 def _write_rows(table: Element, cells: Sequence[Sequence[Element]]) -> None:
     """Write a table that has a line of code in each row as a listing."""
-    lines = [read_lines(cell).strip("\n") for row in cells for cell in row if _is_line_of_code(cell)]
+    parts = [cell for row in cells for cell in row if not _is_gutter(cell)]
+    code = [cell for cell in parts if _is_line_of_code(cell)] or parts
+    lines = [read_lines(cell).strip("\n") for cell in code]
     language = _language(table)
     table.clear(keep_tail=True)
     table.tag = "pre"
@@ -204,7 +215,8 @@ def _write_rows(table: Element, cells: Sequence[Sequence[Element]]) -> None:
 
 
 def _remove_line_numbers(pre: Element) -> None:
-    if has_class(pre, GUTTER) and NUMBERS.fullmatch(text_of(pre)):
+    around = (pre, *islice(pre.iterancestors(), 2))
+    if any(has_class(each, GUTTER) for each in around) and NUMBERS.fullmatch(text_of(pre)):
         pre.tag = REMOVE
         return
     for element in list(pre.iterdescendants()):
