@@ -82,7 +82,7 @@ def read_page(page: GoldPage) -> LearningPage:
 
 
 def _prepare(page: GoldPage) -> tuple[Any, str]:
-    tree = parse_html(convert.clean_text(convert.decode_body(page.body, "text/html")))
+    tree = parse_html(convert.clean_text(convert.decode_body(page.body, "text/html", is_html=True)))
     return (None, "") if tree is None else (prepare(tree), find_generator(tree))
 
 

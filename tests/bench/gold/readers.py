@@ -68,7 +68,7 @@ def read_by_trafilatura(body: bytes) -> Answer:
 def _read_by_readability(process: "subprocess.Popen[str]", body: bytes) -> Answer:
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(convert.decode_body(body, "text/html")) + "\n")
+    process.stdin.write(json.dumps(convert.decode_body(body, "text/html", is_html=True)) + "\n")
     process.stdin.flush()
     content, seconds = json.loads(process.stdout.readline())
     text = element_text(parse(content.encode())) if content.strip() else ""
