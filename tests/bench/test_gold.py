@@ -49,7 +49,7 @@ def test_the_parts_of_a_manual_are_compared_by_letters_and_lines() -> None:
         ("# A [link](/a_(b) \"t\") and ![a picture](/p.png)", "A link and "),
         ("- **bold** _it_ snake_case", "bold it snake_case"),
         ("[![p](/p.png) says](/a)", " says"),
-        ("a \\* b &lt; c", "a * b < c"),
+        ("a \\* b &lt; c<br>d", "a * b < c d"),
         ("```python\nx = 1\n```", "\nx = 1\n"),
     ],
 )  # fmt: skip

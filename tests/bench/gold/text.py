@@ -22,6 +22,7 @@ MARKS = (
     (re.compile(r"^\s*(?:[-*+]|\d+[.)])\s+", re.MULTILINE), ""),
     (re.compile(r"^\s*#{1,6} ", re.MULTILINE), ""),
     (re.compile(r"^\s*\|?(?:\s*:?-{3,}:?\s*\|)+\s*(?::?-{3,}:?)?\s*$", re.MULTILINE), ""),
+    (re.compile(r"<br ?/?>"), " "),
     (re.compile(r"\*\*|~~|`"), ""),
     (re.compile(r"(?<!\\)\|"), " "),
     (re.compile(r"(?<![\w\\])[*_]+(?=\w)|(?<=\w)[*_]+(?!\w)"), ""),
