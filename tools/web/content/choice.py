@@ -42,6 +42,7 @@ def choose_blocks(evidence: Evidence, scores: list[float], is_manual: bool) -> l
         rules.follow_headings(choice)
         rules.join_cards(choice)
     rules.keep_code(choice)
+    rules.keep_notes(choice)
     rules.keep_prose(choice)
     rules.keep_beginning(choice)
     rules.keep_least(choice)

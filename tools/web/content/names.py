@@ -24,6 +24,9 @@ STAMP = re.compile(
     rf"{START}(?:date|time|timestamp|published|posted|author|byline|meta|info|dateline|category|cat){END}",
     re.IGNORECASE,
 )
+NOTE = re.compile(
+    rf"{START}(?:admonition|attention|callout|caution|danger|hint|important|note|tip|warning){END}", re.IGNORECASE
+)
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 NAMED_TAGS = frozenset(("div", "ul", "table", "header", "aside", "section", "form"))  # ids of others are their texts
 
@@ -34,6 +37,12 @@ def has_noise_name(element: Element) -> bool:
     if element.tag in NAMED_TAGS:
         names += " " + (element.get("id") or "")
     return not names.isspace() and NOISE.search(split_words(names)) is not None
+
+
+def has_note_name(element: Element) -> bool:
+    """Return whether an element is named as a note or a warning in a text."""
+    names = element.get("class") or ""
+    return bool(names) and NOTE.search(names) is not None
 
 
 def split_words(names: str) -> str:

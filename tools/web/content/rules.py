@@ -4,7 +4,7 @@ import msgspec
 
 from toolgate.tools.web.content.blocks import PageBlock, PageBlocks, RangeSums, Region
 from toolgate.tools.web.content.names import is_caption
-from toolgate.tools.web.content.places import HIDDEN, Place
+from toolgate.tools.web.content.places import HIDDEN, NOTE, Place
 from toolgate.tools.web.content.signs import SENTENCE_ENDS, Evidence
 
 VOTE = 0.3  # of either kind: less is none
@@ -17,7 +17,10 @@ SENTENCE = 12  # letters of one at a page's beginning
 MAX_BEGINNING = 6  # blocks
 PROSE_LINKS = 0.3  # share of links
 LITTLE_PROSE = 0.2  # share of a page's prose: a choice of less has missed the content
-LEAST = 60  # letters: a page with less content shows all but its menus
+LEAST = 60  # letters: of a page with less, all stays that is not around
+FEW = 30  # letters: then all but menus stays
+MIN_AROUND = 200  # letters around a picture: fewer may be its caption
+NEAR_NOTE = 3  # blocks between a note and the content
 LEVELS = 7
 LIST_TAGS = ("ul", "ol", "dl")
 
@@ -104,6 +107,14 @@ def keep_code(choice: Choice) -> None:
             choice.stays[number] = True
 
 
+def keep_notes(choice: Choice) -> None:
+    """Keep the notes and warnings that stand at the content."""
+    for number, place in enumerate(choice.evidence.places):
+        if place.is_in(NOTE) and not choice.is_around[number]:
+            near = choice.stays[max(0, number - NEAR_NOTE) : number + NEAR_NOTE]
+            choice.stays[number] = choice.stays[number] or any(near)
+
+
 def keep_prose(choice: Choice) -> None:
     """Keep all prose of a page if the choice has missed nearly all of it."""
     prose = [number for number in range(len(choice.stays)) if _is_prose(choice, number, PROSE)]
@@ -158,19 +169,23 @@ def _is_prose(choice: Choice, number: int, least: int) -> bool:
 
 
 def keep_least(choice: Choice) -> None:
-    """Keep all but menus and hidden parts of a page if hardly anything stays."""
+    """Keep what is not around of a page if hardly anything stays, or all but menus and hidden parts."""
     if choice.sum_staying().total < LEAST:
+        keep_all_but_around(choice)
+    if choice.sum_staying().total < FEW:
         choice.stays = [not place.is_in("nav", HIDDEN) for place in choice.evidence.places]
 
 
 def keep_pictures(choice: Choice) -> None:
-    """Keep a picture if most of the text around it stays."""
+    """Keep a picture if most of the text around it stays, its caption apart."""
     letters, staying = choice.evidence.sum_letters(), choice.sum_staying()
     for number, block in enumerate(choice.page.blocks):
         if block.text:
             continue
         region: Region | None = block.region
-        while region is not None and not letters.over(region):
+        while region is not None and letters.over(region) < MIN_AROUND:
             region = region.parent
-        mostly = region is None or staying.over(region) >= 0.5 * letters.over(region)
+        if region is None:
+            region = choice.page.regions[0]
+        mostly = staying.over(region) >= 0.5 * letters.over(region)
         choice.stays[number] = mostly and not choice.evidence.places[number].is_in("nav", "footer", HIDDEN)
