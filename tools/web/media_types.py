@@ -54,7 +54,7 @@ def find_media_type(content_type: str, body: bytes) -> str:
     if is_text_type(declared) or not (declared in VAGUE_TYPES or DATA_TYPES.fullmatch(declared)):
         return declared
     start = body[:WITHIN]
-    if declared in VAGUE_TYPES and PDF_START.search(start, 0, PDF_WITHIN):
+    if (declared in VAGUE_TYPES or declared == PDF) and PDF_START.search(start, 0, PDF_WITHIN):
         return PDF
     is_text = b"\0" not in start or is_wide(start)
     if declared not in VAGUE_TYPES:

@@ -14,6 +14,7 @@ from toolgate.tools.encodings.labels import LABELS
 from toolgate.tools.pages.local_page_reader import LocalPageReader
 from toolgate.tools.web import convert
 from toolgate.tools.web.fetch import Web
+from toolgate.tools.web.media_types import find_media_type
 
 RUSSIAN = "Привет, мир. Это проверка."
 UKRAINIAN = "Привіт, світе. Це ще одна перевірка їжі та ґанку."
@@ -292,4 +293,5 @@ def test_the_bytes_show_what_a_type_that_says_nothing_hides() -> None:
         b"\0\1\2\3": "application/octet-stream",
     }
     for body, kind in kinds.items():
-        assert convert.media_type("application/octet-stream", body) == kind, body
+        assert find_media_type("application/octet-stream", body) == kind, body
+    assert find_media_type("application/pdf", b"\n\n%PDF-1.7\n") == "application/pdf"
