@@ -15,6 +15,7 @@ from toolgate.tools.pdf.page import Link, Word
 # Shares of the font's size
 SPACE = 0.25  # a wider gap is a space, also if the file has none
 GUESSED_SPACE = 0.1  # the same where PDFium sees one
+DOUBTFUL = 0.6  # a wider gap may separate columns, if the rows around have one there
 COLUMN = 1.0  # a wider gap separates columns
 COLUMN_OF_WORDS = 2.0  # the same in justified text: where spaces stand in the gap, or a sentence ends
 BACK = 0.6  # how far a word may lie over the one before, as accents do
@@ -154,6 +155,8 @@ def _join(run: TextRun, new: TextRun) -> bool:
     is_in_text = new.owner == run.owner and new.after_space
     widest = COLUMN_OF_WORDS if is_in_text else widest_gap(run.text)
     if not -BACK * run.size <= gap <= widest * run.size:
+        return False
+    if new.owner != run.owner and gap > DOUBTFUL * run.size:
         return False
     is_apart = is_in_text or (new.owner != run.owner and has_space(gap / run.size, after_space=new.after_space))
     _append(run, new, " " if is_apart else "")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from toolgate.tools.pdf.runs import COLUMN, LEVEL, WIDEST_CODE, TextRun, has_space, widest_gap, write_gap
+from toolgate.tools.pdf.runs import COLUMN, DOUBTFUL, LEVEL, WIDEST_CODE, TextRun, has_space, widest_gap, write_gap
 
 # Shares of the size of the text that a script belongs to
 SMALLER = 0.86  # a script is at most so large,
@@ -27,8 +27,16 @@ class Piece(msgspec.Struct, frozen=True):
     link: str = ""
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """A gap in a line that may separate columns, and the number of pieces before it."""
+
+    left: float
+    right: float
+    place: int
+
+
 class Segment(msgspec.Struct):
-    """A piece of a line. `size` and `base` are those of its text, not of its scripts."""
+    """A piece of a line. `size` and `base` are those of its text, not of its scripts; `gaps` are doubtful ones."""
 
     pieces: list[Piece]
     left: float
@@ -40,6 +48,7 @@ class Segment(msgspec.Struct):
     is_fixed: bool = False
     is_leftward: bool = False
     has_script: bool = False
+    gaps: list[Gap] = msgspec.field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -94,6 +103,8 @@ def _join_level(segment: Segment, run: TextRun, gap: float) -> bool:
     if not -lies_back * size <= gap <= widest_gap(segment.pieces[-1].text) * size:
         return False
     segment.is_fixed = segment.is_fixed and run.is_fixed
+    if gap > DOUBTFUL * size and not segment.is_leftward:
+        segment.gaps.append(Gap(segment.right, run.left, len(segment.pieces)))
     _append(segment, run, run.text, " " if has_space(gap / size, after_space=run.after_space) else "")
     return True
 

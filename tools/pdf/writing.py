@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
+
+import msgspec
 
 from toolgate.tools.pdf.rows import Cell, TextRow
 from toolgate.tools.pdf.runs import COLUMN, FIXED_WIDTH, has_space
-from toolgate.tools.pdf.segments import Piece
+from toolgate.tools.pdf.segments import Gap, Piece
 
 LABEL = re.compile(r"(?:[\dA-Z]{1,3}(?:\.\d{1,3})*[.)]?|\(?[a-z\d]{1,3}[.)]|[•●○▪◦‣·*–—-])")  # of a heading or an item
 NEAR_LABEL = 4.0  # gap behind a label, in shares of the size
@@ -66,6 +68,8 @@ def _write_table(rows: list[TextRow]) -> Iterator[list[Piece]]:
     whole = [[cell for cell, _ in cells] for cells in tables if len(cells) == width]
     columns = list(zip(*whole, strict=True)) if 2 < width <= MAX_COLUMNS else []
     for cells in tables:
+        if len(cells) < width:
+            cells = [part for cell, pieces in cells for part in _split_cell(cell, pieces, columns)]
         places = [_find_column(cell, columns) for cell, _ in cells]
         if len(cells) < width and None not in places and len(set(places)) == len(places):
             by_place = dict(zip(places, (pieces for _, pieces in cells), strict=True))
@@ -73,6 +77,27 @@ def _write_table(rows: list[TextRow]) -> Iterator[list[Piece]]:
             yield _write_cells([by_place.get(place, []) for place in range(last + 1)], BETWEEN)
         else:
             yield _write_cells([pieces for _, pieces in cells], BETWEEN)
+
+
+def _split_cell(
+    cell: Cell, pieces: list[Piece], columns: Sequence[Sequence[Cell]]
+) -> Iterator[tuple[Cell, list[Piece]]]:
+    """Yield the parts of a cell that has a doubtful gap where the columns have theirs."""
+    line = cell.lines[0]
+    begin, left = 0, line.left
+    for gap in line.gaps if len(cell.lines) == 1 and pieces == line.pieces else []:
+        if any(_is_between(gap, one, other) for one, other in pairwise(columns)):
+            part = msgspec.structs.replace(line, pieces=pieces[begin : gap.place], left=left, right=gap.left)
+            yield Cell([part]), part.pieces
+            begin, left = gap.place + 1, gap.right
+    rest = msgspec.structs.replace(line, pieces=pieces[begin:], left=left) if begin else line
+    yield (Cell([rest]), rest.pieces) if begin else (cell, pieces)
+
+
+def _is_between(gap: Gap, one: Sequence[Cell], other: Sequence[Cell]) -> bool:
+    """Return whether a gap stands between two columns."""
+    end, start = max(cell.right_edge for cell in one), min(cell.left_edge for cell in other)
+    return end < gap.right and start > gap.left and max(end, gap.left) < min(start, gap.right)
 
 
 def _find_column(cell: Cell, columns: Sequence[Sequence[Cell]]) -> int | None:

@@ -142,6 +142,20 @@ def test_empty_cells_before_others_keep_their_columns() -> None:
     assert read_page(show(*rows, *last)) == "Name | Age | City\nAnn |  | Oslo\n | 27 | Rome\nCleo | 5"
 
 
+def test_a_tight_heading_of_a_table_is_split_where_its_columns_are() -> None:
+    heading = [(50, 700, "Name"), (91.3, 700, "Age"), (250, 700, "City")]  # 8 points from "Name" to "Age"
+    rows = [
+        (50, 680, "Ann"),
+        (93, 680, "34"),
+        (250, 680, "Oslo"),
+        (50, 660, "Bob"),
+        (93, 660, "27"),
+        (250, 660, "Rome"),
+    ]
+    assert read_page(show(*heading, *rows)) == "Name | Age | City\nAnn | 34 | Oslo\nBob | 27 | Rome"
+    assert read_page(show(*heading)) == "Name Age | City"
+
+
 def test_labels_of_headings_and_items_are_no_cells() -> None:
     lines = [
         (50, 700, "1.2"),
