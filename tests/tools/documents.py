@@ -13,6 +13,7 @@ from tests.tools.engines import answers as shapes
 from toolgate.tools.encodings.labels import LABELS
 from toolgate.tools.search.html_engine import BuildRequestJob, JobBatch, ReadResultsJob
 from toolgate.tools.web import convert
+from toolgate.tools.web.media_types import PDF
 from toolgate.tools.workers import pictures
 
 URL = "http://site/"
@@ -46,14 +47,14 @@ def pdfs() -> Iterator[convert.RawPage]:
             writer.encrypt("", algorithm=algorithm)
         body = io.BytesIO()
         writer.write(body)
-        yield convert.RawPage(body.getvalue(), convert.PDF, URL, "text")
+        yield convert.RawPage(body.getvalue(), PDF, URL, "text")
     for broken in (
         lines[:300],
         b"%PDF-1.7 ...",
         lines.replace(b"xref", b"xxxx"),
         lines.replace(b"Helvetica", b"Times"),
     ):
-        yield convert.RawPage(broken, convert.PDF, URL, "text")
+        yield convert.RawPage(broken, PDF, URL, "text")
 
 
 def images() -> Iterator[pictures.RawPicture]:

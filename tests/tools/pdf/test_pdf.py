@@ -10,7 +10,8 @@ from tests.tools.pdf.pdf_file import HELVETICA, PdfFile, show
 from toolgate.tools.api.errors import ToolError
 from toolgate.tools.pdf.page import MAX_CHARACTERS
 from toolgate.tools.pdf.reading import read_pdf
-from toolgate.tools.web.convert import PDF, RawPage, ReadablePage
+from toolgate.tools.web.convert import RawPage, ReadablePage
+from toolgate.tools.web.media_types import PDF
 
 
 def read(body: bytes) -> ReadablePage:
