@@ -39,10 +39,10 @@ CHARACTER, RARE, STRANGE, PRIVATE = -8.5, -13.0, -14.0, -30.0
 
 def detect_encoding(body: bytes) -> str:
     """Return the most likely encoding of a body: "utf-8" for ASCII."""
-    if body.isascii():
-        return "iso-2022-jp" if ISO_2022_JP.search(body, 0, SAMPLE) else "utf-8"
     if wide := detect_utf_16(body):
         return wide
+    if body.isascii():
+        return "iso-2022-jp" if ISO_2022_JP.search(body, 0, SAMPLE) else "utf-8"
     sample = _take_sample(body)
     if _is_damaged_utf_8(sample):
         return "utf-8"

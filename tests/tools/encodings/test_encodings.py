@@ -247,6 +247,13 @@ def test_the_encoding_of_an_undeclared_text_is_detected(codec: str) -> None:
         assert words.split()[0] in read(page.encode(codec), "text/html")
 
 
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_utf_16_of_plain_letters_is_detected(codec: str) -> None:
+    raw = convert.RawPage("a,b\r\n1,2\r\n".encode(codec), "text/csv", "http://site/", "text")
+    readable = convert.read(raw)
+    assert (readable.text, readable.note[-8:]) == ("a,b\n1,2\n", f"utf-16{codec[-2:]}")
+
+
 def test_a_guess_is_told_and_utf_8_is_not() -> None:
     for body, note in (
         (RUSSIAN.encode("cp1251"), "its encoding is not declared: read as windows-1251"),
