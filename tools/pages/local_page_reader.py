@@ -37,7 +37,7 @@ PAGE_TIME = 30.0  # seconds to load a page
 CUT_TIME = 5.0  # seconds to see whether a page that lacks its end is cut
 ACCEPT_HTML = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
 ACCEPT = f"text/markdown,{ACCEPT_HTML}"  # some sites have their pages in both forms
-PDF, PDF_TYPE = b"%PDF-", "application/pdf"
+PDF_TYPE = "application/pdf"
 MAX_PDF = 32 * 2**20  # bytes; illustrated manuals are larger than any page
 MAX_FILE = 64 * 2**20  # bytes of a picture; the largest photographs are about half of it
 # Pages read at once, from the first byte to the text: each may hold web.fetch.MAX_BODY, and more as text.
@@ -183,9 +183,14 @@ async def _is_cut(reader: LocalPageReader, request: PageRequest, url: str) -> bo
 
 
 async def _answer(reader: LocalPageReader, loaded: LoadedPage, request: PageRequest) -> PageDocument:
-    if not (loaded.page.truncated and loaded.page.body.startswith(PDF)):
+    from toolgate.tools.web.convert import RawPage  # start-up: first needed by a page
+
+    page = loaded.page
+    raw = RawPage(page.body, page.headers.get("content-type", ""), page.url, request.format)
+    if not (page.truncated and raw.kind == PDF_TYPE):
         return await _convert(reader, loaded, request)
-    loaded = msgspec.structs.replace(loaded, page=msgspec.structs.replace(loaded.page, body=b""))  # none while it waits
+    loaded = msgspec.structs.replace(loaded, page=msgspec.structs.replace(page, body=b""))
+    del page, raw  # no body while it waits
     async with reader.large.slot(request.principal, request.seconds_left * QUEUE_SHARE):
         timeout = min(PAGE_TIME, request.seconds_left)
         headers = {"accept": ACCEPT}
