@@ -111,7 +111,7 @@ def test_nobodys_token_completes_a_form_inside_a_body(door: Door, town: Town, ro
     bob = town.users["bob"]
     bob.call("AskUserQuestion", questions_json=QUESTION)
     attack(door, town, unfinished_form(door, bob), rounds)
-    assert "no answer yet" in bob.call("AskUserQuestion", questions_json=QUESTION)
+    assert "unanswered so far" in bob.call("AskUserQuestion", questions_json=QUESTION)
 
 
 # -- trailers
