@@ -7,6 +7,7 @@ import pytest
 
 from tests.bench.gold import measure, sets
 from tests.bench.gold.measure import GoldFolders
+from tests.bench.gold.readers import READABILITY
 from tests.bench.gold.report import report
 from tests.bench.gold.scores import Share, compare_article, compare_manual, compare_strings
 from tests.bench.gold.sets import ArticlePage, ManualPage, StringsPage
@@ -86,6 +87,9 @@ def test_every_set_is_read_and_reported_beside_the_peers(tmp_path: Path) -> None
     lines = report(figures).splitlines()
     assert [line.split(",")[0] for line in lines if line.endswith("1 pages")] == ["articles", "strings", "manuals"]
     assert sum(line.startswith("trafilatura ") for line in lines) == 3
+    if READABILITY in figures.readings["articles"]:  # make peers installs it
+        (peer,) = figures.readings["articles"][READABILITY]
+        assert peer.overlap.recall > 0.9
 
 
 def test_a_set_without_a_folder_or_without_a_page_is_said(tmp_path: Path) -> None:

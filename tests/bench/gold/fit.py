@@ -16,6 +16,7 @@ from tests.bench.gold import scores, sets
 from tests.bench.gold.scores import Share
 from tests.bench.gold.sets import ArticlePage, GoldPage, StringsPage
 from tests.bench.gold.text import element_text
+from toolgate.tools.encodings.body import decode_body
 from toolgate.tools.web import convert
 from toolgate.tools.web.content import choice, signs, text_vote
 from toolgate.tools.web.content.blocks import PageBlock, divide
@@ -82,7 +83,7 @@ def read_page(page: GoldPage) -> LearningPage:
 
 
 def _prepare(page: GoldPage) -> tuple[Any, str]:
-    tree = parse_html(convert.clean_text(convert.decode_body(page.body, "text/html", is_html=True)))
+    tree = parse_html(convert.clean_text(decode_body(page.body, "text/html", is_html=True).text))
     return (None, "") if tree is None else (prepare(tree), find_generator(tree))
 
 

@@ -16,6 +16,7 @@ import trafilatura
 from tests.bench.gold.sets import parse
 from tests.bench.gold.text import element_text, markdown_text
 from tests.bench.session.sides import PEERS, ROOT
+from toolgate.tools.encodings.body import decode_body
 from toolgate.tools.web import convert
 
 OURS, TRAFILATURA, READABILITY = "Toolgate", "trafilatura", "readability-lxml"
@@ -68,7 +69,7 @@ def read_by_trafilatura(body: bytes) -> Answer:
 def _read_by_readability(process: "subprocess.Popen[str]", body: bytes) -> Answer:
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(json.dumps(convert.decode_body(body, "text/html", is_html=True)) + "\n")
+    process.stdin.write(json.dumps(decode_body(body, "text/html", is_html=True).text) + "\n")
     process.stdin.flush()
     content, seconds = json.loads(process.stdout.readline())
     text = element_text(parse(content.encode())) if content.strip() else ""
