@@ -222,6 +222,12 @@ KINDS: dict[str, tuple[str, list[str], list[str]]] = {
         ["A lamp.", *(f"lamp.f{n}(x)" for n in range(30)), *(f"Do {n}." for n in range(30))],
         ["Side story 4"],
     ),
+    "code in a column, and of links alone": (
+        f"<h1>A</h1>{STORY}<aside class=sidebar><pre>turn(90)</pre></aside>{STORY}<h5>pid</h5>"
+        "<pre><a href=/Pid.html>OtpErlangPid</a> pid</pre>",
+        ["turn(90)", "OtpErlangPid pid"],
+        [],
+    ),
     "a glossary": (
         site("<h1>Words</h1><dl>" + "".join(f"<dt>Term{n}</dt><dd>What {n} is.</dd>" for n in range(30)) + "</dl>"),
         [*(f"Term{n}" for n in range(30)), *(f"What {n} is." for n in range(30))],

@@ -22,6 +22,7 @@ FEW = 30  # letters: then all but menus stays
 MIN_AROUND = 200  # letters around a picture: fewer may be its caption
 NEAR_NOTE = 3  # blocks between a note and the content
 LEVELS = 7
+AROUND = ("nav", "footer", HIDDEN)
 LIST_TAGS = ("ul", "ol", "dl")
 
 
@@ -42,7 +43,7 @@ class Choice(msgspec.Struct):
 
 def is_around(block: PageBlock, place: Place, has_vote: bool) -> bool:
     """Return whether a block is a menu, a footer, hidden, or without a vote and named or built like one."""
-    if place.is_in("nav", "footer", HIDDEN):
+    if place.is_in(*AROUND):
         return True
     is_menu = len(block.text) < BRIEF and block.link_letters > MENU_LINKS * len(block.text)
     return not has_vote and (place.is_in("aside") or place.noise > 0 or is_menu)
@@ -102,8 +103,9 @@ def join_cards(choice: Choice) -> None:
 
 
 def keep_code(choice: Choice) -> None:
-    for number, block in enumerate(choice.page.blocks):
-        if block.tag == "pre" and not choice.is_around[number]:
+    """Keep all code, also in a column beside the text, or of links alone."""
+    for number, place in enumerate(choice.evidence.places):
+        if choice.page.blocks[number].tag == "pre" and not place.is_in(*AROUND):
             choice.stays[number] = True
 
 
@@ -188,4 +190,4 @@ def keep_pictures(choice: Choice) -> None:
         if region is None:
             region = choice.page.regions[0]
         mostly = staying.over(region) >= 0.5 * letters.over(region)
-        choice.stays[number] = mostly and not choice.evidence.places[number].is_in("nav", "footer", HIDDEN)
+        choice.stays[number] = mostly and not choice.evidence.places[number].is_in(*AROUND)
