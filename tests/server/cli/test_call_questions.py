@@ -196,7 +196,7 @@ def test_a_question_that_is_called_off_and_one_without_a_terminal_end(tmp_path: 
         assert code == 1 and "no answer within" in said
     with called(tmp_path, "--approve", "Bash", "Bash", "command=touch x", terminal=False) as at:
         code, said = at.ended()
-        assert code == 1 and "there is no terminal to answer it: declined" in said and "Bash did not run" in said
+        assert code == 1 and "there is no terminal to answer it: declined" in said and "the command did not run" in said
     with called(tmp_path, "--approve", "Bash", "Bash", "command=touch x") as at:
         at.until("[y/n] ")
         at.process.send_signal(signal.SIGINT)  # Ctrl-C

@@ -59,7 +59,7 @@ TOOL = {"name": "Look", "inputSchema": {}}
 @pytest.mark.parametrize(
     ("method", "answer", "code", "said"),
     [
-        ("server/discover", None, 1, f"HTTP 401 no{SHOWN}; toolgate login "),
+        ("server/discover", None, 1, "Not signed in. Run `toolgate login "),
         ("tools/list", {"error": {"code": -1, "message": f"a{CLEAR}"}}, 1, f"-1 a{SHOWN}"),
         ("tools/list", {"result": {"tools": [{**TOOL, "name": f"a{CLEAR}"}]}}, 2, f"tools are a{SHOWN}"),
         ("tools/call", {"error": {"code": -1, "message": f"b\n{CLEAR}"}}, 1, rf"-1 b\n{SHOWN}"),

@@ -223,8 +223,8 @@ def name(url: str) -> str:
 @pytest.mark.parametrize(
     ("version", "since", "verdict", "said"),
     [
-        (tables.COMPATIBLE_SINCE - 1, 1, "ok", "servers of that version end then"),
-        (tables.COMPATIBLE_SINCE, 1, "ok", "make a backup first; room"),
+        (tables.OLDEST - 1, 1, "FAIL", f"upgrades versions from {tables.OLDEST} on"),
+        (tables.OLDEST, 1, "ok", "make a backup first; room"),
         (tables.VERSION + 1, tables.VERSION, "ok", "newer than this program's"),
         (tables.VERSION + 1, tables.VERSION + 1, "FAIL", "was made by a newer Toolgate"),
     ],
@@ -256,6 +256,7 @@ def test_tables_of_another_version_are_named(
         ("db.example", {}, CheckNote, "in the clear"),
         ("db.example", {"is_encrypted": True}, CheckNote, "is not verified"),
         ("db.example/d?sslmode=verify-full", {"is_encrypted": True}, str, "room for 10 servers"),
+        ("localhost", {"tables": tables.COMPATIBLE_SINCE - 1}, str, "servers of that version end then"),
         ("localhost", {"servers": 9}, str, "and 9 run"),
         ("localhost", {"servers": 10}, CheckNote, "no room for one more server"),
         ("localhost", {"connections": 9}, CheckError, "one takes 10"),

@@ -83,7 +83,7 @@ def test_a_person_signs_in_once_and_handles_no_token(place: Site, tmp_path: Path
     renewed = stored(place, tmp_path)[1]
     assert (renewed.access_token, renewed.refresh_token) != (found.access_token, found.refresh_token)
     wins = run(tmp_path, "tools", "--url", url, TOOLGATE_TOKEN="nobody-made-it")
-    assert wins.returncode == 1 and "HTTP 401" in wins.stderr
+    assert wins.returncode == 1 and "The server refuses the access token" in wins.stderr
     doctor = run(tmp_path, "doctor", "--url", url, "--json")
     checks = {check["name"]: check["verdict"] for check in msgspec.json.decode(doctor.stdout)["checks"]}
     assert (checks["first call"], checks["session"]) == ("ok", "ok")
