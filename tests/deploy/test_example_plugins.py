@@ -168,7 +168,7 @@ def test_sleep_reports_progress_and_ends_when_it_is_cancelled(examples: Start) -
     assert not [message for message in server.messages if message.get("id") == id]
 
 
-@pytest.mark.parametrize("milliseconds", [-1, 40_001, 1.5, "20"])
+@pytest.mark.parametrize("milliseconds", [-1, 40_001, 1.5, "twenty"])
 def test_sleep_is_bounded(examples: Start, milliseconds: object) -> None:
     assert 'argument "milliseconds"' in examples().error("sleep", {"milliseconds": milliseconds})
 

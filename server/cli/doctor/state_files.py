@@ -19,7 +19,7 @@ from toolgate.server.events.gap_notes import FOLDER, read_notes
 from toolgate.server.state import key_check
 from toolgate.tools.api.json_text import JsonError, decode_json
 from toolgate.tools.workspace.run_record import Run
-from toolgate.tools.workspace.spool import LAST_ID, MAX_TASK
+from toolgate.tools.workspace.spool import LAST_ID, MAX_TASK, SHARED
 from toolgate.tools.workspace.state_file import open_regular, read_regular
 
 HEALS = "the server makes it again"
@@ -124,8 +124,9 @@ def _find_single(state: Path) -> Iterator[StateDamage]:
 
 def _find_runs(spool: Path) -> Iterator[StateDamage]:
     yield from _read_count(spool / LAST_ID)
-    for lock in spool.glob("*.lock"):
-        yield from _probe(lock)
+    for kind in SHARED:
+        for shared in spool.glob(f"*{kind}"):
+            yield from _probe(shared)
     for run in _list(spool):
         if run.name.isdecimal() and run.is_dir() and not run.is_symlink():
             record = run / "task.json"

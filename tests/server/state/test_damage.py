@@ -87,7 +87,8 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "unreadable": lambda path: path.chmod(0),
 }
 DAMAGES = BYTES | KINDS
-FREE = r"flags/.*|uses/u-.*|processes/.*|.*\.lock|.*/output|state\.db\.before-.*|audit/.*"  # they may hold any bytes
+# They may hold any bytes, or each server writes them again
+FREE = r"flags/.*|uses/u-.*|processes/.*|.*\.lock|.*\.editor|.*/output|state\.db\.before-.*|audit/.*"
 UNHARMED = {
     "not UTF-8": rf"{FREE}|keys/.*",  # a key is any 32 bytes: what it sealed can't be opened
     "one byte that is not UTF-8": FREE,
