@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from toolgate.tools.workspace.output_bytes import OutputDecoder
 
 PIECE = 32 * 2**10  # bytes cleaned in one turn: 10 ms for the worst meters
+MANY_STATES = 2_000  # in a piece: such a one is cleaned in several turns
+SMALL_PIECE = 4 * 2**10  # bytes of them in one turn
 MAX_SEQUENCE = 16 * 2**10  # bytes of an unfinished sequence held back: titles and links are shorter
 MAX_LINE = 16 * 2**10  # characters of an unfinished line in which `\r` and `\b` still have effect
 MAX_BACKSPACES = 256  # at the end of a piece, with as many characters before them
@@ -91,10 +93,13 @@ async def clean_in_turns(data: bytes, *, final: bool) -> tuple[str, int]:
 async def feed_in_turns(cleaner: OutputCleaner, data: bytes) -> str:
     """Feed like `cleaner.feed`, and let other tasks run after each piece."""
     texts: list[str] = []
-    for place in range(0, len(data), PIECE):
+    place = 0
+    while place < len(data):
         if place:
             await asyncio.sleep(0)
-        texts.append(cleaner.feed(data[place : place + PIECE]))
+        end = place + (SMALL_PIECE if data.count(b"\r", place, place + PIECE) > MANY_STATES else PIECE)
+        texts.append(cleaner.feed(data[place:end]))
+        place = end
     return "".join(texts)
 
 
