@@ -56,12 +56,21 @@ def rotated_files(folder: Path) -> list[str]:
 class AuditLog:
     """At most `max_files` of `max_size` bytes each. Raises OSError if the log can't be written at all."""
 
-    def __init__(self, folder: Path, key_path: Path, max_size: int = FILE_SIZE, max_files: int = FILES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        key_path: Path,
+        max_size: int = FILE_SIZE,
+        max_files: int = FILES,
+        *,
+        gather: float = GATHER,
+    ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder = folder
         self._path, self._head_path = str(folder / CURRENT), str(folder / HEAD_FILE)
         self._max_size = max_size
         self._max_files = max_files
+        self._gather = gather
         self._waiting: deque[AuditEntry | AuditNote] = deque()
         self._lost = 0  # entries that could not even wait
         self._failing = False
@@ -76,7 +85,7 @@ class AuditLog:
         self._key = self._open_key(key_path)
 
     def add(self, entry: AuditEntry) -> None:
-        """Write the entry at the next turn of the event loop, or within `GATHER` seconds if many come."""
+        """Write the entry at the next turn of the event loop, or within `gather` seconds if many come."""
         if len(self._waiting) >= MAX_WAITING and (self._failing or self.write() is not None):
             self._lost += 1
             return
@@ -110,7 +119,7 @@ class AuditLog:
 
     def _flush(self) -> None:
         loop = asyncio.get_running_loop()
-        if len(self._waiting) > self._counted and monotonic() - self._since < GATHER:
+        if len(self._waiting) > self._counted and monotonic() - self._since < self._gather:
             self._counted = len(self._waiting)
             self._due = loop.call_soon(self._flush)
             return
