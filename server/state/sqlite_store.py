@@ -58,6 +58,7 @@ class SqliteStore:
         self.path = folder / "state.db"
         self._upgrades = upgrades
         self._worker: DatabaseThread | None = None
+        self._loading: asyncio.Future[None] | None = None
         self._connection: Connection | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what is open
         self._newer: int | None = None  # version of another Toolgate's tables that this one can use
@@ -159,22 +160,32 @@ class SqliteStore:
 
         The thread may be in a system call that does not return, as on a disk that hangs: only its caller is released.
         """
-        if self._closed:
-            raise StateError("the server is shutting down: its state is closed")
-        if self._worker is None:
-            self._worker = DatabaseThread("state")
+        worker = await self._start_worker()
         budget = current_budget()
         began = time.monotonic()
         if budget is None:
-            return await self._worker.run(partial(self._transact, function, gate, began + BUSY))
+            return await worker.run(partial(self._transact, function, gate, began + BUSY))
         seconds = budget.remaining()
-        work = self._worker.run(partial(self._transact, function, gate, began + min(BUSY, seconds)))
+        work = worker.run(partial(self._transact, function, gate, began + min(BUSY, seconds)))
         timer = asyncio.get_running_loop().call_later(seconds, self._give_up, work, gate)
         work.add_done_callback(lambda _: timer.cancel())
         try:
             return await work
         finally:
             budget.spend(began)
+
+    async def _start_worker(self) -> DatabaseThread:
+        """Return the thread, once it has imported what transactions need. That is no wait for the state: a new
+        installation may have to compile it first."""
+        if self._worker is None and not self._closed:
+            self._worker = DatabaseThread("state")
+            self._loading = self._worker.run(_load_library)
+            self._loading.add_done_callback(lambda loaded: loaded.cancelled() or loaded.exception())
+        if self._loading is not None and not self._loading.done():
+            await asyncio.wait([self._loading])
+        if self._worker is None or self._closed:
+            raise StateError("the server is shutting down: its state is closed")
+        return self._worker
 
     def _give_up(self, work: "asyncio.Future[Any]", gate: CommitGate | None) -> None:
         if not work.done():
@@ -317,6 +328,15 @@ class SqliteStore:
     def _unusable(self, what: str, cause: Exception | None) -> StateError:
         log.error("the state database %s %s%s", self.path, what, f": {cause}" if cause else "")
         return StateError(f"the state database {what}; nothing was changed, and the server's log says more")
+
+
+def _load_library() -> None:
+    """Import what the first transaction needs. In the store's thread."""
+    import sqlite3  # noqa: F401  # start-up
+
+    import sqlalchemy.dialects.sqlite  # noqa: F401
+
+    from toolgate.server.state import schema  # noqa: F401
 
 
 def flag_file(kind: str, key: str) -> str:

@@ -390,3 +390,34 @@ def test_a_call_is_released_from_a_thread_that_hangs_and_its_change_is_never_mad
         assert [todo.name for todo in await todos.all()] == ["before", "after"]
 
     with_store(tmp_path, body)
+
+
+SLOW_IMPORT = """
+import asyncio, sys, time
+from pathlib import Path
+
+class SlowFinder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "sqlalchemy":
+            time.sleep(3.0)  # longer than a call may wait for the state
+
+sys.meta_path.insert(0, SlowFinder())
+from toolgate.server.protocol.state_budget import enter_call
+from toolgate.server.state.sqlite_store import SqliteStore
+from toolgate.server.state.todos import TodoStore
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]))
+    enter_call()
+    print((await TodoStore(store, "a", "").create("tea")).name)
+    store.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_slow_import_of_the_library_is_no_wait_for_the_state(tmp_path: Path) -> None:
+    """An installation that is not compiled yet compiles it at the first call."""
+    words = [sys.executable, "-c", SLOW_IMPORT, str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "tea\n", done
