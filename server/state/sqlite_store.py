@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, RootTransaction
 
 LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED")
+LIBRARY = ("sqlite3", "sqlalchemy.dialects.sqlite", "toolgate.server.state.schema")  # what transactions import
 T = TypeVar("T")
 
 BUSY = 2.0  # seconds to wait for another process's transactions, each of which takes milliseconds
@@ -332,11 +334,8 @@ class SqliteStore:
 
 def _load_library() -> None:
     """Import what the first transaction needs. In the store's thread."""
-    import sqlite3  # noqa: F401  # start-up
-
-    import sqlalchemy.dialects.sqlite  # noqa: F401
-
-    from toolgate.server.state import schema  # noqa: F401
+    for name in LIBRARY:
+        import_module(name)
 
 
 def flag_file(kind: str, key: str) -> str:
