@@ -160,7 +160,7 @@ def _read_origin(distribution: metadata.Distribution) -> dict[str, Any]:
 
 def _name_origin(origin: dict[str, Any]) -> str:
     """Return the path or the URL of the origin, as pip takes it."""
-    url = str(origin.get("url", ""))
+    url = _drop_password(str(origin.get("url", "")))
     parts = urlsplit(url)
     if parts.scheme == "file":
         return unquote(parts.path)
@@ -169,6 +169,14 @@ def _name_origin(origin: dict[str, Any]) -> str:
         revision = control.get("requested_revision")
         url = f"{control['vcs']}+{url}{f'@{revision}' if revision else ''}"
     return url
+
+
+def _drop_password(url: str) -> str:
+    """Return the URL without what signs in there: PEP 610 asks installers to leave it out, and this is shown."""
+    parts = urlsplit(url)
+    user, _, host = parts.netloc.rpartition("@")
+    is_secret = ":" in user or parts.scheme in ("http", "https")
+    return parts._replace(netloc=host).geturl() if user and is_secret else url
 
 
 def _list_requirements(distribution: metadata.Distribution) -> dict[str, tuple[str, ...]]:

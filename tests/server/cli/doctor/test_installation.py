@@ -94,6 +94,14 @@ WAYS: dict[
         *("archive-v0/abc", "", GIT),
         "uvx --from 'toolgate-mcp[browser] @ git+https://git.example/ada/toolgate@v1' toolgate",
     ),
+    "uvx of git with a password": (
+        *("archive-v0/abc", "", {**GIT, "url": "https://ada:secret@git.example/ada/toolgate"}),
+        "uvx --from 'toolgate-mcp[browser] @ git+https://git.example/ada/toolgate@v1' toolgate",
+    ),
+    "uvx of git by ssh": (
+        *("archive-v0/abc", "", {**GIT, "url": "ssh://git@git.example/ada/toolgate"}),
+        "uvx --from 'toolgate-mcp[browser] @ git+ssh://git@git.example/ada/toolgate@v1' toolgate",
+    ),
     "image": (
         *("opt/toolgate", "container-image", CLONE),
         "docker build --build-arg CHROMIUM=1 -f deploy/Dockerfile -t toolgate .",
