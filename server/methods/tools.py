@@ -77,7 +77,7 @@ def prepare_arguments(server: Server, call: Call) -> Sequence[str]:
         return ()
     prepared, added = tool.read_arguments(arguments)
     if prepared is arguments:
-        call.fits = tool
+        call.valid_for = tool
     else:
         call.params = {**call.params, "arguments": prepared}
     return added
@@ -118,7 +118,7 @@ def _work(
                 if tool.is_held_by_plan or server.policy.rules.can_refuse:
                     output = await run_tool(server, call, tool, arguments, context)
                 else:
-                    output = await tool.run(arguments, context, do_fit=call.fits is tool)
+                    output = await tool.run(arguments, context, is_valid=call.valid_for is tool)
                 goes_on = output.continuation
                 if goes_on is not None and await context.follow_as_task(goes_on):
                     output = await _follow(tool, goes_on.state, context)
@@ -210,7 +210,7 @@ async def run_tool(server: Server, call: Call, tool: Tool, arguments: dict[str, 
     except ToolError as refusal:
         return create_refusal(refusal)
     try:
-        return await tool.run(arguments, context, do_fit=call.fits is tool)
+        return await tool.run(arguments, context, is_valid=call.valid_for is tool)
     except (InputRequired, BaseExceptionGroup):  # a question, perhaps inside a task group
         if server.policy.rules.can_refuse:
             await approval.carry_approval(server, call, context)

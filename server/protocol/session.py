@@ -245,7 +245,7 @@ class Call(msgspec.Struct):
     approval: "tuple[str, bool, str] | None" = None  # as in requestState: nonce, whether given, where
     output: Output | None = None  # of its tool
     digest: str = ""  # of its arguments, if they are large
-    fits: object = None  # the tool whose schema its arguments fit, if they do
+    valid_for: object = None  # the tool whose schema its arguments fit, if they do
     observed: tuple[float, list[Any]] | None = None  # start time (monotonic), and each observer's value
 
     @property

@@ -153,12 +153,12 @@ class Tool(DeclaredPart, kw_only=True, eq=False):
             return {**arguments}, ()
         return self._reader.read(arguments)
 
-    async def run(self, arguments: Mapping[str, Any], context: Context, *, do_fit: bool = False) -> Output:
+    async def run(self, arguments: Mapping[str, Any], context: Context, *, is_valid: bool = False) -> Output:
         """Check the arguments, call the function, and return its result as an Output. A ToolError becomes an `is_error`
-        Output. CannotAskError passes through: its meaning depends on the caller's revision. `do_fit`: the arguments are
-        known to fit the schema."""
+        Output. CannotAskError passes through: its meaning depends on the caller's revision. `is_valid`: the schema was
+        checked already."""
         finding = self._too_long(arguments)
-        if finding is None and not (do_fit and self.parameters is None):
+        if finding is None and not (is_valid and self.parameters is None):
             finding = self.check_arguments(arguments)
         if finding is not None:
             return Output([Text(f"{self.name}: {finding}")], is_error=True)

@@ -45,7 +45,7 @@ class RemoteFunction(Function):
 class RemoteTool(Tool, kw_only=True, eq=False):
     remote: RemotePlugin
 
-    async def run(self, arguments: Mapping[str, Any], context: Context, *, do_fit: bool = False) -> Output:
+    async def run(self, arguments: Mapping[str, Any], context: Context, *, is_valid: bool = False) -> Output:
         try:
             output: Output = await self.remote.call("run", "tools", self.name, arguments, context, Output)
         except CannotAskError:
